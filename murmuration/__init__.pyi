@@ -100,6 +100,9 @@ from murmuration.prediction.posthoc import (
 from murmuration.prediction.prediction_files import save_predictions as save_predictions
 from murmuration.prediction.predictive import Predictive as Predictive
 from murmuration.reports import plots as plots
+from murmuration.reports.audit import audit as audit
+from murmuration.reports.comparison import Comparison as Comparison
+from murmuration.reports.comparison import compare as compare
 from murmuration.reports.report import evaluate as evaluate
 from murmuration.reports.report import report as report
 from murmuration.sklearn import EnsembleClassifier as EnsembleClassifier

@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -245,32 +245,9 @@ class RecipeOptions:
 
     def recipe(self, text: str) -> "Recipe":
         """The recipe of that text with these answers."""
-        from murmuration.core.recipe import make_recipe
+        from murmuration.core.recipe import make_recipe, parse_recipe
 
         return make_recipe(parse_recipe(text), **asdict(self))
-
-
-def parse_recipe(text: str) -> "Recipe":
-    """A preset, after a colon the answers that differ from it and its number of members; the text is its name.
-
-    >>> parse_recipe("deep-ensemble:coupling=outputs:every=4,members=3").members
-    3
-    """
-    from murmuration.core.recipe import QUESTIONS, make_recipe
-
-    name, _, rest = text.partition(":")
-    base, known = make_recipe(name), (*QUESTIONS, "models", "members")
-    parts = re.split(rf",(?=\s*(?:{'|'.join(known)})\s*=)", rest) if rest else []
-    given = {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
-    wrong = [key for key in given if key not in known]
-    if wrong:
-        raise unknown(f"setting of the recipe '{text}' (name=value)", wrong[0], known)
-    if len(given) < len(parts):
-        raise Misuse(f"recipe '{text}' has a setting twice: write each once")
-    members = given.pop("members", None)
-    if members is not None and (base.fixed_members or not re.fullmatch("[1-9][0-9]*", members)):
-        raise Misuse(f"recipe '{text}': {f'{name} has no number of members' if base.fixed_members else WHOLE}")
-    return replace(make_recipe(base, **given), name=text, members=int(members) if members else base.members)
 
 
 def split_recipes(values: Sequence[str] | None) -> list[str]:

@@ -3,6 +3,7 @@
 Named methods are presets. Because the questions are independent, any answer of a preset can be replaced.
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -376,6 +377,38 @@ def make_recipe(
         if answer is not None
     }
     return replace(base, **changed)
+
+
+def parse_recipe(text: str) -> Recipe:
+    """Parse a recipe in text: a preset, then after a colon the answers that replace its own and its number of members.
+
+    Args:
+        text: Such as `"forde"`, `"deep-ensemble:coupling=outputs:every=4"` or `"forde:members=10"`.
+
+    Returns:
+        The recipe; `text` is its name.
+
+    Raises:
+        Misuse: If the preset or a setting is unknown, or a setting is repeated.
+
+    >>> parse_recipe("deep-ensemble:coupling=outputs:every=4,members=3").members
+    3
+    """
+    name, _, options = text.partition(":")
+    base, keys = make_recipe(name), (*QUESTIONS, "models", "members")
+    parts = re.split(rf",(?=\s*(?:{'|'.join(keys)})\s*=)", options) if options else []
+    answers = {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+    wrong = [key for key in answers if key not in keys]
+    if wrong:
+        raise unknown(f"setting of the recipe '{text}' (name=value)", wrong[0], keys)
+    if len(answers) < len(parts):
+        raise Misuse(f"recipe '{text}' has a setting twice: write each once")
+    members = answers.pop("members", None)
+    if members is not None and base.fixed_members:
+        raise Misuse(f"recipe '{text}': {name} has no number of members")
+    if members is not None and not re.fullmatch("[1-9][0-9]*", members):
+        raise Misuse(f"recipe '{text}': need a whole number, at least 1")
+    return replace(make_recipe(base, **answers), name=text, members=int(members) if members else base.members)
 
 
 def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Recipe:

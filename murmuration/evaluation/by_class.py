@@ -43,7 +43,7 @@ class ClassUncertainty:
 
 
 def confusion_matrix(scores: ExampleScores, classes: int) -> np.ndarray:
-    """The number of examples (K, K) by true class (rows) and predicted class (columns)."""
+    """Return the number of examples (K, K) by true class (rows) and predicted class (columns)."""
     cells = scores.columns["label"] * classes + scores.columns["predicted"]
     return np.bincount(cells, minlength=classes * classes).reshape(classes, classes)
 
@@ -75,7 +75,7 @@ def fraction(count: int, total: int) -> Score:
 def uncertainty_by_class(
     scores: ExampleScores, classes: tuple[str, ...], by: str = "label"
 ) -> tuple[ClassUncertainty, ...]:
-    """The uncertainty of every class that has examples, by true class (`label`) or by `predicted` class."""
+    """Return the uncertainty of every class that has examples, by true class (`label`) or by `predicted` class."""
     columns = scores.columns
     groups = {name: np.flatnonzero(columns[by] == k) for k, name in enumerate(classes)}
     return tuple(

@@ -74,7 +74,7 @@ class AbstentionResult:
 def coverage_tail(
     coverage: float, examples: int, calibration_examples: int, nominal: float, *, above: bool = False
 ) -> float:
-    """The probability that a valid split-conformal rule covers at most (at least) this fraction of the examples.
+    """Return the probability that a valid split-conformal rule covers at most (at least) this fraction of the examples.
 
     With n calibration examples and the k-th smallest score as threshold, k = ceil((n + 1) nominal), the coverage given
     the calibration set is distributed as Beta(k, n + 1 - k) (Vovk 2012), so the number covered among m test examples
@@ -95,7 +95,7 @@ def coverage_tail(
 
 
 def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
-    """Coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
+    """Return coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
     if not posthoc.conformal:
         return {}
     method = posthoc.conformal[0].method
@@ -117,54 +117,54 @@ def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
 
 
 def is_unbounded(rule: Rule) -> bool:
-    """Whether a rule had too few calibration examples for its coverage, so that its intervals are infinite."""
+    """Return whether a rule had too few calibration examples for its coverage, so that its intervals are infinite."""
     return not isinstance(rule, SetRule) and not math.isfinite(rule.threshold)
 
 
 def set_coverage(
     posthoc: PostHoc, scores: ExampleScores, subset: str = TEST, rows: np.ndarray | None = None
 ) -> list[SetCoverage]:
-    """The coverage of every rule's sets on all examples, or on those in `rows`.
+    """Return the coverage of every rule's sets on all examples, or on those in `rows`.
 
     All classes together have the calibration examples of all: with shares n_k / n of n, and variances p (1 - p) / n_k
     of the coverage of each, that of the whole is p (1 - p) / n. A class without a threshold is always covered.
     """
-    chosen = slice(None) if rows is None else rows
+    selected = slice(None) if rows is None else rows
     counts = [posthoc.rule_examples if rule.method == "mondrian" else rule.examples for rule in posthoc.conformal]
     pairs = zip(posthoc.conformal, counts, strict=True)
-    return [coverage_of(replace(rule, examples=count), scores, subset, chosen) for rule, count in pairs]
+    return [coverage_of(replace(rule, examples=count), scores, subset, selected) for rule, count in pairs]
 
 
 def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:
-    """The coverage of one rule's sets on some examples."""
+    """Return the coverage of one rule's sets on some examples."""
     covered, sizes = (scores.columns[f"{kind}_{rule.method}"][rows] for kind in ("covered", "size"))
-    found = mean_score(covered, proportion=True)
+    coverage = mean_score(covered, proportion=True)
     return SetCoverage(
         rule.method,
         rule.coverage,
         subset,
-        found,
+        coverage,
         mean_score(sizes, POSITIVE),
         len(sizes),
         rule.examples,
-        coverage_tail(found, len(sizes), rule.examples, rule.coverage),
+        coverage_tail(coverage, len(sizes), rule.examples, rule.coverage),
     )
 
 
 def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[str, np.ndarray]) -> list[SetCoverage]:
-    """The coverage of the primary rule's sets in each group (name -> rows) of enough examples.
+    """Return the coverage of the primary rule's sets in each group (name -> rows) of enough examples.
 
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
-    found = [
+    coverages = [
         coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in groups.items() if len(rows) >= FEWEST
     ]
-    adjusted = holm([each.p_value for each in found])
-    return [replace(each, p_value=float(p)) for each, p in zip(found, adjusted, strict=True)]
+    adjusted = holm([coverage.p_value for coverage in coverages])
+    return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]
 
 
 def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The examples of every true class, where there are not too many classes to list."""
+    """Return the examples of every true class, where there are not too many classes to list."""
     if not classes or len(classes) > MOST_CLASSES:
         return {}
     labels = scores.columns["label"]
@@ -172,11 +172,11 @@ def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, 
 
 
 def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TEST) -> list[AbstentionResult]:
-    """What every abstention rule does on the examples."""
+    """Return what every abstention rule does on the examples."""
     columns = scores.columns
     classes = scores.task == "classification"
     losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
-    found = []
+    results = []
     for rule in posthoc.abstention:
         answers = columns[f"answered_{rule.name}"].astype(bool)
         cost = None
@@ -185,12 +185,12 @@ def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TE
         risk = Score(np.nan, np.nan, np.nan)
         if answers.any():
             risk = mean_score(losses[answers], POSITIVE, proportion=classes)
-        found.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
-    return found
+        results.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
+    return results
 
 
 def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = False) -> Score:
-    """The mean of values (N,) with its 95 % interval, clipped to the bounds of the values.
+    """Return the mean of values (N,) with its 95 % interval, clipped to the bounds of the values.
 
     Proportions of zeros and ones get Wilson's interval, everything else the percentile bootstrap.
     """
@@ -202,6 +202,6 @@ def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = F
         return Score(mean, np.nan, np.nan)
     groups = group_of(len(numbers), seed=0)
     sizes = np.bincount(groups).astype(float)
-    drawn = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
-    ends = percentile_interval(mean, drawn[:, 0])
+    resampled = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
+    ends = percentile_interval(mean, resampled[:, 0])
     return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))

@@ -46,14 +46,22 @@ VALIDATION, OUT_OF_FOLD = "validation", "out-of-fold"
 
 
 def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
-    """The test split of a data set as an evaluation set.
+    """Return the test split of a data set as an evaluation set.
 
-    With `validation`, the validation examples of a data set without test examples. Training may have stopped on them
-    and the calibrator is fitted on them, so they are evaluated without post-hoc steps.
+    Args:
+        data: The data set.
+        validation: Use the validation examples of a data set without test examples. Training may have stopped on them
+            and the calibrator is fitted on them, so they are evaluated without post-hoc steps.
+
+    Returns:
+        The evaluation set.
+
+    Raises:
+        Misuse: If there are no examples to evaluate on.
     """
     if validation and not len(data.test) and len(data.val):
-        whole = eval_set_of(replace(data, test=data.val))
-        return replace(whole, sizes={**whole.sizes, "test": 0}, val=None, part=VALIDATION)
+        eval_set = eval_set_of(replace(data, test=data.val))
+        return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
         raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
@@ -71,40 +79,55 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
 
 
 def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
-    """What a run is evaluated on: its test split; without one its validation examples, out of fold if it has folds.
+    """Return the held-out examples of a run.
 
-    All but one of a cross-fitted ensemble's folds have trained on any validation example.
+    Args:
+        ensemble: The trained ensemble.
+        data: The data that it was trained on.
+
+    Returns:
+        Its test split; without one its validation examples or, for a run with folds, all examples with out-of-fold
+        predictions: all but one of the folds have trained on any validation example.
     """
     if FOLDS not in ensemble.manifest:
         return eval_set_of(data, validation=True)
     if len(data.test):
         return replace(eval_set_of(data), val=None)
     predicted, examples = out_of_fold(ensemble, data)
-    whole = eval_set_of(replace(data, test=examples))
-    sizes = {**whole.sizes, "test": 0}
-    return replace(whole, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
+    eval_set = eval_set_of(replace(data, test=examples))
+    sizes = {**eval_set.sizes, "test": 0}
+    return replace(eval_set, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:
-    """The evaluation set of whatever holds labelled examples, prepared as those that the ensemble was trained on.
+    """Open labelled examples, prepared as the training examples of an ensemble were.
 
-    For a table, `target` defaults to the target columns of training.
+    Args:
+        ensemble: The trained ensemble.
+        data: An `EvalSet`, a `Data` (its test split), a split, a pair (x, y), a table with its target, or a path.
+        target: Target columns of a table; by default those of training.
+
+    Returns:
+        The evaluation set.
+
+    Raises:
+        Misuse: If there are no examples.
     """
     if isinstance(data, EvalSet):
         return data
     if isinstance(data, Data):
         if ensemble.preparation is None or data.preparation == ensemble.preparation:
             return eval_set_of(data)
-        whole = eval_set_of(data)
-        return replace(whole, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
+        eval_set = eval_set_of(data)
+        return replace(eval_set, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
     split = ensemble.labelled(data, target=target)
     if not len(split):
         raise Misuse("no examples to evaluate on: expected at least one")
     name = str(data) if isinstance(data, str | Path) else "examples"
     if ensemble.preparation is None:  # networks trained elsewhere
-        found = ensemble.predict(split.prepared[:1], prepared=True).likelihood
-        labels = tuple(map(str, range(found.width))) if found.task == CLASSIFICATION else ()
-        task = cast(Task, found.task)
+        likelihood = ensemble.predict(split.prepared[:1], prepared=True).likelihood
+        labels = tuple(map(str, range(likelihood.width))) if likelihood.task == CLASSIFICATION else ()
+        task = cast(Task, likelihood.task)
         return EvalSet(name, task, split, labels, unchanged(split.prepared[:1]), {"test": len(split)})
     record = ensemble.manifest["data"]
     task, classes = record["task"], tuple(record["classes"])
@@ -123,12 +146,20 @@ class EvalResult:
     calibrated: ExampleScores | None = None  # None where there is no calibrator
 
     def view(self, calibrated: bool) -> ExampleScores:
-        """The scores after the calibrator if that is asked for and there is one, else those before it."""
+        """Return the scores after the calibrator if that is asked for and there is one, else those before it."""
         return self.calibrated if calibrated and self.calibrated is not None else self.uncalibrated
 
 
 def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc | None = None) -> EvalResult:
-    """The per-example scores of pairs (predictive, y) that come one after another and are not kept."""
+    """Score predictions that come one chunk after another and are not kept.
+
+    Args:
+        chunks: Pairs (predictive, y).
+        posthoc: Post-hoc steps to apply.
+
+    Returns:
+        Per-example scores before and after the calibrator.
+    """
     before, after = ScoreAccumulator(), ScoreAccumulator()
     for pred, y in chunks:
         if posthoc is None:
@@ -143,20 +174,28 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
 
 
 def predict_examples(ensemble: Ensemble, eval_set: EvalSet) -> Iterable[tuple[Predictive, Tensor]]:
-    """Pairs (predictive, y) of an evaluation set, in order, before any calibrator."""
+    """Return pairs (predictive, y) of an evaluation set, in order, before any calibrator."""
     if eval_set.predicted is not None:
         return [(eval_set.predicted, eval_set.split.y)]
     return predict_split(ensemble, eval_set.split)
 
 
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
-    """Pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
+    """Yield pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
     targets = split.y.split(stream_size(split.prepared))
     yield from zip(ensemble.stream(split.prepared, calibrated=False, prepared=True), targets, strict=True)
 
 
 def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
-    """Training seconds, stored parameters, milliseconds per prediction of inputs like x (N, ...), and members."""
+    """Return the costs of an ensemble.
+
+    Args:
+        ensemble: The trained ensemble.
+        x: Inputs (N, ...) whose prediction is timed.
+
+    Returns:
+        Training seconds, stored parameters, milliseconds per prediction, and members.
+    """
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,

@@ -68,7 +68,7 @@ class MeanProbabilities:
     parts: list[np.ndarray] = field(default_factory=list)
 
     def kept(self, chunks: Iterable[tuple[Predictive, Any]]) -> Iterator[tuple[Predictive, Any]]:
-        """The pairs (predictive, y), whose mean probabilities are kept on the way."""
+        """Yield the pairs (predictive, y), whose mean probabilities are kept on the way."""
         for pred, y in chunks:
             final = pred if self.posthoc is None else self.posthoc.calibrated(pred)
             self.parts.append(final.mean.float().cpu().numpy())
@@ -81,45 +81,45 @@ class MeanProbabilities:
 
 
 def training_counts(ensemble: Ensemble) -> tuple[int, ...] | None:
-    """The training examples of each class, if they are known and imbalanced."""
+    """Return the training examples of each class, if they are known and imbalanced."""
     counts = ensemble.manifest.get("data", {}).get("class_counts")
     return tuple(counts) if counts and max(counts) >= IMBALANCED * max(min(counts), 1) else None
 
 
 def shot_groups(counts: Sequence[int]) -> dict[str, np.ndarray]:
-    """The classes with many, medium and few training examples.
+    """Return the classes with many, medium and few training examples.
 
     >>> {name: classes.tolist() for name, classes in shot_groups([500, 100, 20, 19, 3]).items()}
     {'many': [0], 'medium': [1, 2], 'few': [3, 4]}
     """
-    known = np.asarray(counts)
-    masks = {"many": known > MANY, "medium": (known >= FEW) & (known <= MANY), "few": known < FEW}
+    sizes = np.asarray(counts)
+    masks = {"many": sizes > MANY, "medium": (sizes >= FEW) & (sizes <= MANY), "few": sizes < FEW}
     return {name: np.flatnonzero(mask) for name, mask in masks.items()}
 
 
 def class_imbalance(counts: tuple[int, ...], examples: ExampleScores, probs: np.ndarray) -> ClassImbalance:
-    """The scores by class frequency of predictions with mean probabilities (N, K)."""
+    """Return the scores by class frequency of predictions with mean probabilities (N, K)."""
     columns = examples.columns
     label, correct = columns["label"], columns["correct"].astype(float)
     groups = []
     for name, classes in shot_groups(counts).items():
         rows = np.flatnonzero(np.isin(label, classes))
         if len(rows):
-            known = [counts[each] for each in classes]
+            sizes = [counts[k] for k in classes]
             scores = {"accuracy": accuracy_of(correct, label, classes), **means_of(columns, rows)}
-            groups.append(FrequencyGroup(name, len(classes), (min(known), max(known)), len(rows), scores))
+            groups.append(FrequencyGroup(name, len(classes), (min(sizes), max(sizes)), len(rows), scores))
     values = {
         "macro_f1": macro_f1(label, columns["predicted"]),
         "macro_auroc": macro_auroc(label, probs),
         "macro_average_precision": macro_average_precision(label, probs),
     }
     scores = {"class_accuracy": accuracy_of(correct, label, np.arange(len(counts)))}
-    scores |= {name: mean_score(found, UNIT) for name, found in values.items()}
+    scores |= {name: mean_score(column, UNIT) for name, column in values.items()}
     return ClassImbalance(counts, scores, tuple(groups))
 
 
 def accuracy_of(correct: np.ndarray, label: np.ndarray, classes: np.ndarray) -> Score:
-    """The mean accuracy of these classes, by Wilson's interval where all examples or none are right."""
+    """Return the mean accuracy of these classes, by Wilson's interval where all examples or none are right."""
     rows = np.isin(label, classes)
     right = correct[rows].sum()
     if right in (0, rows.sum()):
@@ -129,9 +129,8 @@ def accuracy_of(correct: np.ndarray, label: np.ndarray, classes: np.ndarray) -> 
 
 def means_of(columns: Any, rows: np.ndarray) -> dict[str, Score]:
     """Epistemic uncertainty, and coverage and size of the sets of every conformal rule, on some examples."""
-    found = {EPISTEMIC: mean_score(columns[EPISTEMIC][rows], measure_of(EPISTEMIC, "classification").bounds)}
-    for name in (each for each in columns if each.startswith("covered_")):
-        method = name.removeprefix("covered_")
-        found[f"coverage_{method}"] = mean_score(columns[name][rows], proportion=True)
-        found[f"size_{method}"] = mean_score(columns[f"size_{method}"][rows], (0.0, np.inf))
-    return found
+    means = {EPISTEMIC: mean_score(columns[EPISTEMIC][rows], measure_of(EPISTEMIC, "classification").bounds)}
+    for method in (name.removeprefix("covered_") for name in columns if name.startswith("covered_")):
+        means[f"coverage_{method}"] = mean_score(columns[f"covered_{method}"][rows], proportion=True)
+        means[f"size_{method}"] = mean_score(columns[f"size_{method}"][rows], (0.0, np.inf))
+    return means

@@ -38,7 +38,15 @@ class InDistribution:
 
 
 def in_distribution(ensemble: Ensemble, eval_set: EvalSet) -> InDistribution:
-    """The uncertainties of the evaluation set; feature distances too where training examples are at hand."""
+    """Compute the uncertainties of the evaluation set.
+
+    Args:
+        ensemble: The trained ensemble.
+        eval_set: The in-distribution examples.
+
+    Returns:
+        Its uncertainties, with feature distances if training examples are available.
+    """
     distance = None
     if eval_set.train is not None and not ensemble.models:
         labels = eval_set.train.y if eval_set.task == "classification" else None
@@ -47,17 +55,27 @@ def in_distribution(ensemble: Ensemble, eval_set: EvalSet) -> InDistribution:
 
 
 def uncertainties(ensemble: Ensemble, x: Tensor, distance: FeatureDistance | None) -> dict[str, np.ndarray]:
-    """The uncertainties (N,) of inputs before any calibrator, larger for inputs that look more OOD."""
+    """Return the uncertainties (N,) of inputs before any calibrator, larger for inputs that look more OOD."""
     tables = [ood_columns(pred) for pred in ensemble.stream(x, calibrated=False, prepared=True)]
     columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     return {**columns, **(distance_columns(distance, ensemble, x) if distance is not None else {})}
 
 
 def evaluate_ood(ensemble: Ensemble, known: InDistribution, name: str, x: Tensor) -> OodResult:
-    """How well every uncertainty of the ensemble separates OOD inputs x (M, ...) from the evaluation set."""
-    found = uncertainties(ensemble, x, known.distance)
-    detections = {key: score_detection(known.columns[key], found[key]) for key in known.columns}
-    histograms = {key: histogram_of(known.columns[key], found[key]) for key in SHOWN if key in found}
+    """Score how well every uncertainty detects OOD inputs.
+
+    Args:
+        ensemble: The trained ensemble.
+        known: Uncertainties of the evaluation set.
+        name: Name of the OOD inputs.
+        x: The prepared OOD inputs (M, ...).
+
+    Returns:
+        Detection scores and histograms by uncertainty.
+    """
+    scores = uncertainties(ensemble, x, known.distance)
+    detections = {key: score_detection(known.columns[key], scores[key]) for key in known.columns}
+    histograms = {key: histogram_of(known.columns[key], scores[key]) for key in SHOWN if key in scores}
     return OodResult(name, len(x), detections, histograms)
 
 

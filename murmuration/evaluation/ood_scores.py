@@ -35,12 +35,12 @@ def several_members(pred: Predictive) -> bool:
 
 
 def has_logits(pred: Predictive) -> bool:
-    """Whether outputs say more than their probabilities: not so where their exponentials sum to one."""
+    """Return whether outputs say more than their probabilities: not so where their exponentials sum to one."""
     return bool((pred.at(slice(SHOWN)).logits.logsumexp(-1).abs() > 1e-5).any())
 
 
 def has_spread(pred: Predictive) -> bool:
-    """Whether the width of the predictions can differ between inputs."""
+    """Return whether the width of the predictions can differ between inputs."""
     return several_members(pred) or not isinstance(pred.likelihood, Gaussian)
 
 
@@ -51,7 +51,7 @@ def lacking(pred: Predictive) -> Tensor:
 
 
 def root_mean(name: str) -> Callable[[Predictive], Tensor]:
-    """The root (N,) of the mean over targets of a variance (N, K)."""
+    """Return the root (N,) of the mean over targets of a variance (N, K)."""
     return lambda pred: getattr(pred, name).mean(-1).sqrt()
 
 
@@ -83,7 +83,7 @@ OOD_SCORES: dict[str, OodScore] = {
 
 
 def ood_columns(pred: Predictive) -> dict[str, np.ndarray]:
-    """All scores (N,) of the task by name, without those that cannot tell inputs of this predictive apart.
+    """Return all scores (N,) of the task by name, without those that cannot tell inputs of this predictive apart.
 
     Left out are: what compares members, where there is one; energy, where only probabilities are known; the
     total deviation of one member with constant noise. A few inputs at a time are unfolded in memory.
@@ -94,11 +94,11 @@ def ood_columns(pred: Predictive) -> dict[str, np.ndarray]:
     check_no_nan(pred.outputs)
     if pred.task not in (C, R):
         raise Misuse(f"out-of-distribution scores of a {pred.task} task: there are none; compare pred.entropy instead")
-    chosen = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
-    parts: dict[str, list[np.ndarray]] = {score.name: [] for score in chosen}
+    applicable = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
+    parts: dict[str, list[np.ndarray]] = {score.name: [] for score in applicable}
     with torch.no_grad():
         for batch in pred.batches(inputs_at_once(pred.outputs)):
-            for score in chosen:
+            for score in applicable:
                 parts[score.name].append(score.function(batch).cpu().numpy())
     return {name: np.concatenate(values) for name, values in parts.items()}
 
@@ -134,7 +134,7 @@ def fit_feature_distance(
     most: int = 5000,
     members_used: Sequence[int] | None = None,
 ) -> FeatureDistance:
-    """What distances in feature space need, from training inputs (N, ...) of which at most `most` are drawn.
+    """Return what distances in feature space need, from training inputs (N, ...) of which at most `most` are drawn.
 
     With labels y (N,) the Mahalanobis distance is to the nearest class mean, with one covariance for all
     classes; without, and for regression, there is one mean. A member takes 4 `most` D + 8 D^2 bytes for D
@@ -142,22 +142,22 @@ def fit_feature_distance(
     """
     if not len(x):
         raise Misuse("no training inputs to fit feature distances on: expected at least one")
-    drawn = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:most])
-    inputs = torch.as_tensor(x)[drawn]
-    labels = class_labels(ensemble, y, len(x))[drawn]
+    sample = torch.from_numpy(np.random.default_rng(seed).permutation(len(x))[:most])
+    inputs = torch.as_tensor(x)[sample]
+    labels = class_labels(ensemble, y, len(x))[sample]
     every = range(ensemble.members) if members_used is None else members_used
-    chosen = checked_members(list(every), count=ensemble.members) % ensemble.members
-    found = []
-    for index in chosen.tolist():
+    members = checked_members(list(every), count=ensemble.members) % ensemble.members
+    fits = []
+    for index in members.tolist():
         features = torch.cat(list(member_features(ensemble, index, inputs)))
         if not features.isfinite().all():
             raise Failure(f"features of member {index} are not finite: it diverged; leave it out by members_used")
-        found.append(fit_member(features, labels))
-    return FeatureDistance(tuple(chosen.tolist()), tuple(found))
+        fits.append(fit_member(features, labels))
+    return FeatureDistance(tuple(members.tolist()), tuple(fits))
 
 
 def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dict[str, np.ndarray]:
-    """The distances (N,) of inputs (N, ...) from training features, by name: see `FEATURE_DISTANCES`.
+    """Return the distances (N,) of inputs (N, ...) from training features, by name: see `FEATURE_DISTANCES`.
 
     Each member's distance is divided by its median on training examples, so that members count alike, and
     the mean over members is taken. A few inputs at a time are passed through one member after another.
@@ -172,7 +172,7 @@ def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dic
 
 
 def class_labels(ensemble: Ensemble, y: Any, count: int) -> Tensor:
-    """The class (N,) of each training example; the same for all where there are none."""
+    """Return the class (N,) of each training example; the same for all where there are none."""
     if y is None or (ensemble.likelihood is not None and ensemble.likelihood.task != "classification"):
         return torch.zeros(count, dtype=torch.long)
     labels = torch.as_tensor(y)
@@ -182,13 +182,13 @@ def class_labels(ensemble: Ensemble, y: Any, count: int) -> Tensor:
 
 
 def member_features(ensemble: Ensemble, index: int, x: Tensor) -> Iterator[Tensor]:
-    """The features (n, D) of a few inputs at a time: what enters the last linear operator that the member runs."""
+    """Yield features (n, D) of a few inputs at a time: the inputs of the last linear operator of the member."""
     return module_features(ensemble.member(index), x)
 
 
 @torch.no_grad()
 def module_features(module: nn.Module, x: Tensor) -> Iterator[Tensor]:
-    """The features (n, D) of a few inputs at a time, double precision; the module keeps the hooks."""
+    """Yield the features (n, D) of a few inputs at a time, double precision; the module keeps the hooks."""
     entered = {}
 
     def keep(operator: nn.Module, given: tuple[Tensor, ...]) -> None:
@@ -206,7 +206,7 @@ def module_features(module: nn.Module, x: Tensor) -> Iterator[Tensor]:
 
 
 def fit_member(features: Tensor, labels: Tensor) -> MemberDistance:
-    """What distances from training features (n, D) need, with the labels (n,) of their classes."""
+    """Return what distances from training features (n, D) need, with the labels (n,) of their classes."""
     _, group = labels.unique(return_inverse=True)
     counts = group.bincount().double()[:, None]
     means = features.new_zeros(len(counts), features.shape[1]).index_add_(0, group, features) / counts
@@ -214,11 +214,11 @@ def fit_member(features: Tensor, labels: Tensor) -> MemberDistance:
     unmeasured = MemberDistance(means, factor, unit_length(features).float(), {})
     # Each of them is in the bank, at distance zero from itself.
     distances = member_distances(unmeasured, features[:MEASURED], neighbours=NEIGHBOURS + 1)
-    return replace(unmeasured, units={name: each.median().item() or 1.0 for name, each in distances.items()})
+    return replace(unmeasured, units={name: values.median().item() or 1.0 for name, values in distances.items()})
 
 
 def shrunk_covariance(residuals: Tensor) -> Tensor:
-    """The covariance (D, D) of centred residuals (n, D), shrunk towards a sphere (Ledoit and Wolf 2004)."""
+    """Return the covariance (D, D) of centred residuals (n, D), shrunk towards a sphere (Ledoit and Wolf 2004)."""
     from sklearn.covariance import ledoit_wolf_shrinkage
 
     count, width = residuals.shape
@@ -233,7 +233,7 @@ def unit_length(features: Tensor) -> Tensor:
 
 
 def member_distances(member: MemberDistance, features: Tensor, neighbours: int = NEIGHBOURS) -> dict[str, Tensor]:
-    """The distances (n,) by name of features (n, D), float64."""
+    """Return the distances (n,) by name of features (n, D), float64."""
     if features.shape[1] != member.means.shape[1]:
         raise Misuse(f"{features.shape[1]} features, fitted on {member.means.shape[1]}: expected the same ensemble")
     centre = member.means.mean(0)

@@ -74,8 +74,8 @@ class Evaluation:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
 
     def _repr_html_(self) -> str:
-        shown = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
-        return html_table(repr(self), {name: repr(score) for name, score in shown.items()})
+        scores = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
+        return html_table(repr(self), {name: repr(score) for name, score in scores.items()})
 
     @property
     def task(self) -> Any:
@@ -164,7 +164,7 @@ class Evaluation:
         return abstention_results(self.posthoc, scores) if self.posthoc is not None and scores is not None else []
 
     def to_json(self) -> dict[str, Any]:
-        """The record that `metrics.json` holds; numbers that are not finite are None."""
+        """Return the record that `metrics.json` holds; numbers that are not finite are None."""
         eval_set = self.eval_set
         record = {
             "metrics": self.scores,
@@ -214,15 +214,22 @@ def evaluate_ensemble(
     ood: Ood = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """The evaluation of an ensemble on a data set's test split, or on other labelled examples.
+    """Evaluate an ensemble on the test split of a data set, or on other labelled examples.
 
-    `data` is a `Data`, an `EvalSet`, a split, a pair (x, y), a table with its target or a path, prepared as the
-    ensemble's training examples were.
+    Args:
+        ensemble: The trained ensemble.
+        data: A `Data`, an `EvalSet`, a split, a pair (x, y), a table with its target, or a path.
+        name: Name of the evaluation; by default that of the recipe.
+        shift: Corruptions: True for all that fit, a list of names, or a `ShiftSuite`.
+        ood: Out-of-distribution inputs: sources that `open_data` takes, or inputs by name.
+        progress: Callback (text, done, total) of the corruptions.
 
-    `shift` adds scores under corruption: True for all corruptions that fit the inputs, some of their names, or a
-    `ShiftSuite`. `ood` adds out-of-distribution sets: sources that `open_data` takes, or inputs by name.
-    An ensemble without post-hoc steps is scored as it is; what they would do is still found out, where there are
-    validation examples to fit them on.
+    Returns:
+        The evaluation. An ensemble without post-hoc steps is scored as it is; their effect is still evaluated if there
+        are validation examples to fit them on.
+
+    Raises:
+        Misuse: For multi-label predictions, or data without examples.
 
     >>> import murmuration as mm
     >>> data = mm.open_data("two-moons")
@@ -244,7 +251,22 @@ def evaluate_on(
     foreign: Mapping[str, Tensor],
     progress: Progress,
 ) -> Evaluation:
-    """The evaluation on an evaluation set, under a suite of corruptions and on prepared out-of-distribution inputs."""
+    """Evaluate an ensemble on an evaluation set, under corruption and on OOD inputs.
+
+    Args:
+        ensemble: The trained ensemble.
+        eval_set: The labelled examples.
+        name: Name of the evaluation; by default that of the recipe.
+        suite: The corruptions, if any.
+        foreign: Prepared out-of-distribution inputs by name.
+        progress: Callback (text, done, total) of the corruptions.
+
+    Returns:
+        The evaluation.
+
+    Raises:
+        Misuse: For corruptions or OOD inputs of out-of-fold predictions.
+    """
     if eval_set.part == OUT_OF_FOLD and (suite is not None or foreign):
         raise Misuse(
             "corruptions and out-of-distribution inputs of a run with folds and no test rows: most members have trained"
@@ -256,12 +278,12 @@ def evaluate_on(
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
     chunks = predict_examples(ensemble, eval_set)
-    found = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
-    examples, scores = found.view(calibrated), found.view(calibrated).scores()
+    result = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
+    examples, scores = result.view(calibrated), result.view(calibrated).scores()
     shifted = None
     if suite is not None:
         shifted = evaluate_shift(ensemble, eval_set, suite, posthoc=posthoc, calibrated=calibrated, progress=progress)
-    known = in_distribution(ensemble, eval_set) if foreign else None
+    reference = in_distribution(ensemble, eval_set) if foreign else None
     return Evaluation(
         name or ensemble.recipe.name,
         eval_set,
@@ -271,18 +293,18 @@ def evaluate_on(
         ensemble,
         posthoc,
         calibrated,
-        found.uncalibrated if posthoc is not None else None,
-        found.calibrated,
-        rows_by_class(found.uncalibrated, eval_set.classes) if posthoc is not None else {},
+        result.uncalibrated if posthoc is not None else None,
+        result.calibrated,
+        rows_by_class(result.uncalibrated, eval_set.classes) if posthoc is not None else {},
         shifted,
-        tuple(evaluate_ood(ensemble, known, key, x) for key, x in foreign.items()) if known is not None else (),
+        tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items()) if reference is not None else (),
         weights=diagnose(ensemble, eval_set.split.prepared),
         imbalance=class_imbalance(counts, examples, means.joined) if counts else None,
     )
 
 
 def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
-    """The suite of corruptions that `shift` asks for."""
+    """Return the suite of corruptions that `shift` asks for."""
     if shift is None or shift is False or isinstance(shift, ShiftSuite):
         return shift or None
     if isinstance(shift, str):
@@ -291,16 +313,34 @@ def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
 
 
 def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
-    """Prepared inputs of every out-of-distribution set by name."""
+    """Open and prepare out-of-distribution inputs.
+
+    Args:
+        ood: A list of sources, or sources by name.
+        eval_set: The evaluation set whose preparation applies.
+
+    Returns:
+        Prepared inputs by name.
+
+    Raises:
+        Misuse: If a source does not fit, or is named twice.
+    """
     if isinstance(ood, str):
         raise Misuse(f"ood={ood!r}: expected a list of sources, or sources by name")
     named: dict[str, Any] = dict(ood) if isinstance(ood, Mapping) else {}
     for source in () if ood is None or isinstance(ood, Mapping) else ood:
         name = source.name if isinstance(source, Data) else Path(str(source)).name or str(source)
         if name in named:
-            raise Misuse(f"ood names '{name}' twice: give each set once")
+            raise Misuse(f"ood= names '{name}' twice: give each set once")
         named[name] = source
-    return {name: open_inputs(x, preparation=eval_set.preparation, adapt=True) for name, x in named.items()}
+    opened = {}
+    for name, source in named.items():
+        try:
+            opened[name] = open_inputs(source, preparation=eval_set.preparation, adapt=True)
+        except Misuse as error:
+            text = str(source) if isinstance(source, str | Path) else name
+            raise error if f"'{text}" in str(error) else Misuse(f"ood='{text}': {error}") from None
+    return opened
 
 
 def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
@@ -311,7 +351,7 @@ def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
 
 
 def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, float]]:
-    """The scores of each member alone, in the members' order: means over its draws, which are neighbours."""
+    """Return the scores of each member alone, in the members' order: means over its draws, which are neighbours."""
     columns = examples.columns
     if len(examples.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
         return []

@@ -21,7 +21,7 @@ from murmuration.data.shift import (
 )
 from murmuration.evaluation.coverage import set_measures
 from murmuration.evaluation.eval_set import EvalResult, EvalSet, predict_split, score_predictions
-from murmuration.evaluation.metrics import Comparison, ExampleScores, Measure, Score, shown_in
+from murmuration.evaluation.metrics import ExampleScores, Measure, PairedTest, Score, shown_in
 from murmuration.evaluation.metrics.comparison import paired_sums
 from murmuration.evaluation.metrics.intervals import bootstrap_means, group_of, group_sums, percentile_interval, wilson
 from murmuration.evaluation.metrics.scores import measure_of
@@ -37,7 +37,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, cells done, ce
 
 
 def no_progress(text: str, done: int, total: int) -> None:
-    """A progress callback that shows nothing."""
+    """Show nothing: the default progress callback."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class ShiftSuite:
         return [(name, severity) for name in self.names for severity in self.severities]
 
     def split(self, eval_set: EvalSet, name: str, severity: int) -> Split:
-        """The examples of an evaluation set under one corruption."""
+        """Return the examples of an evaluation set under one corruption."""
         if self.official is not None:
-            found = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
-            return found[: self.examples]
-        many: Any = {"examples": self.examples, "seed": self.seed}
-        prepared = shift_split(eval_set.split, eval_set.preparation, name, severity, **many)
+            split = official_split(self.official, name, severity, eval_set.preparation, classes=eval_set.classes)
+            return split[: self.examples]
+        selection: Any = {"examples": self.examples, "seed": self.seed}
+        prepared = shift_split(eval_set.split, eval_set.preparation, name, severity, **selection)
         return Split(None, eval_set.split.y[: self.examples], prepared)
 
 
@@ -80,29 +80,40 @@ def shift_suite(
     examples: int | None = None,
     official: str | None = None,
 ) -> ShiftSuite:
-    """The suite of corruptions for an evaluation set: those named, or all that fit its inputs.
+    """Choose the corruptions for an evaluation set.
 
-    Of a folder of official arrays the first images are opened at once: it shows now, not after training, whether the
-    run takes them.
+    Args:
+        eval_set: The examples to corrupt.
+        names: Names of corruptions; by default all that fit the inputs.
+        severities: Severities from 1 to 5.
+        examples: Corrupt the first examples only; by default all.
+        official: Folder of the official CIFAR-10-C or CIFAR-100-C arrays. The first images are opened at once, so that
+            a folder that does not fit is refused before training.
+
+    Returns:
+        The suite.
+
+    Raises:
+        Misuse: If a corruption is unknown or does not fit the inputs.
     """
-    kept = (
+    selected = (
         list(select_corruptions(eval_set.preparation, names)) if official is None else official_chosen(official, names)
     )
     if official is not None:
-        official_split(official, kept[0], 1, eval_set.preparation, classes=eval_set.classes)
-    return ShiftSuite(tuple(kept), tuple(select_severities(severities)), examples=examples, official=official)
+        official_split(official, selected[0], 1, eval_set.preparation, classes=eval_set.classes)
+    return ShiftSuite(tuple(selected), tuple(select_severities(severities)), examples=examples, official=official)
 
 
 def official_chosen(folder: str, names: Sequence[str] | None) -> list[str]:
-    """The corruptions of a folder of official arrays: those named, or all."""
-    known = official_names(folder)
-    kept = list(dict.fromkeys(known if names is None else names))
-    if not kept:
-        raise Misuse(f"no corruption is named: expected some of {', '.join(known)}")
-    for name in kept:
-        if name not in known:
-            raise unknown("corruption", name, known)
-    return kept
+    """Return the corruptions of a folder of official arrays: those named, or all."""
+    available = official_names(folder)
+    selected = list(dict.fromkeys(available if names is None else names))
+    if not selected:
+        raise Misuse(f"no corruption is named: expected some of {', '.join(available)}")
+    for name in selected:
+        if name not in available:
+            raise unknown("corruption", name, available)
+    return selected
 
 
 @dataclass(frozen=True)
@@ -158,49 +169,54 @@ def evaluate_shift(
     calibrated: bool = False,
     progress: Progress = no_progress,
 ) -> ShiftResult:
-    """The scores of an ensemble on an evaluation set under every corruption and severity of a suite.
+    """Score an ensemble under every corruption and severity of a suite.
 
-    With `calibrated` they are those after the calibrator of the post-hoc steps.
+    Args:
+        ensemble: The trained ensemble.
+        eval_set: The examples to corrupt.
+        suite: The corruptions.
+        posthoc: Post-hoc steps to apply.
+        calibrated: Report scores after the calibrator.
+        progress: Callback (text, done, total).
+
+    Returns:
+        Scores of every cell, and their means.
     """
     measures = measures_of(eval_set.task, posthoc)
-    clean = score_predictions(predict_split(ensemble, first_of(eval_set.split, suite.examples)), posthoc)
-    measures = {name: each for name, each in measures.items() if each.exists(clean.uncalibrated.columns)}
+    clean = score_predictions(predict_split(ensemble, eval_set.split[: suite.examples]), posthoc)
+    measures = {name: measure for name, measure in measures.items() if measure.exists(clean.uncalibrated.columns)}
     groups = np.empty(0, dtype=np.int64)
     cells, worst = [], []
     for turn, (name, severity) in enumerate(suite.cells):
         progress(f"{name} {severity}", turn, len(suite.cells))
-        found = score_predictions(predict_split(ensemble, suite.split(eval_set, name, severity)), posthoc)
-        groups = group_of(found.uncalibrated.inputs, seed=0, most=GROUPS)  # official arrays have a size of their own
-        cells.append(sums_of(found.view(calibrated), measures, groups))
-        worst += [found] if severity == max(suite.severities) and posthoc is not None else []
+        result = score_predictions(predict_split(ensemble, suite.split(eval_set, name, severity)), posthoc)
+        groups = group_of(result.uncalibrated.inputs, seed=0, most=GROUPS)  # official arrays have a size of their own
+        cells.append(sums_of(result.view(calibrated), measures, groups))
+        worst += [result] if severity == max(suite.severities) and posthoc is not None else []
     progress("", len(suite.cells), len(suite.cells))
     table = Table((len(suite.names), len(suite.severities)), measures, groups, cells)
     return tabulated(table, suite, clean.view(calibrated).scores(measures=measures), worst_views(worst))
 
 
-def first_of(split: Split, count: int | None) -> Split:
-    return split[:count]
-
-
 def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:
-    """The scores that are followed under shift, those of the conformal sets among them."""
+    """Return the scores that are followed under shift, those of the conformal sets among them."""
     own = {name: measure_of(name, task) for name in shown_in("shift", task)}
     return {**own, **(set_measures(posthoc, task) if posthoc is not None else {})}
 
 
-def worst_views(found: Sequence[EvalResult]) -> dict[str, ExampleScores]:
-    """The scores of several passes as one, before and after the calibrator."""
-    if not found:
+def worst_views(results: Sequence[EvalResult]) -> dict[str, ExampleScores]:
+    """Return the scores of several passes as one, before and after the calibrator."""
+    if not results:
         return {}
     return {
-        "before": ExampleScores.joined([each.uncalibrated for each in found]),
-        "after": ExampleScores.joined([each.view(True) for each in found]),
+        "before": ExampleScores.joined([result.uncalibrated for result in results]),
+        "after": ExampleScores.joined([result.view(True) for result in results]),
     }
 
 
 def sums_of(scores: ExampleScores, measures: Mapping[str, Measure], groups: np.ndarray) -> dict[str, np.ndarray]:
     """For each measure the sums (G, F) of its features over groups of examples."""
-    return {name: group_sums(each.features(scores.columns), groups) for name, each in measures.items()}
+    return {name: group_sums(measure.features(scores.columns), groups) for name, measure in measures.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +229,7 @@ class Table:
     cells: Sequence[Mapping[str, np.ndarray]]  # T * V of them: measure -> sums (G, F) over groups
 
     def grid(self, name: str, *, together: bool = False) -> "Grid":
-        """One score in every cell, and in every cell of every resample of the examples.
+        """Return one score in every cell, and in every cell of every resample of the examples.
 
         With `together` the corruptions of a severity are one cell: their features are averaged before they are scored.
         """
@@ -221,14 +237,14 @@ class Table:
         sums = sums.reshape(len(sums), *self.shape, -1)  # (G, T, V, F)
         sums = sums.mean(1, keepdims=True) if together else sums
         flat, sizes = sums.reshape(len(sums), -1), np.bincount(self.groups).astype(float)
-        drawn = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
+        resampled_means = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
         means = sums.sum(0) / len(self.groups)
-        values, resampled = (measure.finish(measure.combine(each)) for each in (means, drawn))
+        values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
         counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
         return Grid(measure, values, resampled, len(self.groups) if counted else None)
 
     def mean_sums(self, name: str) -> np.ndarray:
-        """The sums (G, F) of one score's features, averaged over the cells."""
+        """Return the sums (G, F) of one score's features, averaged over the cells."""
         return np.mean([cell[name] for cell in self.cells], axis=0)
 
 
@@ -238,11 +254,11 @@ class Grid:
 
     measure: Measure
     values: np.ndarray  # (T, V)
-    drawn: np.ndarray  # (B, T, V)
+    resampled: np.ndarray  # (B, T, V)
     counted: int | None = None  # examples of a cell, where the score is the fraction of them that have a property
 
     def mean(self, *cells: Any) -> Score:
-        """The mean of the score over some cells, all of them if none are named, with its 95 % interval.
+        """Return the mean of the score over some cells, all of them if none are named, with its 95 % interval.
 
         The proportion in a single cell gets Wilson's: resampling examples that are all right shows no spread.
         """
@@ -250,13 +266,13 @@ class Grid:
         if self.counted is not None and self.values[cells].size == 1:
             trials = np.array(self.counted)
             return Score(value, *(float(end) for end in wilson(value * trials, trials)))
-        drawn = self.drawn[(slice(None), *cells)]
-        low, high = percentile_interval(value, drawn.reshape(len(drawn), -1).mean(1))
+        resampled = self.resampled[(slice(None), *cells)]
+        low, high = percentile_interval(value, resampled.reshape(len(resampled), -1).mean(1))
         return Score(value, *np.clip([low, high], *self.measure.bounds))
 
 
 def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str, ExampleScores]) -> ShiftResult:
-    """The record of all scores of a table, and of their means."""
+    """Return the record of all scores of a table, and of their means."""
     grids = {name: table.grid(name) for name in table.measures}
 
     def means(*cells: Any) -> Scores:
@@ -281,15 +297,15 @@ def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str
 
 
 def pooled_errors(table: Table) -> Scores:
-    """The calibration error of all corruptions' predictions together, one for each severity, and their mean.
+    """Return the calibration error of all corruptions' predictions together, one for each severity, and their mean.
 
     The other convention of the literature beside the mean over corruptions; errors of opposite sign cancel in it.
     """
     return {"ece_pooled": table.grid("ece", together=True).mean()} if "ece" in table.measures else {}
 
 
-def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> Comparison:
-    """The difference a - b of a score's mean over all cells, and whether chance may explain it."""
+def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> PairedTest:
+    """Return the difference a - b of a score's mean over all cells, and whether chance may explain it."""
     if a.suite != b.suite or a.examples != b.examples:
         raise Misuse(
             f"a is of {a.description}, b of {b.description}: expected the same corruptions of the same examples"

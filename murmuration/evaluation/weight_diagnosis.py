@@ -86,12 +86,12 @@ class Diagnosis:
         return " ".join([*_about_collapse(self), *noise])
 
     def to_json(self) -> dict[str, Any]:
-        told = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
-        return {**asdict(self), **told, "collapsed_below": COLLAPSED, "snr_edges": SNR_EDGES.tolist()}
+        derived = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
+        return {**asdict(self), **derived, "collapsed_below": COLLAPSED, "snr_edges": SNR_EDGES.tolist()}
 
 
 def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
-    """The diagnosis of an ensemble's weights, or None if they are not Gaussian.
+    """Return the diagnosis of an ensemble's weights, or None if they are not Gaussian.
 
     With inputs x (N, ...) the predictions for the first 500 are held against those of weights drawn from the prior,
     where there are classes; batch statistics stay as they were learned.
@@ -101,8 +101,8 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
         return None
     weights, prior = ensemble.recipe.weights, layers[0].posterior.prior
     beta = 1.0 if ensemble.recipe.dynamics.moves_std else weights.objective(1, 1, 1).beta
-    snr = torch.cat([each.snr for each in layers])
-    found, untold = _distances(ensemble, layers, x)
+    snr = torch.cat([layer.snr for layer in layers])
+    distances, untold = _distances(ensemble, layers, x)
     if prior.monte_carlo:
         untold.append(
             "No weight counts as collapsed: a Gaussian cannot equal a mixture, so each costs something whatever it is."
@@ -113,9 +113,9 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
         ensemble.members,
         weights.draws,
         _examples(ensemble),
-        tuple(each.layer() for each in layers),
+        tuple(layer.layer() for layer in layers),
         float(snr.median()),
-        *found,
+        *distances,
         tuple(untold),
     )
 
@@ -133,8 +133,8 @@ class _Weights:
     @property
     def kept(self) -> Tensor:
         """(m, ...) bool: which are not pruned."""
-        mean, kept = self.posterior.weights.mean, self.posterior.weights.kept
-        return torch.ones_like(mean, dtype=torch.bool) if kept is None else kept
+        mean, mask = self.posterior.weights.mean, self.posterior.weights.kept
+        return torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
 
     @property
     def snr(self) -> Tensor:
@@ -143,18 +143,20 @@ class _Weights:
 
     def costs(self) -> Tensor:
         """KL(q || p) (m, ...) of each weight, in nats."""
-        stream, found = torch.Generator().manual_seed(0), self.posterior
+        stream, posterior = torch.Generator().manual_seed(0), self.posterior
 
         def draw(like: Tensor) -> Tensor:
             return torch.randn(like.shape, generator=stream, dtype=like.dtype)
 
-        times = TRIES if found.prior.monte_carlo else 1
-        return torch.stack([masked_cost(found.prior, found.weights, found.std, draw) for _ in range(times)]).mean(0)
+        times = TRIES if posterior.prior.monte_carlo else 1
+        return torch.stack(
+            [masked_cost(posterior.prior, posterior.weights, posterior.std, draw) for _ in range(times)]
+        ).mean(0)
 
     def prior_std(self) -> Tensor | None:
-        """The standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
-        mean, found = self.posterior.weights.mean, self.posterior.prior.std(self.posterior.weights, self.posterior.std)
-        return None if found is None else torch.as_tensor(found, dtype=mean.dtype).expand_as(mean)
+        """Return the standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
+        mean, std = self.posterior.weights.mean, self.posterior.prior.std(self.posterior.weights, self.posterior.std)
+        return None if std is None else torch.as_tensor(std, dtype=mean.dtype).expand_as(mean)
 
     def layer(self) -> Layer:
         costs, snr = self.costs().double(), self.snr
@@ -171,51 +173,51 @@ class _Weights:
 
 
 def _weights(ensemble: Ensemble) -> list[_Weights]:
-    """The tensors of an ensemble that are distributions, with the prior that training used."""
+    """Return the tensors of an ensemble that are distributions, with the prior that training used."""
     if not ensemble.groups:
         return []
     population, family = ensemble.groups[0].population, ensemble.family
-    found, dynamics = family.family.posteriors(population, family.spec), ensemble.recipe.dynamics
+    posteriors, dynamics = family.family.posteriors(population, family.spec), ensemble.recipe.dynamics
     if dynamics.moves_std:  # its weight decay is a prior
         std = dynamics.prepare(_examples(ensemble)).prior_std()
         assert std is not None
-        found = [replace(each, prior=GaussianPrior(float(f"{std:.6g}"))) for each in found]
-    return [_Weights(each) for each in found]
+        posteriors = [replace(posterior, prior=GaussianPrior(float(f"{std:.6g}"))) for posterior in posteriors]
+    return [_Weights(posterior) for posterior in posteriors]
 
 
 def _examples(ensemble: Ensemble) -> int:
-    """How many examples the ensemble was trained on."""
+    """Return how many examples the ensemble was trained on."""
     return int(ensemble.manifest["data"]["examples"]["train"])
 
 
 def _distances(
     ensemble: Ensemble, layers: list[_Weights], x: Tensor | None
 ) -> tuple[tuple[float | None, float | None], list[str]]:
-    """How far predictions are from the prior's, how far those of the prior are from each other, and what is untold."""
+    """Return the distance between posterior and prior predictions, that between prior draws, and reasons if missing."""
     if x is None:
         return (None, None), []
-    stds = {each.name: std for each in layers if (std := each.prior_std()) is not None}
+    stds = {layer.name: std for layer in layers if (std := layer.prior_std()) is not None}
     if len(stds) < len(layers):
-        reason = f"the prior {layers[0].posterior.prior.word} is no Gaussian to draw weights from"
-        return (None, None), [f"Predictions are not held against the prior's: {reason}."]
-    said = ensemble.predict(x[:INPUTS], calibrated=False, prepared=True)
-    if said.task != "classification":
-        return (None, None), ["Predictions are not held against the prior's: that is done for classes only."]
+        reason = f"the prior {layers[0].posterior.prior.word} is not a Gaussian to draw weights from"
+        return (None, None), [f"Predictions are not compared with the prior's: {reason}."]
+    after = ensemble.predict(x[:INPUTS], calibrated=False, prepared=True)
+    if after.task != "classification":
+        return (None, None), ["Predictions are not compared with the prior's: that is done for classes only."]
     before = from_prior(ensemble, layers, stds).predict(x[:INPUTS], calibrated=False, prepared=True)
     halves = [before.select(range(first, len(before.outputs), 2)) for first in range(min(2, len(before.outputs)))]
-    pairs = ((said, before), (halves[0], halves[-1]))
+    pairs = ((after, before), (halves[0], halves[-1]))
     distance, noise = (float(jensen_shannon_distance(a.mean, b.mean).mean()) for a, b in pairs)
     return (distance, noise), []
 
 
 def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensemble:
-    """The ensemble as it was believed to be before data: the same network, its distributions those of the prior."""
+    """Return the ensemble before training: the same network with the distributions of the prior."""
     group = ensemble.to(CPU).groups[0]
     own, shared = dict(group.population.own), dict(group.population.shared)
-    for each in layers:
-        place, keep = (own, slice(None)) if each.posterior.own else (shared, 0)
-        place[each.name] = (each.posterior.weights.centre * each.kept)[keep].to(each.posterior.std).clone()
-        place[each.name + STD_PARAM] = softplus_inverse(stds[each.name])[keep].clone()
+    for layer in layers:
+        place, keep = (own, slice(None)) if layer.posterior.own else (shared, 0)
+        place[layer.name] = (layer.posterior.weights.centre * layer.kept)[keep].to(layer.posterior.std).clone()
+        place[layer.name + STD_PARAM] = softplus_inverse(stds[layer.name])[keep].clone()
     believed = replace(group.population, own=own, shared=shared)
     recipe = Recipe("prior", ensemble.recipe.sharing, Gaussian(draws=ensemble.recipe.weights.draws))
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
@@ -226,15 +228,15 @@ def _about_collapse(found: Diagnosis) -> list[str]:
     most = share is not None and share >= MOST
     why = ": the data taught them nothing" if most else ""
     part = "hardly any" if share is not None and share < HARDLY else f"{100 * (share or 0):.0f} %"
-    told = [] if share is None else [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
+    sentences = [] if share is None else [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
     if found.distance is not None and found.noise is not None and found.distance <= found.noise:
-        told.append(
+        sentences.append(
             "The predictions are no further from the prior's than those are from each other: the network has learned "
             f"next to nothing. Train longer, or with a beta below {found.beta:g}."
         )
     elif most:
-        told.append(
+        sentences.append(
             f"The predictions come from the others. A beta below {found.beta:g} would give the data more say; a "
             "smaller network might do as well."
         )
-    return told
+    return sentences

@@ -57,7 +57,7 @@ class _Reader(HTMLParser):
 
 
 def elements(content: str) -> list[Element]:
-    """The elements of a page in the order they open."""
+    """Return the elements of a page in the order they open."""
     reader = _Reader()
     reader.feed(content)
     reader.close()
@@ -65,7 +65,14 @@ def elements(content: str) -> list[Element]:
 
 
 def report_check(path: str | os.PathLike[str]) -> list[str]:
-    """Problems found in a report file, one line each; an empty list means that it is sound."""
+    """Check a report file.
+
+    Args:
+        path: The HTML file.
+
+    Returns:
+        Its problems, one line each; an empty list if it is sound.
+    """
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -73,36 +80,38 @@ def report_check(path: str | os.PathLike[str]) -> list[str]:
             f"report '{path}' could not be read ({error}); give an HTML file that write_report wrote"
         ) from None
     page = elements(content)
-    names = Counter(each.attributes["id"] for each in page if "id" in each.attributes)
+    names = Counter(element.attributes["id"] for element in page if "id" in element.attributes)
     repeated = [f"id '{name}' is used {count} times" for name, count in names.items() if count > 1]
     unclosed = [] if content.rstrip().endswith("</html>") else ["the file ends before </html>: it was cut short"]
     return [*unclosed, *repeated, *_requests(page), *_figure_problems(page), *_script_problems(page)]
 
 
 def _is_inside(address: str) -> bool:
-    """Whether an address stays in the file: a data address or a place on the page."""
+    """Return whether an address stays in the file: a data address or a place on the page."""
     return not address or address.strip().lower().startswith(("data:", "#"))
 
 
 def _requests(page: list[Element]) -> Iterator[str]:
     """Everything outside scripts that would make a browser load or run something."""
-    for each in page:
-        if each.tag in EMBEDDING:
-            yield f"<{each.tag}> loads another document"
-        for name, value in each.attributes.items():
+    for element in page:
+        if element.tag in EMBEDDING:
+            yield f"<{element.tag}> loads another document"
+        for name, value in element.attributes.items():
             if name in ADDRESSES and not _is_inside(value):
-                yield f"<{each.tag} {name}> points outside the file: {value[:80]}"
+                yield f"<{element.tag} {name}> points outside the file: {value[:80]}"
             if name.startswith("on"):
-                yield f"<{each.tag} {name}> runs code from an attribute"
-        style = each.attributes.get("style", "") + (each.text if each.tag == "style" else "")
+                yield f"<{element.tag} {name}> runs code from an attribute"
+        style = element.attributes.get("style", "") + (element.text if element.tag == "style" else "")
         for address in STYLE_ADDRESS.findall(style):
             if not _is_inside(address):
-                yield f"a style of <{each.tag}> points outside the file: {address[:80]}"
+                yield f"a style of <{element.tag}> points outside the file: {address[:80]}"
 
 
 def _figure_problems(page: list[Element]) -> Iterator[str]:
     """Containers without data, data without a container, and data that is not what plotly can draw."""
-    places = {each.attributes.get("id", "") for each in page if "plot" in each.attributes.get("class", "").split()}
+    places = {
+        element.attributes.get("id", "") for element in page if "plot" in element.attributes.get("class", "").split()
+    }
     data = {e.attributes["data-figure"]: e.text for e in page if e.tag == "script" and "data-figure" in e.attributes}
     yield from (f"figure '{name}' has a place but no data" for name in sorted(places - data.keys()))
     yield from (f"figure '{name}' has data but no place" for name in sorted(data.keys() - places))
@@ -133,18 +142,18 @@ def _refuse(constant: str) -> NoReturn:
 def _script_problems(page: list[Element]) -> Iterator[str]:
     """Plotly missing or repeated, scripts that fetch, and scripts that the page's policy would not run."""
     scripts = [e for e in page if e.tag == "script" and e.attributes.get("type", "") != "application/json"]
-    plotly = [each for each in scripts if each.attributes.get("id") == "plotly"]
+    plotly = [script for script in scripts if script.attributes.get("id") == "plotly"]
     if len(plotly) != 1:
         yield f"plotly's script is there {len(plotly)} times, not once"
-    for each in scripts:
-        found = FETCHING.search(each.text) if each not in plotly else None
-        if found:
-            yield f"a script of the page makes requests: {found.group()}"
+    for script in scripts:
+        fetching = FETCHING.search(script.text) if script not in plotly else None
+        if fetching:
+            yield f"a script of the page makes requests: {fetching.group()}"
     policies = [
         e.attributes.get("content", "") for e in page if e.attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     if len(policies) != 1 or "default-src 'none'" not in policies[0]:
         yield "no content security policy forbids requests"
     else:
-        changed = sum(script_hash(each.text) not in policies[0] for each in scripts)
+        changed = sum(script_hash(script.text) not in policies[0] for script in scripts)
         yield from [f"{changed} scripts are not the ones the content security policy names"] * bool(changed)

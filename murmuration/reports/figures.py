@@ -53,7 +53,7 @@ class Figure:
 
 
 def colour(place: int) -> str:
-    """The colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
+    """Return the colour at this place; the palette repeats, symbols and dashes tell repeats apart."""
     return f"var(--series-{place % SERIES + 1})"
 
 
@@ -66,7 +66,7 @@ def dash(place: int) -> str:
 
 
 def plot_text(text: object) -> str:
-    """The text as plotly shows it unchanged: plotly reads some HTML in every label, so its signs are escaped.
+    """Return the text as plotly shows it unchanged: plotly reads some HTML in every label, so its signs are escaped.
 
     >>> plot_text("<b>&")
     '&lt;b&gt;&amp;'
@@ -75,7 +75,7 @@ def plot_text(text: object) -> str:
 
 
 def legend_text(name: str) -> str:
-    """A name as plotly shows it, in lines that fit a phone: plotly cuts off what is wider than the figure.
+    """Return a name as plotly shows it, in lines that fit a phone: plotly cuts off what is wider than the figure.
 
     >>> legend_text("deep-ensemble with balanced softmax and augmentation")
     'deep-ensemble with balanced softmax<br>and augmentation'
@@ -84,7 +84,7 @@ def legend_text(name: str) -> str:
 
 
 def axis(title: str = "") -> dict[str, Any]:
-    """A quiet axis: thin grid, no zero line, upright labels."""
+    """Return a quiet axis: thin grid, no zero line, upright labels."""
     return {
         "title": {"text": plot_text(title), "standoff": 8},
         "gridcolor": "var(--grid)",
@@ -98,7 +98,7 @@ def axis(title: str = "") -> dict[str, Any]:
 
 
 def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
-    """A transparent layout in the page's own type, with its legend above the plot."""
+    """Return a transparent layout in the page's own type, with its legend above the plot."""
     return {
         "xaxis": xaxis,
         "yaxis": yaxis,
@@ -130,7 +130,7 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
 
 
 def scatter(mode: str, x: Iterable[Any], y: Iterable[Any], name: str | None = None) -> dict[str, Any]:
-    """A trace of lines, markers or both; plotly reads the name as text."""
+    """Return a trace of lines, markers or both; plotly reads the name as text."""
     named = {} if name is None else {"name": legend_text(name)}
     return {"type": "scatter", "mode": mode, "x": numbers(x), "y": numbers(y), **named}
 
@@ -147,7 +147,7 @@ def thin(length: int, limit: int) -> list[int]:
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:
-    """Values as floats of six digits, None where they are not finite.
+    """Return values as floats of six digits, None where they are not finite.
 
     >>> numbers([1, float("nan"), 0.123456789])
     [1.0, None, 0.123457]
@@ -161,9 +161,9 @@ def _number(value: Any) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
-    written = json.dumps(value, default=lambda array: array.tolist())
-    return json.loads(written, parse_float=_number, parse_constant=lambda constant: None)
+    """Return the value as JSON has it: dictionaries, lists, text, and numbers of six digits or None."""
+    encoded = json.dumps(value, default=lambda array: array.tolist())
+    return json.loads(encoded, parse_float=_number, parse_constant=lambda constant: None)
 
 
 def to_json(value: Any) -> str:
@@ -189,8 +189,8 @@ class Series(NamedTuple):
 def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
     """Error bars from the two ends of intervals, none where an end is missing."""
     value, low, high = (np.asarray(column, dtype=float) for column in (value, low, high))
-    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
-    value, low, high = (np.where(known, column, 0.0) for column in (value, low, high))
+    finite = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+    value, low, high = (np.where(finite, column, 0.0) for column in (value, low, high))
     up, down = np.maximum(high - value, 0), np.maximum(value - low, 0)
     return {
         "type": "data",
@@ -202,38 +202,38 @@ def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
 
 
 def titled(told: Description) -> str:
-    """The title of a figure of a score: its label, and which way is better."""
+    """Return the title of a figure of a score: its label, and which way is better."""
     return told.label + (f", {told.better} is better" if told.better != "neutral" else "")
 
 
 def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series]) -> Figure:
-    """Scores as dots with whiskers: a row for every name, the first on top, series of one row below one another."""
+    """Draw scores as dots with whiskers, one row per name, the series of a row below one another."""
     lanes = {row: [turn for turn, one in enumerate(series) if row in one.scores] for row in rows}
     most = max((len(lane) for lane in lanes.values()), default=1) or 1
     data = []
     for turn, one in enumerate(series):
-        kept = [(place, row) for place, row in enumerate(rows) if row in one.scores]
-        scores = [one.scores[row] for _, row in kept]
+        present = [(place, row) for place, row in enumerate(rows) if row in one.scores]
+        scores = [one.scores[row] for _, row in present]
         value, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in kept]
+        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in present]
         ink = colour(one.place)
-        heights = (place + 0.7 / most * shift for (place, _), shift in zip(kept, below, strict=True))
+        heights = (place + 0.7 / most * shift for (place, _), shift in zip(present, below, strict=True))
         look = {
             "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
             "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
             "hovertemplate": "%{x:.4g}",
         }
         data.append(scatter("markers", value, heights, one.name) | look)
-    shown = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
-    ticks = {"tickvals": [place for place, _ in shown], "ticktext": [row for _, row in shown]}
+    labels = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
+    ticks = {"tickvals": [place for place, _ in labels], "ticktext": [row for _, row in labels]}
     down = axis() | {"range": [len(rows) - 0.4, -0.6], "showgrid": False, "automargin": True, **ticks}
     height = 84 + max(20, 13 * most) * len(rows)
-    drawn = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
-    return replace(drawn, layout=drawn.layout | {"showlegend": len(series) > 1})
+    figure = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
+    return replace(figure, layout=figure.layout | {"showlegend": len(series) > 1})
 
 
 def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
-    """The first values of rows of dots in words."""
+    """Return the first values of rows of dots in words."""
     values = [
         f"{row if one.name == row or len(series) == 1 else f'{one.name}, {row}:'} {number(one.scores[row])}"
         for row in rows
@@ -245,18 +245,20 @@ def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
 
 
 def with_guide(drawn: Figure, value: float, words: str, place: int | None = None) -> Figure:
-    """The figure of rows with an upright line at a value, in the look of a place; as it is for one not finite."""
+    """Add an upright line at a value to a figure of rows, in the look of a place; do nothing if it is not finite."""
     if not np.isfinite(value):
         return drawn
     line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": legend_text(words)}
     if place is not None:
         line["line"] = {"color": colour(place), "width": 1.5, "dash": dash(place + 1)}
-    shown = drawn.layout | {"showlegend": True}
-    return replace(drawn, data=[line, *drawn.data], layout=shown, label=f"{drawn.label}; {words}: {number(value)}")
+    with_legend = drawn.layout | {"showlegend": True}
+    return replace(
+        drawn, data=[line, *drawn.data], layout=with_legend, label=f"{drawn.label}; {words}: {number(value)}"
+    )
 
 
 def heat(values: Any) -> dict[str, Any]:
-    """A heat map trace in the page's colours."""
+    """Return a heat map trace in the page's colours."""
     bar = {"thickness": 12, "outlinewidth": 0, "len": 0.9}
     rows = [numbers(row) for row in np.asarray(values, dtype=float)]
     return {"type": "heatmap", "z": rows, "colorscale": HEAT, "colorbar": bar}
@@ -266,9 +268,9 @@ def member_matrix(name: str, title: str, label: str, matrix: Any, lowest: float)
     """Agreement (M, M) of members on a scale from `lowest` to 1; the diagonal is left blank."""
     cells = np.array(matrix, dtype=float)
     np.fill_diagonal(cells, np.nan)
-    few = len(cells) <= 12
-    text = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}, "showscale": False} if few else {}
-    ticks: dict[str, Any] = {"showgrid": False, "dtick": 1 if few else None, "constrain": "domain"}
+    with_numbers = len(cells) <= 12
+    text = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}, "showscale": False} if with_numbers else {}
+    ticks: dict[str, Any] = {"showgrid": False, "dtick": 1 if with_numbers else None, "constrain": "domain"}
     down = axis("member") | ticks | {"autorange": "reversed", "scaleanchor": "x"}
     hover = "members %{x} and %{y}: %{z:.3f}<extra></extra>"
     trace = heat(cells) | {"zmin": lowest, "zmax": 1.0, "hovertemplate": hover, "xgap": 1, "ygap": 1} | text

@@ -9,10 +9,11 @@ from typing import Any
 
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
-from murmuration.evaluation.metrics import Comparison, describe, holm, paired_test, shown_in
+from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_test, shown_in
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
+from murmuration.prediction.posthoc.choice import Choice
 from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import (
     AUDITED,
@@ -33,6 +34,7 @@ POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
 MOST_MORE = 100  # times as many examples are not worth a sentence
 NOMINAL = 0.9
+SCALING = ("temperature", "vector", "matrix")  # calibrators that are named with the word scaling
 BASELINE = "(baseline)"  # ends the names of baselines in a comparison
 CORRECTED = "P-values are corrected for the number of pairs by Holm's method."
 WORTH_SAYING = 0.03  # distance of a coverage from its target that is explained even if it is noise
@@ -45,7 +47,7 @@ class Difference:
     a: str
     b: str
     better: str  # "higher" or "lower"
-    test: Comparison
+    test: PairedTest
     examples: int
 
     @property
@@ -85,33 +87,33 @@ class Difference:
         return f"{ahead} has the better {label}: {size} {self.better} than {behind}, more than noise ({self.chance})."
 
     def to_json(self) -> dict[str, Any]:
-        told = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
-        return {"a": self.a, "b": self.b, **self.test.to_json(), **told}
+        derived = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
+        return {"a": self.a, "b": self.b, **self.test.to_json(), **derived}
 
 
 def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
-    """The paired tests of every two recipes on the same examples, and under the same corruptions.
+    """Return the paired tests of every two recipes on the same examples, and under the same corruptions.
 
     The p-values of one score are corrected together by the method of Holm: the best of many recipes leads by luck too.
     """
     task = evaluations[0].task
-    found = [
+    tests = [
         Difference(a.name, b.name, measure_of(score, task).better, test, a.examples.inputs)
         for a, b in combinations(evaluations, 2)
         for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
     ]
     places: dict[str, list[int]] = {}
-    for place, each in enumerate(found):
-        places.setdefault(each.test.name, []).append(place)
-    for some in places.values():
-        for place, p in zip(some, holm([found[at].test.p_value for at in some]).tolist(), strict=True):
-            found[place] = replace(found[place], test=replace(found[place].test, p_value=p))
-    return found
+    for place, difference in enumerate(tests):
+        places.setdefault(difference.test.name, []).append(place)
+    for positions in places.values():
+        for place, p in zip(positions, holm([tests[at].test.p_value for at in positions]).tolist(), strict=True):
+            tests[place] = replace(tests[place], test=replace(tests[place].test, p_value=p))
+    return tests
 
 
-def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
-    """The paired test of one score, and of its mean over corruptions where both were corrupted."""
+def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
+    """Return the paired test of one score, and of its mean over corruptions where both were corrupted."""
     clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:
         return [clean]
@@ -120,32 +122,32 @@ def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[Comparison]:
 
 
 def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> tuple[str, ...]:
-    """Which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
+    """Return which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
     if len(evaluations) == 1:
         return (quality(evaluations[0]), f"{first_upper(trust(evaluations[0], 'it'))}")
-    leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
+    leader = min(evaluations, key=lambda item: float(item.scores[DECIDING]))
     against = rivals(leader, tests)
     close = {name: test for name, test in against.items() if test.by_chance}
     label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} {words_of(leader).examples}"
     shifted = lead_under_corruption(evaluations, tests)
     if not close:
-        name, test = min(against.items(), key=lambda each: abs(float(each[1].test.difference)))
+        name, test = min(against.items(), key=lambda item: abs(float(item[1].test.difference)))
         lead = f"its {label} is {number(abs(float(test.test.difference)))} lower than that of {name}"
         first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
-        return first, *(each.sentence for each in shifted), quality(leader)
+        return first, *(item.sentence for item in shifted), quality(leader)
     if shifted and shifted[0].clear and shifted[0].leader.name in (leader.name, *close):
         use = recommended(evaluations, tests)
         first = f"Use {use.name}: under corruption its {label} is {shifted[0].text}"
         return f"{first}; on the clean {examples} no difference is measurable.", quality(use)
-    name, test = max(close.items(), key=lambda each: abs(float(each[1].test.difference)))
-    others = " and ".join(close)
-    lead = f"{leader.name} has the lowest {label}, but its lead over {others} is within noise on {examples}"
+    name, test = max(close.items(), key=lambda item: abs(float(item[1].test.difference)))
+    names = " and ".join(close)
+    lead = f"{leader.name} has the lowest {label}, but its lead over {names} is within noise on {examples}"
     first = f"No clear winner: {lead} ({test.chance})."
-    return first, *(each.sentence for each in shifted), *told_more(leader, name, test, evaluations)
+    return first, *(item.sentence for item in shifted), *told_more(leader, name, test, evaluations)
 
 
 def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
-    """The tests of the deciding score between a recipe and every other, by the other's name."""
+    """Return the tests of the deciding score between a recipe and every other, by the other's name."""
     return {
         test.b if test.a == leader.name else test.a: test
         for test in tests
@@ -154,10 +156,10 @@ def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Differe
 
 
 def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:
-    """The recipe with the lowest NLL; of those within noise of it, the one that clearly leads under corruption."""
-    leader = min(evaluations, key=lambda each: float(each.scores[DECIDING]))
+    """Return the recipe with the lowest NLL or, within noise of it, the clear leader under corruption."""
+    leader = min(evaluations, key=lambda lead: float(lead.scores[DECIDING]))
     close = [name for name, test in rivals(leader, tests).items() if test.by_chance]
-    shifted = [each.leader for each in lead_under_corruption(evaluations, tests) if each.clear]
+    shifted = [lead.leader for lead in lead_under_corruption(evaluations, tests) if lead.clear]
     return shifted[0] if shifted and shifted[0].name in close else leader
 
 
@@ -175,14 +177,14 @@ class ShiftLead:
 
 
 def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[ShiftLead]:
-    """The lead under corruption with its interval; nothing where no two recipes were corrupted."""
-    found = [test for test in tests if test.test.name == f"corrupted_{DECIDING}"]
-    corrupted = [(float(each.shift.pooled[DECIDING]), each) for each in evaluations if each.shift is not None]
-    if not found:
+    """Return the lead under corruption with its interval; nothing where no two recipes were corrupted."""
+    shifted = [test for test in tests if test.test.name == f"corrupted_{DECIDING}"]
+    corrupted = [(float(item.shift.pooled[DECIDING]), item) for item in evaluations if item.shift is not None]
+    if not shifted:
         return []
-    _, leader = min(corrupted, key=lambda each: each[0])
-    against = [test for test in found if leader.name in (test.a, test.b)]
-    test = min(against, key=lambda each: abs(float(each.test.difference)))
+    _, leader = min(corrupted, key=lambda item: item[0])
+    against = [test for test in shifted if leader.name in (test.a, test.b)]
+    test = min(against, key=lambda item: abs(float(item.test.difference)))
     ends = test.test.difference.low, test.test.difference.high
     other, (low, high) = (test.a, ends) if leader.name == test.b else (test.b, (-ends[1], -ends[0]))
     size = f"{number(abs(float(test.test.difference)))} lower than that of {other}"
@@ -192,7 +194,7 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
 
 
 def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
-    """How many more examples would show the lead over a recipe."""
+    """Return how many more examples would show the lead over a recipe."""
     sentences = []
     if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         size = number(abs(float(test.test.difference)))
@@ -205,7 +207,7 @@ def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequ
 
 
 def quality(evaluation: Evaluation) -> str:
-    """The headline score with its interval, in a sentence."""
+    """Return the headline score with its interval, in a sentence."""
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation).examples}"
     for section in report_sections(evaluation):
         name = f"{name}, {section.qualifier(evaluation.manifest[section.key])},"
@@ -218,14 +220,14 @@ def quality(evaluation: Evaluation) -> str:
 
 
 def words_of(evaluation: Evaluation) -> Words:
-    """What a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
+    """Return what a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
     if evaluation.eval_set.audited:
         return AUDITED
     return {VALIDATION: VALIDATED, OUT_OF_FOLD: CROSS_FITTED}.get(evaluation.eval_set.part, TRAINED)
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:
-    """The rows that post-hoc steps of an audit are evaluated on, after a preposition; nothing for a test split."""
+    """Name the rows that post-hoc steps of an audit are evaluated on, after a preposition; "" for a test split."""
     if not evaluation.eval_set.audited or evaluation.before is None:
         return ""
     return f" {word} {evaluation.before.inputs:,} {words_of(evaluation).held_out}"
@@ -236,7 +238,7 @@ def first_upper(sentence: str) -> str:
 
 
 def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
-    """The tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
+    """Return the tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
 
     Differences from baselines that do not lead are not worth a sentence.
     """
@@ -249,25 +251,29 @@ def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> l
 
 
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
-    """Sentences on every recipe, the recommended one first, then on the differences between them.
+    """Return sentences on every recipe, the recommended one first, then on the differences between them.
 
     Of more than two recipes, those on the others say only whether they are calibrated, and what failed.
     """
     first = recommended(evaluations, tests)
-    ordered = [first, *(each for each in evaluations if each is not first)]
-    several, many = len(evaluations) > 1, len(evaluations) > 2
-    alone = [text for each in ordered for text in about(each, named=several, brief=many and each is not first)]
-    corrected = (CORRECTED,) if many else ()
-    return (*alone, *(difference.sentence for difference in leading(evaluations, tests)), *corrected)
+    ordered = [first, *(evaluation for evaluation in evaluations if evaluation is not first)]
+    named, more_than_two = len(evaluations) > 1, len(evaluations) > 2
+    sentences = [
+        text
+        for evaluation in ordered
+        for text in about(evaluation, named=named, brief=more_than_two and evaluation is not first)
+    ]
+    corrected = (CORRECTED,) if more_than_two else ()
+    return (*sentences, *(difference.sentence for difference in leading(evaluations, tests)), *corrected)
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:
-    """Sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
+    """Return sentences on one recipe: calibration, gain of averaging, post-hoc steps, shift, OOD, failed members.
 
     Of one recipe alone the verdict has said whether it is calibrated.
     """
-    several = evaluation.predictions > 1 and not evaluation.eval_set.audited
-    who = evaluation.name if named else "the ensemble" if several else "the model"
+    is_ensemble = evaluation.predictions > 1 and not evaluation.eval_set.audited
+    who = evaluation.name if named else "the ensemble" if is_ensemble else "the model"
     more = [
         about_members(evaluation, who),
         *advice(evaluation, who),
@@ -283,12 +289,12 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
 
 
 def trust(evaluation: Evaluation, who: str) -> str:
-    """Whether confidence or predictive intervals are right within noise."""
+    """Return whether confidence or predictive intervals are right within noise."""
     return (about_confidence if evaluation.task == "classification" else about_intervals)(evaluation, who)
 
 
 def about_confidence(evaluation: Evaluation, who: str) -> str:
-    """Whether confidence is higher or lower than accuracy by more than the noise of so many examples.
+    """Return whether confidence is higher or lower than accuracy by more than the noise of so many examples.
 
     The noise is at least that of a calibrated model: examples that are all right have no variance of their own.
     """
@@ -309,40 +315,40 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
 
 
 def about_intervals(evaluation: Evaluation, who: str) -> str:
-    """Whether the 90 % predictive intervals cover 90 % of the targets."""
+    """Return whether the 90 % predictive intervals cover 90 % of the targets."""
     covered = evaluation.scores["coverage_90"]
     whose = "its 90 % predictive intervals" if who == "it" else f"the 90 % predictive intervals of {who}"
-    told = f"{whose} cover {percent(float(covered))} of the targets"
+    sentence = f"{whose} cover {percent(float(covered))} of the targets"
     if covered.low <= NOMINAL <= covered.high:
-        return f"{told}, which is 90 % within noise."
-    return f"{told}: they are too {'narrow' if covered < NOMINAL else 'wide'}."
+        return f"{sentence}, which is 90 % within noise."
+    return f"{sentence}: they are too {'narrow' if covered < NOMINAL else 'wide'}."
 
 
 def about_members(evaluation: Evaluation, who: str) -> str:
-    """What averaging the members gains, if anything."""
+    """Return what averaging the members gains, if anything."""
     members = evaluation.predictions
     if members == 1:
         return ""
     columns = evaluation.uncalibrated.columns
-    alone, together = (number(-float(columns[name].mean())) for name in ("expected_log_prob", "log_prob"))
+    single, together = (number(-float(columns[name].mean())) for name in ("expected_log_prob", "log_prob"))
     one = "draw" if evaluation.draws > 1 else "member"
     before = " before calibration" if evaluation.uncalibrated is not evaluation.examples else ""
-    if alone == together:
+    if single == together:
         return (
             f"averaging {members} {one}s leaves the NLL of {who} at {together}{before}: they add little to one alone."
         )
-    return f"averaging {members} {one}s lowers the NLL of {who}{before} from {alone} (a {one} alone) to {together}."
+    return f"averaging {members} {one}s lowers the NLL of {who}{before} from {single} (a {one} alone) to {together}."
 
 
 def about_weights(evaluation: Evaluation, named: bool) -> str:
-    """The finding on Gaussian weights."""
-    found = evaluation.weights.finding if evaluation.weights is not None else ""
-    return f"{evaluation.name}: {found}" if found and named else found
+    """Return the finding on Gaussian weights."""
+    finding = evaluation.weights.finding if evaluation.weights is not None else ""
+    return f"{evaluation.name}: {finding}" if finding and named else finding
 
 
 def advice(evaluation: Evaluation, who: str) -> list[str]:
-    """Sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
-    found = [
+    """Return sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
+    sentences = [
         about_calibrator(evaluation, who),
         about_coverage(evaluation, who),
         about_abstention(evaluation, who),
@@ -350,99 +356,114 @@ def advice(evaluation: Evaluation, who: str) -> list[str]:
         about_shift(evaluation, who),
         *about_ood(evaluation, who),
     ]
-    return [text for text in found if text]
+    return [text for text in sentences if text]
 
 
 def about_calibrator(evaluation: Evaluation, who: str) -> str:
-    """Whether the calibrator helps on examples that it was not fitted on; why there is none, if that was the choice."""
+    """Say whether the calibrator helps on examples that it was not fitted on, or why none is applied."""
     posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
     if posthoc is None or posthoc.calibrator is None or before is None:
         return ""
     if after is None:
-        return f"no calibrator is applied to {who}; {posthoc.choice.about}." if posthoc.choice is not None else ""
+        return f"{about_choice(posthoc.choice, who)}." if posthoc.choice is not None else ""
     test = paired_test(after, before, "nll")
     old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
     if test.p_value >= SIGNIFICANT:
-        told = "is applied, though it does" if applied else "would"
-        return f"{subject} {told} not change the NLL{on} measurably."
+        effect = "is applied, though it does" if applied else "would"
+        return f"{subject} {effect} not change the NLL{on} measurably."
     if test.difference > 0:
-        told = "is applied, but raises" if applied else "would raise"
-        return f"{subject} {told} the NLL{on} from {old} to {new}: it does not help here."
-    told = "is applied and lowers" if applied else "would lower"
+        effect = "is applied, but raises" if applied else "would raise"
+        return f"{subject} {effect} the NLL{on} from {old} to {new}: it does not help here."
+    effect = "is applied and lowers" if applied else "would lower"
     amount = f"from {old} to {new}" if old != new else f"by {number(-float(test.difference))} to {new}"
-    return f"{subject} ({posthoc.calibrator.about}) {told} the NLL{on} {amount}."
+    return f"{subject} ({posthoc.calibrator.about}) {effect} the NLL{on} {amount}."
+
+
+def about_choice(choice: Choice, who: str = "") -> str:
+    """Say why a calibrator was applied or not, in one sentence without its full stop."""
+    method = f"{choice.method} scaling" if choice.method in SCALING else choice.method.replace("_", " ")
+    subject = f"{method} was {'' if choice.kept else 'not '}applied{f' to {who}' if who else ''}"
+    size = f"{number(abs(choice.gain))} ± {number(choice.error)}"
+    if number(abs(choice.gain)) == "0.00" or not choice.gain:
+        return f"{subject}: it does not change the held-out NLL"
+    if choice.kept:
+        return f"{subject}: it lowers the held-out NLL by {size}"
+    if choice.gain > 0:
+        return f"{subject}: its gain in held-out NLL, {size}, is not significant (p = {choice.p_value:.2g})"
+    return f"{subject}: it raises the held-out NLL by {size}"
 
 
 def about_coverage(evaluation: Evaluation, who: str) -> str:
-    """Coverage of the primary conformal sets, and the subsets where it is too low."""
+    """Return coverage of the primary conformal sets, and the subsets where it is too low."""
     posthoc = evaluation.posthoc
     if posthoc is None or not posthoc.conformal or not evaluation.coverage:
         return ""
-    own = [found for found in evaluation.coverage if found.method == posthoc.conformal[0].method]
-    whole, nominal = own[0], percent(own[0].nominal)
-    if not math.isfinite(whole.size):
-        count = f"too few {words_of(evaluation).fitted} ({whole.calibration_examples})"
-        few = f"there were {count} for {whole.method} intervals of {who}"
-        return f"{few} with coverage {nominal}."
+    own = [coverage for coverage in evaluation.coverage if coverage.method == posthoc.conformal[0].method]
+    overall, nominal = own[0], percent(own[0].nominal)
+    if not math.isfinite(overall.size):
+        count = f"too few {words_of(evaluation).fitted} ({overall.calibration_examples})"
+        reason = f"there were {count} for {overall.method} intervals of {who}"
+        return f"{reason} with coverage {nominal}."
     if evaluation.classes:
-        size = plural(1, "class") if number(whole.size) == "1.00" else f"{number(whole.size)} classes"
-        told = f"prediction sets of {who} contain {size} on average and cover {percent(whole.coverage)}"
+        size = plural(1, "class") if number(overall.size) == "1.00" else f"{number(overall.size)} classes"
+        sentence = f"prediction sets of {who} contain {size} on average and cover {percent(overall.coverage)}"
     else:
-        told = f"conformal intervals of {who} cover {percent(whole.coverage)} of the targets"
-    told = f"{told}{held_out(evaluation, 'of')} (target {nominal})"
-    failing = sorted((each for each in own[1:] if each.verdict == "under"), key=lambda each: float(each.coverage))
+        sentence = f"conformal intervals of {who} cover {percent(overall.coverage)} of the targets"
+    sentence = f"{sentence}{held_out(evaluation, 'of')} (target {nominal})"
+    failing = [subset for subset in own[1:] if subset.verdict == "under"]
+    failing.sort(key=lambda subset: float(subset.coverage))
     if failing:
-        named = ", ".join(f"{each.subset} ({percent(each.coverage)})" for each in failing[:LISTED])
+        named = ", ".join(f"{subset.subset} ({percent(subset.coverage)})" for subset in failing[:LISTED])
         more = f" and {len(failing) - LISTED} more" if len(failing) > LISTED else ""
-        return f"{told}, but too few for {named}{more}."
-    if whole.verdict == "under":
-        return f"{told}: under-coverage by more than noise."
-    if whole.verdict == "over" and evaluation.classes and float(whole.size) < 1.05:
-        return f"{told}: the classifier is more accurate than the target, so sets cannot shrink further."
-    if whole.verdict == "valid" and abs(whole.coverage - whole.nominal) >= WORTH_SAYING:
+        return f"{sentence}, but too few for {named}{more}."
+    if overall.verdict == "under":
+        return f"{sentence}: under-coverage by more than noise."
+    if overall.verdict == "over" and evaluation.classes and float(overall.size) < 1.05:
+        return f"{sentence}: the classifier is more accurate than the target, so sets cannot shrink further."
+    if overall.verdict == "valid" and abs(overall.coverage - overall.nominal) >= WORTH_SAYING:
         rows, kind = words_of(evaluation).fitted, "sets" if evaluation.classes else "intervals"
-        return f"{told}, within noise for {kind} fitted on {whole.calibration_examples} {rows}."
-    return f"{told}{': more than the target asks for' if whole.verdict == 'over' else ''}."
+        return f"{sentence}, within noise for {kind} fitted on {overall.calibration_examples} {rows}."
+    return f"{sentence}{': more than the target asks for' if overall.verdict == 'over' else ''}."
 
 
 def about_abstention(evaluation: Evaluation, who: str) -> str:
-    """What the abstention rule by cost gains."""
-    found = next((each for each in evaluation.abstention if each.rule.name == "cost"), None)
-    if found is None or evaluation.task != "classification":
+    """Return what the abstention rule by cost gains."""
+    result = next((rule for rule in evaluation.abstention if rule.rule.name == "cost"), None)
+    if result is None or evaluation.task != "classification":
         return ""
     scores = evaluation.after or evaluation.before or evaluation.examples
-    everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(found.answered)
-    if abstained == 0 or not float(found.risk) < everything or percent(everything) == percent(found.risk):
+    everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(result.answered)
+    if abstained == 0 or not float(result.risk) < everything or percent(everything) == percent(result.risk):
         return ""
     inputs = held_out(evaluation, "of") or " inputs"
     return (
         f"abstaining on the {percent(abstained)} least certain{inputs} takes the error rate of {who} from "
-        f"{percent(everything)} to {percent(found.risk)}."
+        f"{percent(everything)} to {percent(result.risk)}."
     )
 
 
 def about_groups(evaluation: Evaluation, who: str) -> str:
-    """Which groups are worse off by more than noise."""
+    """Return which groups are worse off by more than noise."""
     score = shown_in("brief", evaluation.task)[0]
     worse = [
-        f"{column} {each.value} ({number(each.scores[score])})"
-        for column, found in evaluation.groups.items()
-        for each in found
-        if each.worse
+        f"{column} {group.value} ({number(group.scores[score])})"
+        for column, groups in evaluation.groups.items()
+        for group in groups
+        if group.worse
     ]
     if not worse:
         return ""
     more = f" and {len(worse) - LISTED} more groups" if len(worse) > LISTED else ""
-    whole = number(evaluation.scores[score])
+    overall = number(evaluation.scores[score])
     return (
         f"{describe(score).label} of {who} is worse than for the rest, by more than noise, for "
-        f"{', '.join(worse[:LISTED])}{more}; over all it is {whole}."
+        f"{', '.join(worse[:LISTED])}{more}; over all it is {overall}."
     )
 
 
 def about_shift(evaluation: Evaluation, who: str) -> str:
-    """How far the main score falls, which corruption hurts most, and whether confidence follows."""
+    """Return how far the main score falls, which corruption hurts most, and whether confidence follows."""
     shift = evaluation.shift
     if shift is None:
         return ""
@@ -451,28 +472,28 @@ def about_shift(evaluation: Evaluation, who: str) -> str:
     last = max(shift.by_severity)
     worst = (min if higher else max)(shift.by_type, key=lambda name: float(shift.by_type[name][score]))
     label = describe(score).label
-    told = (
+    sentence = (
         f"under corruption the {label if label.isupper() else label.lower()} of {who} goes from "
         f"{number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}"
     )
     if len(shift.by_type) > 1 and (shift.by_type[worst][score] < shift.clean[score]) == higher:
-        told += f"; {worst} hurts most ({number(shift.by_type[worst][score])})"
+        sentence += f"; {worst} hurts most ({number(shift.by_type[worst][score])})"
     if evaluation.task != "classification":
-        return f"{told}."
+        return f"{sentence}."
     errors = number(shift.clean["ece"]), number(shift.by_severity[last]["ece"])
-    return f"{told}. Its calibration error goes from {errors[0]} to {errors[1]}."
+    return f"{sentence}. Its calibration error goes from {errors[0]} to {errors[1]}."
 
 
 def about_ood(evaluation: Evaluation, who: str) -> list[str]:
-    """Which uncertainty detects each OOD set best, and which are misled by it."""
+    """Return which uncertainty detects each OOD set best, and which are misled by it."""
     texts = []
-    for found in (each for each in evaluation.ood if each.detections):
-        best = max(found.detections, key=lambda name: float(found.detections[name].auroc))
-        misled = [describe(name).label.lower() for name, each in found.detections.items() if each.auroc.high < 0.5]
-        rest = f"; {', '.join(misled)} would call it more familiar than the test examples" if misled else ""
-        auroc, name = found.detections[best].auroc, describe(best).label.lower()
-        told = f"{who} detects {found.name} best by {name} (AUROC {number(auroc)})"
+    for result in (scored for scored in evaluation.ood if scored.detections):
+        best = max(result.detections, key=lambda name: float(result.detections[name].auroc))
+        misled = [describe(key).label.lower() for key, d in result.detections.items() if d.auroc.high < 0.5]
+        caveat = f"; {', '.join(misled)} would call it more familiar than the test examples" if misled else ""
+        auroc, name = result.detections[best].auroc, describe(best).label.lower()
+        sentence = f"{who} detects {result.name} best by {name} (AUROC {number(auroc)})"
         if auroc.low <= 0.5:
-            told = f"{who} does not detect {found.name}: the best AUROC is {number(auroc)}, by {name}"
-        texts.append(f"{told}{rest}.")
+            sentence = f"{who} does not detect {result.name}: the best AUROC is {number(auroc)}, by {name}"
+        texts.append(f"{sentence}{caveat}.")
     return texts

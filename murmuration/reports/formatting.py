@@ -13,7 +13,7 @@ SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value: float) -> str:
-    """A number in three significant digits, thousands grouped; a dash when it is not finite.
+    """Return a number in three significant digits, thousands grouped; a dash when it is not finite.
 
     >>> [number(v) for v in (0.98765, 12.345, 1234567.0, -0.00001234, 0.0, 2.5e-12, float("nan"))]
     ['0.988', '12.3', '1,234,567', '−0.0000123', '0', '2.50 × 10⁻¹²', '–']
@@ -31,12 +31,12 @@ def number(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """A count, thousands grouped; a dash when it is not finite."""
+    """Return a count, thousands grouped; a dash when it is not finite."""
     return f"{value:,.0f}" if math.isfinite(value) else MISSING
 
 
 def plural(amount: int, noun: str) -> str:
-    """A count with its noun.
+    """Return a count with its noun.
 
     >>> plural(1, "member"), plural(1200, "row")
     ('1 member', '1,200 rows')
@@ -45,7 +45,7 @@ def plural(amount: int, noun: str) -> str:
 
 
 def finite_mean(values: Iterable[float]) -> float:
-    """The mean of those values that are finite, NaN when none is.
+    """Return the mean of those values that are finite, NaN when none is.
 
     >>> finite_mean([1.0, float("nan"), 3.0])
     2.0
@@ -59,7 +59,7 @@ def has_interval(score: Score) -> bool:
 
 
 def interval(score: Score) -> str:
-    """The two ends of a score's interval, or nothing when it has none.
+    """Return the two ends of a score's interval, or nothing when it has none.
 
     >>> interval(Score(0.9, 0.87654, 0.93)), interval(Score(0.9, float("nan"), float("nan")))
     ('0.877 to 0.930', '')
@@ -68,12 +68,12 @@ def interval(score: Score) -> str:
 
 
 def percent_interval(score: Score) -> str:
-    """The two ends of a proportion's interval as percentages, or nothing when it has none."""
+    """Return the two ends of a proportion's interval as percentages, or nothing when it has none."""
     return f"{percent(score.low)} to {percent(score.high)}" if has_interval(score) else ""
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage with one decimal.
+    """Return a fraction as a percentage with one decimal.
 
     >>> percent(0.98765)
     '98.8 %'
@@ -82,7 +82,7 @@ def percent(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span in the unit a person would use.
+    """Return a time span in the unit a person would use.
 
     >>> [duration(s) for s in (0.5, 75, 7320)]
     ['0.500 s', '1 min 15 s', '2 h 02 min']
@@ -91,10 +91,10 @@ def duration(seconds: float) -> str:
         return MISSING
     if seconds < 60:
         return f"{number(seconds)} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
 
 
 def members_and_draws(members: int, draws: int = 1) -> str:
-    """The size of an ensemble in words.
+    """Return the size of an ensemble in words.
 
     >>> members_and_draws(5), members_and_draws(1, 30)
     ('5 members', '1 member × 30 draws')
@@ -139,7 +139,7 @@ def members_and_draws(members: int, draws: int = 1) -> str:
 
 
 def shorten(text: str, length: int = 28) -> str:
-    """The text, cut with an ellipsis when it is longer than `length`.
+    """Return the text, cut with an ellipsis when it is longer than `length`.
 
     >>> shorten("a very long name indeed", 10)
     'a very lo…'

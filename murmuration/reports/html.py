@@ -27,7 +27,7 @@ NOTHING = Markup("")
 
 
 def text(value: object) -> Markup:
-    """The value as text that a page shows letter by letter; markup as it is.
+    """Return the value as text that a page shows letter by letter; markup as it is.
 
     >>> text('<script>"x"'), text(Markup("<b>"))
     ('&lt;script&gt;&quot;x&quot;', '<b>')
@@ -36,7 +36,7 @@ def text(value: object) -> Markup:
 
 
 def tag(name: str, inside: object, kind: str = "") -> Markup:
-    """An element around text or markup, with an optional class; nothing around nothing."""
+    """Return an element around text or markup, with an optional class; nothing around nothing."""
     if not inside:
         return NOTHING
     look = f' class="{text(kind)}"' if kind else ""
@@ -44,12 +44,12 @@ def tag(name: str, inside: object, kind: str = "") -> Markup:
 
 
 def join(parts: Iterable[object]) -> Markup:
-    """The parts that are not empty, a line each."""
+    """Return the parts that are not empty, a line each."""
     return Markup("\n".join(text(part) for part in parts if part))
 
 
 def section(name: str, title: str, reading: str, body: Markup) -> Markup:
-    """A titled section that opens with how to read it, or nothing when its body is empty."""
+    """Return a titled section that opens with how to read it, or nothing when its body is empty."""
     if not body:
         return NOTHING
     words = f'\n<p class="reading">{text(reading)}</p>' if reading else ""
@@ -58,15 +58,15 @@ def section(name: str, title: str, reading: str, body: Markup) -> Markup:
 
 
 def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, Iterable[object]]]) -> Markup:
-    """A table with a head for every column and row, or nothing when it has no rows.
+    """Return a table with a head for every column and row, or nothing when it has no rows.
 
     On a narrow screen every row is a block of labelled values.
     """
     heads, rows = [text(column) for column in columns], list(rows)
     if not rows:
         return NOTHING
-    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
-    labels = [text(html.unescape(re.sub("<[^>]*>", " ", each)).strip()) for each in heads[1:]]
+    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
+    labels = [text(html.unescape(re.sub("<[^>]*>", " ", title)).strip()) for title in heads[1:]]
     body = "\n".join(
         f'<tr><th scope="row">{text(first)}</th>'
         + "".join(f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
@@ -80,19 +80,19 @@ def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, 
 
 
 def details(summary: str, inside: Markup) -> Markup:
-    """A part that opens on demand, or nothing when it is empty."""
+    """Return a part that opens on demand, or nothing when it is empty."""
     if not inside:
         return NOTHING
     return Markup(f"<details><summary>{text(summary)}</summary>\n{inside}\n</details>")
 
 
 def definitions(items: Iterable[tuple[object, object]], kind: str = "") -> Markup:
-    """A list of names and values, or nothing when it is empty."""
+    """Return a list of names and values, or nothing when it is empty."""
     return tag("dl", join(Markup(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>") for name, value in items), kind)
 
 
 def figure(drawing: Figure | None) -> Markup:
-    """A container for the figure, followed by its data; the page's script draws one into the other."""
+    """Return a container for the figure, followed by its data; the page's script draws one into the other."""
     if drawing is None:
         return NOTHING
     name = text(drawing.name)
@@ -107,12 +107,12 @@ def figure(drawing: Figure | None) -> Markup:
 
 
 def grid(parts: Iterable[Markup]) -> Markup:
-    """Pieces side by side where there is room, or nothing when there are none."""
+    """Return pieces side by side where there is room, or nothing when there are none."""
     return tag("div", join(parts), "grid")
 
 
 def png(pixels: NDArray[Any]) -> str:
-    """A data address that holds the image (H, W) or (H, W, C), every pixel as it was."""
+    """Return a data address that holds the image (H, W) or (H, W, C), every pixel as it was."""
     from PIL import Image
 
     array = np.asarray(pixels)
@@ -123,30 +123,30 @@ def png(pixels: NDArray[Any]) -> str:
         raise Misuse(
             f"image of shape {array.shape} and type {array.dtype}; give uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
         )
-    held = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(array)).save(held, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode("ascii")
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(array)).save(buffer, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def arrow(better: str) -> Markup:
-    """An arrow for the better direction, in words too; nothing for a score that has none."""
+    """Return an arrow for the better direction, in words too; nothing for a score that has none."""
     if better == "neutral":
         return NOTHING
     return Markup(f'<span role="img" aria-label="{text(better)} is better">{ARROWS[better]}</span>')
 
 
 def score_head(told: Description, label: str = "") -> Markup:
-    """The head of a score: its label (or another) and its arrow."""
+    """Return the head of a score: its label (or another) and its arrow."""
     return Markup(f"{text(label or told.label)} {arrow(told.better)}")
 
 
 def row_head(label: str, *below: str) -> Markup:
-    """The head of a row, with smaller lines below it; empty ones are left out."""
+    """Return the head of a row, with smaller lines below it; empty ones are left out."""
     return Markup("".join([text(label), *(tag("small", line) for line in below)]))
 
 
 def score_cell(score: Score | None, *, best: bool = False, proportion: bool = False) -> Markup:
-    """A value over its interval, with a star if it is the best; proportions as percentages."""
+    """Return a value over its interval, with a star if it is the best; proportions as percentages."""
     if score is None:
         return text(MISSING)
     star = Markup('<span class="star" role="img" aria-label="best">★</span>') if best else NOTHING
@@ -155,6 +155,9 @@ def score_cell(score: Score | None, *, best: bool = False, proportion: bool = Fa
 
 
 def glossary(names: Iterable[str], task: Any = "classification") -> Markup:
-    """What each score means, to open on demand."""
-    told = [describe(name, task) for name in names]
-    return details("What each score means", definitions((each.label, each.meaning) for each in told if each.meaning))
+    """Return what each score means, to open on demand."""
+    descriptions = [describe(name, task) for name in names]
+    return details(
+        "What each score means",
+        definitions((description.label, description.meaning) for description in descriptions if description.meaning),
+    )

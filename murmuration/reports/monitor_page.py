@@ -16,7 +16,7 @@ DRAWN = 30  # changes of the figure; the table has all
 
 
 def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow]) -> str:
-    """One self-contained page."""
+    """Return one self-contained page."""
     reading = (
         f"Every column of the new rows against the training rows, and uncertainty against that on the test "
         f"rows, or validation rows where there are none. Drift "
@@ -33,54 +33,57 @@ def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow
 
 
 def drift_figure(found: Drift) -> Figure:
-    """The size of every change, those that count apart."""
+    """Return the size of every change, those that count apart."""
     label = {
-        id(each): f"{each.name}, {each.kind}" if each.kind == "missing values" else each.name for each in found.changes
+        id(change): f"{change.name}, {change.kind}" if change.kind == "missing values" else change.name
+        for change in found.changes
     }
-    largest = sorted(found.changes, key=lambda each: -each.size)[:DRAWN]
-    names = [label[id(each)] for each in largest]
+    largest = sorted(found.changes, key=lambda change: -change.size)[:DRAWN]
+    names = [label[id(change)] for change in largest]
 
     def scores(drifted: bool) -> dict[str, Score]:
-        chosen = [each for each in largest if each.drifted == drifted]
-        return {label[id(each)]: Score(each.size, each.size, each.size) for each in chosen}
+        selected = [change for change in largest if change.drifted == drifted]
+        return {label[id(change)]: Score(change.size, change.size, change.size) for change in selected}
 
     series = [Series("drift", 1, scores(True)), Series("no drift", 0, scores(False))]
-    drawn = dot_rows("drift-sizes", "Size of the change, from 0 to 1", names, [each for each in series if each.scores])
-    return with_guide(drawn, LEAST, "smallest size that counts")
+    figure = dot_rows(
+        "drift-sizes", "Size of the change, from 0 to 1", names, [change for change in series if change.scores]
+    )
+    return with_guide(figure, LEAST, "smallest size that counts")
 
 
 def changes(found: Drift) -> Markup:
-    """All changes in a table."""
+    """Return all changes in a table."""
     heads = ["Quantity", "Kind", "Training or test", "New", "Size", "Corrected p", "Unseen", "Drift"]
     lines = [
         (
-            each.name,
+            change.name,
             [
-                each.kind,
-                MISSING if each.before != each.before else number(each.before),
-                MISSING if each.after != each.after else number(each.after),
-                number(each.size),
-                written_p(each.adjusted),
-                percent(each.unseen) if each.unseen else MISSING,
-                "yes" if each.drifted else "no",
+                change.kind,
+                MISSING if change.before != change.before else number(change.before),
+                MISSING if change.after != change.after else number(change.after),
+                number(change.size),
+                written_p(change.adjusted),
+                percent(change.unseen) if change.unseen else MISSING,
+                "yes" if change.drifted else "no",
             ],
         )
-        for each in sorted(found.changes, key=lambda each: (not each.drifted, -each.size))
+        for change in sorted(found.changes, key=lambda change: (not change.drifted, -change.size))
     ]
     return table("Changes", heads, lines)
 
 
 def written_p(p_value: float) -> str:
-    """A p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
+    """Return a p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
     return number(p_value) if p_value >= TINY else "< 10⁻¹²"
 
 
 def rows(unusual: Sequence[UnusualRow]) -> Markup:
-    """The new rows farthest from the training rows."""
+    """Return the new rows farthest from the training rows."""
     if not unusual:
         return NOTHING
     heads = ["Row", "Distance", "Columns that differ most"]
-    lines = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in unusual]
+    lines = [(f"row {row.row}", [number(row.distance), described(row.columns, row.values)]) for row in unusual]
     reading = (
         "Distances to the nearest training rows in the prepared columns, in units of the median of such distances "
         "among training rows. Rows are counted from 0."

@@ -62,7 +62,14 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; ba
 
 
 def render(report: Report) -> str:
-    """The whole page of a report."""
+    """Render a report as one HTML page.
+
+    Args:
+        report: The report.
+
+    Returns:
+        The page, which loads nothing.
+    """
     more = report_sections()
     parts = {
         name: join(
@@ -77,7 +84,7 @@ def render(report: Report) -> str:
 
 
 def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup] | None = None) -> str:
-    """A page around sections, with links to them by group: style and plotly's script inside, nothing fetched.
+    """Return a page around sections, with links to them by group: style and plotly's script inside, nothing fetched.
 
     A content security policy names the two scripts by their hash and forbids all requests, so that neither a
     slip of ours nor a hostile class name can make a browser run or load anything else.
@@ -115,7 +122,12 @@ def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup]
 
 
 def write_report(path: str | os.PathLike[str], report: Report) -> None:
-    """Write the page to `path`, whole or not at all."""
+    """Write a report as one HTML file, atomically.
+
+    Args:
+        path: The file; missing folders are created.
+        report: The report.
+    """
     target, content = Path(path), render(report).encode("utf-8")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,18 +137,18 @@ def write_report(path: str | os.PathLike[str], report: Report) -> None:
 
 
 def policy(scripts: list[str]) -> str:
-    """The content security policy that runs these scripts alone and loads nothing."""
+    """Return the content security policy that runs these scripts alone and loads nothing."""
     hashes = " ".join(f"'{script_hash(script)}'" for script in scripts)
     return f"{POLICY}; script-src {hashes}"
 
 
 def script_hash(script: str) -> str:
-    """The hash of a script's text as a content security policy writes it."""
+    """Return the hash of a script's text as a content security policy writes it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _contents(groups: Mapping[str, Markup]) -> Markup:
-    """Links to the sections of every group."""
+    """Return links to the sections of every group."""
     lists = []
     for name, body in groups.items():
         titles = re.findall(r'<h2 id="([\w-]+)-title">(.*?)</h2>', body)

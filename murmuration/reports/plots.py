@@ -85,30 +85,81 @@ COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\
 
 
 def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Accuracy by confidence, or fractions of targets below predicted quantiles; before and after the calibrator."""
-    place, found = one_of(_scored(source, y), name)
-    return to_plotly(reliability_figure(found, place, "reliability"), theme)
+    """Draw accuracy by confidence, or targets below predicted quantiles, before and after calibration.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    place, evaluation = one_of(_scored(source, y), name)
+    return to_plotly(reliability_figure(evaluation, place, "reliability"), theme)
 
 
 def confusion_matrix(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """The number of examples by true and predicted class, coloured by recall."""
-    _, found = one_of(_scored(source, y), name)
-    if not found.classes:
+    """Draw the number of examples by true and predicted class, coloured by recall.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    _, evaluation = one_of(_scored(source, y), name)
+    if not evaluation.classes:
         raise Misuse("a confusion matrix of a regression: expected a classification; write mm.plots.parity(...)")
-    return to_plotly(confusion(found, "confusion"), theme)
+    return to_plotly(confusion(evaluation, "confusion"), theme)
 
 
 def parity(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Predictions of a regression against targets, with one predicted standard deviation up and down."""
-    place, found = one_of(_scored(source, y), name)
-    if found.task != REGRESSION or found.examples.columns["target"].ndim > 1:
-        kind = "several targets" if found.task == REGRESSION else "a classification"
+    """Draw predictions of a regression against targets, with one predicted standard deviation.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    place, evaluation = one_of(_scored(source, y), name)
+    if evaluation.task != REGRESSION or evaluation.examples.columns["target"].ndim > 1:
+        kind = "several targets" if evaluation.task == REGRESSION else "a classification"
         raise Misuse(f"predictions against targets of {kind}: expected a regression with one target")
-    return to_plotly(parity_figure(found, place, "parity"), theme)
+    return to_plotly(parity_figure(evaluation, place, "parity"), theme)
 
 
 def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
-    """The error among the most certain inputs by the fraction of inputs answered (selective prediction)."""
+    """Draw the error among the most certain inputs by the fraction answered (selective prediction).
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = _scored(source, y)
     return to_plotly(curves_figure(report, curves_of(report), "risk-coverage"), theme)
 
@@ -116,52 +167,140 @@ def risk_coverage(source: Scored, y: Any = None, *, theme: Theme = "light") -> "
 def uncertainty_histogram(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """The total uncertainty of right and of wrong predictions."""
-    _, found = one_of(_scored(source, y), name)
-    return to_plotly(uncertainty_figure(found, "uncertainty"), theme)
+    """Draw the total uncertainty of right and of wrong predictions.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    _, evaluation = one_of(_scored(source, y), name)
+    return to_plotly(uncertainty_figure(evaluation, "uncertainty"), theme)
 
 
 def uncertainty_by_class(
     source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """Aleatoric and epistemic uncertainty of every true class."""
-    _, found = one_of(_scored(source, y), name)
-    missing = f"'{found.name}' has no classes: expected a classification"
-    return to_plotly(by_class_figure(found, "classes"), theme, missing)
+    """Draw the aleatoric and epistemic uncertainty of every true class.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    _, evaluation = one_of(_scored(source, y), name)
+    missing = f"'{evaluation.name}' has no classes: expected a classification"
+    return to_plotly(by_class_figure(evaluation, "classes"), theme, missing)
 
 
 def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Agreement (M, M) between members: the fraction of equal predictions, or the correlation of means."""
-    _, found = one_of(_scored(source, y), name)
-    missing = f"'{found.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
-    return to_plotly(agreement_figure(found, "agreement"), theme, missing)
+    """Draw the agreement of members: equal predictions, or the correlation of means.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    _, evaluation = one_of(_scored(source, y), name)
+    missing = f"'{evaluation.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
+    return to_plotly(agreement_figure(evaluation, "agreement"), theme, missing)
 
 
 def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Coverage of the conformal prediction sets by class, group and severity of corruption, and its target."""
-    found = [each for each in as_report(source).evaluations if each.coverage]
+    """Draw the coverage of conformal sets by class, group and severity of corruption.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    evaluations = [evaluation for evaluation in as_report(source).evaluations if evaluation.coverage]
     missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
-    return to_plotly(subset_figure(found, "coverage"), theme, missing)
+    return to_plotly(subset_figure(evaluations, "coverage"), theme, missing)
 
 
 def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """Predictions over inputs of one or two dimensions, on one scale for all evaluations."""
+    """Draw predictions over inputs of one or two dimensions, on one scale for all evaluations.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
-    place, found = one_of(report, name)
-    missing = f"the input space of '{found.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    place, evaluation = one_of(report, name)
+    missing = (
+        f"the input space of '{evaluation.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
+    )
     return to_plotly(field_figures(report)[place], theme, missing)
 
 
 def shift(source: Evaluations, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score by severity of corruption, such as "nll"; the first that the report draws unless given."""
+    """Draw a score by severity of corruption.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        score: Name of the score; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     missing = "no evaluation has scores under corruption: write mm.evaluate(ensemble, data, shift=True)"
-    chosen = pick("score under corruption", score, shift_scores(report), missing)
-    return to_plotly(shift_curves(report, chosen, "shift"), theme, f"'{chosen}' has no values under corruption")
+    measure = pick("score under corruption", score, shift_scores(report), missing)
+    return to_plotly(shift_curves(report, measure, "shift"), theme, f"'{measure}' has no values under corruption")
 
 
 def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """AUROC of every uncertainty as a detector of out-of-distribution inputs, those of the first set unless given."""
+    """Draw the AUROC of every uncertainty as a detector of out-of-distribution inputs.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        ood: Name of the out-of-distribution inputs; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     sets = found_sets(as_report(source))
     return to_plotly(detection_figure(sets[pick("OOD set", ood, sets, NO_OOD)], "auroc"), theme)
 
@@ -174,20 +313,46 @@ def ood_histogram(
     name: str | None = None,
     theme: Theme = "light",
 ) -> "go.Figure":
-    """An uncertainty, such as "entropy", of the test examples and of out-of-distribution inputs."""
-    place, found = one_of(as_report(source), name)
-    sets = {result.name: result for result in found.ood}
+    """Draw an uncertainty of the test examples and of out-of-distribution inputs.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        uncertainty: Name of the uncertainty; by default the first.
+        ood: Name of the out-of-distribution inputs; by default the first.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    place, evaluation = one_of(as_report(source), name)
+    sets = {result.name: result for result in evaluation.ood}
     result = sets[pick("OOD set", ood, sets, NO_OOD)]
     key = pick("uncertainty with a histogram", uncertainty, result.histograms, f"'{result.name}' has no histograms")
-    return to_plotly(histogram_figure(place, found.name, result, key, "ood"), theme)
+    return to_plotly(histogram_figure(place, evaluation.name, result, key, "ood"), theme)
 
 
 def groups(source: Evaluations, column: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """The main score within groups of the examples, by the first column of groups unless given."""
+    """Draw the main score within groups of the examples.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        column: Column of groups; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
     missing = "no evaluation has groups: they come with audited predictions, murmur audit FILE --group COLUMN"
-    chosen = pick("column of groups", column, group_columns(report), missing)
-    return to_plotly(group_figure(report, chosen, "groups"), theme, f"column '{chosen}' has no groups")
+    selected = pick("column of groups", column, group_columns(report), missing)
+    return to_plotly(group_figure(report, selected, "groups"), theme, f"column '{selected}' has no groups")
 
 
 IMBALANCED = (
@@ -196,55 +361,139 @@ IMBALANCED = (
 
 
 def shots(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Accuracy of many-, medium- and few-shot classes, where the training classes are imbalanced."""
+    """Draw the accuracy of many-, medium- and few-shot classes of imbalanced training data.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     return to_plotly(shots_figure(as_report(source), "shots"), theme, IMBALANCED)
 
 
 def class_frequency(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
-    """Epistemic uncertainty of every class by the number of its training examples, where these are imbalanced."""
+    """Draw the epistemic uncertainty of every class by its number of training examples.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     return to_plotly(frequency_figure(as_report(source), "frequency"), theme, IMBALANCED)
 
 
 def training_curves(
     source: Evaluations, measure: str | None = None, *, name: str | None = None, theme: Theme = "light"
 ) -> "go.Figure":
-    """A measure of every member over the epochs: "train_loss", "val_nll", "val_accuracy" or "val_rmse"."""
-    place, found = one_of(as_report(source), name)
-    known = [each for each in CURVES if history_of(found, each)[1]]
-    chosen = pick("training curve", measure, known, f"'{found.name}' has no training history")
-    return to_plotly(training_figure(found, chosen, place, "training"), theme)
+    """Draw a measure of every member over the epochs, such as "val_nll".
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        measure: Name of the measure; by default the first.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    place, evaluation = one_of(as_report(source), name)
+    available = [curve for curve in CURVES if history_of(evaluation, curve)[1]]
+    selected = pick("training curve", measure, available, f"'{evaluation.name}' has no training history")
+    return to_plotly(training_figure(evaluation, selected, place, "training"), theme)
 
 
 def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss"."""
+    """Draw a statistic of the repulsion over the epochs: "mean_kernel", "cosine" or "push_to_loss".
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        measure: Name of the measure; by default the first.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
     report = as_report(source)
-    drawn = {each: coupling_figure(report, each, "coupling") for each in COUPLING}
-    known = [each for each, figure in drawn.items() if figure is not None]
+    figures = {key: coupling_figure(report, key, "coupling") for key in COUPLING}
+    available = [key for key, figure in figures.items() if figure is not None]
     missing = "no evaluation has statistics of a coupling: expected members trained with repulsion, recipe='forde'"
-    return to_plotly(drawn[pick("statistic of the coupling", measure, known, missing)], theme)
+    return to_plotly(figures[pick("statistic of the coupling", measure, available, missing)], theme)
 
 
 def signal_to_noise(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
-    """The distribution of |mean| / std over Gaussian weights, by tensor."""
-    _, found = one_of(as_report(source), name)
-    if found.weights is None:
-        raise Misuse(f"'{found.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
-    return to_plotly(snr_figure(found.name, found.weights, "weights"), theme)
+    """Draw the distribution of |mean| / std over Gaussian weights, by tensor.
+
+    Args:
+        source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the evaluation has nothing to draw.
+    """
+    _, evaluation = one_of(as_report(source), name)
+    if evaluation.weights is None:
+        raise Misuse(f"'{evaluation.name}' has no Gaussian weights: expected an ensemble of recipe='bayes' or the like")
+    return to_plotly(snr_figure(evaluation.name, evaluation.weights, "weights"), theme)
 
 
 def column_importance(source: ColumnImportance, kind: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """The importance of columns, `kind` error (the default) or uncertainty, of `mm.columns.column_importance`."""
-    drawn = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
-    return to_plotly(pick_figure(drawn, kind), theme)
+    """Draw the importance of columns.
+
+    Args:
+        source: What `mm.columns.column_importance` returned.
+        kind: "error" (default) or "uncertainty".
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
+    figures = dict(zip(("error", "uncertainty"), importance_figures(source), strict=True))
+    return to_plotly(pick_figure(figures, kind), theme)
 
 
 def partial_dependence(source: PartialDependence, *, theme: Theme = "light") -> "go.Figure":
-    """The partial dependence on a column, with two standard deviations of the members around it."""
+    """Draw the partial dependence on a column, with two standard deviations of the members.
+
+    Args:
+        source: What `mm.columns.partial_dependence` returned.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
     return to_plotly(dependence_figure(source, 0), theme)
 
 
 def drift(source: Drift, *, theme: Theme = "light") -> "go.Figure":
-    """The size of every change between training rows and new ones, of `mm.columns.drift`."""
+    """Draw the size of every change between training rows and new ones.
+
+    Args:
+        source: What `mm.columns.drift` returned.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+    """
     return to_plotly(drift_figure(source), theme)
 
 
@@ -263,11 +512,11 @@ def figure_image(
     target = Path(path)
     if target.suffix.lower() not in IMAGES:
         raise Misuse(f"image '{target}': expected a path that ends in {listed(IMAGES)}")
-    drawn = to_plotly(figure, theme) if isinstance(figure, Figure) else figure
+    plotly_figure = to_plotly(figure, theme) if isinstance(figure, Figure) else figure
     if find_spec("kaleido") is None:
         raise Misuse("an image of a figure needs kaleido: pip install 'torch-murmuration[plots]'")
     try:
-        content = drawn.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
+        content = plotly_figure.to_image(format=target.suffix[1:].lower(), width=width, scale=scale)
     except Exception as error:  # kaleido's errors differ from version to version
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise Failure(f"no image of the figure: {reason}; install Chrome or Chromium, or set BROWSER_PATH") from None
@@ -279,20 +528,22 @@ NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemb
 
 
 def as_report(source: Evaluations) -> Report:
-    """The evaluations as a report."""
+    """Return the evaluations as a report."""
     if isinstance(source, Report):
         return source
-    several = [source] if isinstance(source, Evaluation) else source
-    if not isinstance(several, Sequence) or not all(isinstance(each, Evaluation) for each in several):
+    evaluations = [source] if isinstance(source, Evaluation) else source
+    if not isinstance(evaluations, Sequence) or not all(
+        isinstance(evaluation, Evaluation) for evaluation in evaluations
+    ):
         got = type(source).__name__
         raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
-    if len({each.task for each in several}) > 1:
+    if len({evaluation.task for evaluation in evaluations}) > 1:
         raise Misuse("evaluations of a classification and of a regression: expected those of one task")
-    return Report(tuple(several))
+    return Report(tuple(evaluations))
 
 
 def _scored(source: Scored, y: Any) -> Report:
-    """The evaluations, or that of a predictive and its targets y, as a report."""
+    """Return the evaluations, or that of a predictive and its targets y, as a report."""
     if not isinstance(source, Predictive):
         if y is not None:
             raise Misuse("y beside an evaluation, which has targets of its own: leave it out")
@@ -310,7 +561,7 @@ def _scored(source: Scored, y: Any) -> Report:
 
 def one_of(report: Report, name: str | None) -> tuple[int, Evaluation]:
     """Place and evaluation of the recipe called `name`, which only a report on several needs."""
-    names = [each.name for each in report.evaluations]
+    names = [evaluation.name for evaluation in report.evaluations]
     if name is None and len(names) > 1:
         raise Misuse(f"{len(names)} evaluations for a figure of one: give name=, one of {listed(names)}")
     place = names.index(pick("evaluation", name, names, ""))
@@ -318,7 +569,7 @@ def one_of(report: Report, name: str | None) -> tuple[int, Evaluation]:
 
 
 def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Name:
-    """The name that was given if it is known, else the first; `missing` is the message where there is none."""
+    """Return the name that was given if it is known, else the first; `missing` is the message where there is none."""
     names = list(known)
     if not names:
         raise Misuse(missing)
@@ -328,7 +579,7 @@ def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Nam
 
 
 def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figure":
-    """The figure with its title and the colours of a theme; `missing` is the message where there is no figure."""
+    """Return the figure with its title and the colours of a theme; raise `missing` if there is no figure."""
     if drawn is None:
         raise Misuse(missing)
     try:
@@ -351,7 +602,7 @@ def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figu
 
 @cache
 def colours(theme: Theme) -> dict[str, str]:
-    """The colours of the report's style sheet in a theme, by the name of their CSS variable."""
+    """Return the colours of the report's style sheet in a theme, by the name of their CSS variable."""
     if theme not in ("light", "dark"):
         raise unknown("theme", theme, ("light", "dark"))
     style = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
@@ -359,7 +610,7 @@ def colours(theme: Theme) -> dict[str, str]:
 
 
 def coloured(value: Any, inks: dict[str, str], setting: str = "") -> Any:
-    """The value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
+    """Return the value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
 
     >>> coloured({"line": {"color": "var(--ink)"}, "name": "var(--ink)"}, {"--ink": "#000000"})
     {'line': {'color': '#000000'}, 'name': 'var(--ink)'}

@@ -20,7 +20,7 @@ from murmuration.reports.findings import Difference, differences, findings, reco
 from murmuration.reports.formatting import Words
 from murmuration.runs.directory import EVALUATED, replace_files
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_bytes, write_bytes
+from murmuration.system.files import json_bytes, json_numbers, write_bytes
 
 METRICS, REPORT = EVALUATED
 
@@ -35,7 +35,7 @@ class Report:
     date: str = ""
 
     def __post_init__(self) -> None:
-        names = [each.name for each in self.evaluations]
+        names = [evaluation.name for evaluation in self.evaluations]
         if not names:
             raise Misuse("a report without evaluations: give at least one")
         repeated = sorted({name for name in names if names.count(name) > 1})
@@ -61,7 +61,7 @@ class Report:
     @property
     def title(self) -> str:
         if self.eval_set.audited:
-            return f"Audit of {', '.join(each.name for each in self.evaluations)}"
+            return f"Audit of {', '.join(item.name for item in self.evaluations)}"
         names = [
             " ".join([evaluation.name, *(f"({section.mark})" for section in report_sections(evaluation))])
             for evaluation in self.evaluations
@@ -90,28 +90,84 @@ class Report:
         """Findings on every evaluation and on the differences between them, in sentences."""
         return findings(self.evaluations, self.differences)
 
+    @property
+    def table(self) -> Any:
+        """The scores and costs of every evaluation as a pandas DataFrame, one row per evaluation."""
+        import pandas as pd
+
+        rows = {
+            evaluation.name: {
+                **{name: float(score) for name, score in evaluation.scores.items() if not name.startswith("member_")},
+                **evaluation.cost,
+            }
+            for evaluation in self.evaluations
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results, paired tests, verdict and findings as plain values."""
+        record = {
+            "results": {evaluation.name: evaluation for evaluation in self.evaluations},
+            "tests": self.differences,
+            "verdict": self.verdict,
+            "notes": self.notes,
+        }
+        return dict(json_numbers(record))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one self-contained HTML file, or its record if the name ends in .json.
+
+        Args:
+            path: The file to write.
+        """
+        write_results(Path(path), {**self.to_json(), "report": str(path)}, self)
+
 
 def report_of(
     evaluations: Sequence[Evaluation], tests: Sequence[Difference] | None = None, *, command: str = ""
 ) -> Report:
-    """The report on evaluations of the same examples."""
-    known = evaluations[0].manifest.get("command", "")
+    """Collect evaluations of the same examples in a report.
+
+    Args:
+        evaluations: The evaluations.
+        tests: Paired tests between them; computed by default.
+        command: Command line to show; by default that of the run or of this process.
+
+    Returns:
+        The report.
+
+    Raises:
+        Misuse: If two evaluations have the same name.
+    """
+    recorded = evaluations[0].manifest.get("command", "")
     return Report(
         tuple(evaluations),
         tuple(differences(evaluations) if tests is None else tests),
-        command or known or this_command(),
+        command or recorded or this_command(),
         time.strftime("%Y-%m-%d %H:%M %Z"),
     )
 
 
 def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
-    """The report on one ensemble, or on several by name, evaluated on the test split and written to an HTML file."""
+    """Evaluate one or more ensembles on the test split and write an HTML report.
+
+    Args:
+        ensembles: An ensemble, or ensembles by name.
+        data: What `evaluate` takes.
+        path: The HTML file to write.
+
+    Returns:
+        The report with its evaluations, paired tests, verdict and findings.
+
+    Raises:
+        Misuse: If the data do not fit an ensemble.
+    """
     from murmuration.reports.page import write_report
 
     named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
-    made = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
-    write_report(path, made)
-    return made
+    result = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
+    write_report(path, result)
+    return result
 
 
 def evaluate(
@@ -124,21 +180,32 @@ def evaluate(
     name: str | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Evaluate an ensemble on labelled examples, under corruption and on out-of-distribution inputs if asked.
+    """Evaluate an ensemble on labelled examples.
 
-    `data` is what `fit` took: a `Data` (its test split), a split, a pair (x, y), a table with its target or a path.
-    `shift`: True for all corruptions that fit the inputs, a list of their names, or a `ShiftSuite`. `ood`: a list
-    of data sources, or inputs by name. `out`: a directory for `metrics.json` and `report.html`.
+    Args:
+        ensemble: The trained ensemble.
+        data: What `fit` took: a `Data` (its test split), a split, a pair (x, y), a table with its target, or a path.
+        shift: Evaluate under corruption too: True for all that fit, a list of names, or a `ShiftSuite`.
+        ood: Out-of-distribution inputs to detect: a list of sources, or inputs by name.
+        out: Directory for `metrics.json` and `report.html`.
+        name: Name of the evaluation; by default that of the recipe.
+        progress: Callback (text, done, total) of the corruptions.
+
+    Returns:
+        The evaluation: scores, calibration, conformal coverage, abstention, shift and OOD detection.
+
+    Raises:
+        Misuse: If the data do not fit the ensemble, or are multi-label.
     """
-    found = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
+    evaluation = evaluate_ensemble(ensemble, data, name, shift=shift, ood=ood, progress=progress)
     if out is not None:
-        made = report_of([found])
-        replace_files(Path(out), results_bytes(results_json(made, run=Path(out)), made))
-    return found
+        result = report_of([evaluation])
+        replace_files(Path(out), results_bytes(results_json(result, run=Path(out)), result))
+    return evaluation
 
 
 def results_json(made: Report, *, run: Path) -> dict[str, Any]:
-    """The record that `metrics.json` holds."""
+    """Return the record that `metrics.json` holds."""
     evaluation = made.evaluations[0]
     sentences = {"verdict": list(made.verdict), "notes": list(made.notes)}
     added = {section.key: evaluation.manifest[section.key] for section in report_sections(evaluation)}
@@ -152,12 +219,12 @@ def write_results(path: Path, record: dict[str, Any], made: Report) -> None:
 
 
 def results_bytes(record: dict[str, Any], made: Report) -> dict[str, bytes]:
-    """The contents of `metrics.json` and `report.html`."""
+    """Return the contents of `metrics.json` and `report.html`."""
     from murmuration.reports.page import render
 
     return {METRICS: json_bytes(record), REPORT: render(made).encode()}
 
 
 def this_command() -> str:
-    """The command line of this process, as a shell would take it."""
+    """Return the command line of this process, as a shell would take it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,9 +14,10 @@ import torch
 from cli_fixtures import SMALL
 
 import murmuration as mm
-from murmuration.cli import compare, lists, main, options, program, training
+from murmuration.cli import lists, main, options, program
 from murmuration.cli.selftest_checks import CHECKS
-from murmuration.reports import report_check
+from murmuration.core.recipe import parse_recipe
+from murmuration.reports import comparison, report_check
 from murmuration.system.progress import training_bar
 from murmuration.training.plan import ENGINES, Plan
 
@@ -156,15 +156,15 @@ COMPARE = ("compare", "two-moons", "--recipes", "single,deep-ensemble", *SMALL)
 
 def test_compare_survives_being_killed(murmur, tmp_path, monkeypatch):
     out = tmp_path / "cmp"
-    whole = compare.train_or_resume
+    whole = comparison.Trainer.train_or_resume
 
-    def second_is_killed(order, recipe, path, *, quiet):
+    def second_is_killed(trainer, recipe, path):
         if recipe.name == "deep-ensemble":
             monkeypatch.setattr("murmuration.training.fitting.ProgressCallback.after_step", interrupt)
-        return whole(order, recipe, path, quiet=quiet)
+        return whole(trainer, recipe, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(compare, "train_or_resume", second_is_killed)
+        patch.setattr(comparison.Trainer, "train_or_resume", second_is_killed)
         killed = murmur(*COMPARE, "--out", out)
     monkeypatch.undo()
     assert killed.code == 130
@@ -385,12 +385,13 @@ def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
 
 @pytest.mark.parametrize(("recipe", "trained"), [("single", 1), ("bayes", 1), ("bayes:members=2", 2), ("forde", 3)])
 def test_compare_says_where_members_does_not_apply(monkeypatch, capsys, tmp_path, recipe, trained):
-    found = []
-    monkeypatch.setattr(training, "train_run", lambda request, recipe, path, *, quiet: found.append(request.plan))
-    request = training.TrainingRequest(SimpleNamespace(), Plan(members=3))
-    compare.train_or_resume(request, options.parse_recipe(recipe), tmp_path / "run", quiet=False)
-    assert [plan.members for plan in found] == [trained]
-    line = f"{recipe} has members={trained}: --members 3 is for recipes without a number of their own\n"
+    members = []
+    monkeypatch.setattr(comparison, "fit", lambda *given, **settings: members.append(settings["members"]))
+    settings = {"training": {"members": 3}, "base": Plan(members=3), "quiet": False, "checkpoint_seconds": 60}
+    missing = dict.fromkeys(("data", "net", "plan", "noise_std", "link", "likelihood"))
+    comparison.Trainer(**missing, **settings).train_or_resume(parse_recipe(recipe), tmp_path / "run")
+    assert members == [trained]
+    line = f"{recipe} is trained with its own number of members, {trained} instead of 3\n"
     assert capsys.readouterr().out == (line if trained != 3 else "")
 
 

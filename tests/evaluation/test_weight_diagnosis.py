@@ -105,7 +105,7 @@ def test_a_mixture_says_that_no_weight_can_collapse(small: Ensemble) -> None:
     assert found.distance is None
     assert found.kl > 0
     assert [text.split(":")[0] for text in found.untold] == [
-        "Predictions are not held against the prior's",
+        "Predictions are not compared with the prior's",
         "No weight counts as collapsed",
     ]
     assert found.finding == ""

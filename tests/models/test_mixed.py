@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.cli.compare import chosen_baselines
 from murmuration.core.recipe import make_recipe, recipe_from_json
 from murmuration.data import Data
 from murmuration.models.estimators.selection import greedy_weights, select
 from murmuration.prediction.predictive import Predictive
+from murmuration.reports.comparison import choose_baselines
 from murmuration.system.errors import Misuse
 
 SMALL = {"members": 2, "epochs": 3, "engine": "loop"}
@@ -153,13 +153,13 @@ def test_few_examples_do_not_give_all_the_weight_to_one_part():
 
 
 def test_baselines_of_tables_by_default(data: Data, steps: pd.DataFrame):
-    assert chosen_baselines(None, data) == ["ridge", "hist-gradient-boosting"]
-    assert chosen_baselines(["none"], data) == []
-    assert chosen_baselines(["random-forest,ridge", "ridge"], data) == ["random-forest", "ridge"]
-    assert chosen_baselines(None, mm.open_data("two-moons")) == []
+    assert choose_baselines(None, data) == ["ridge", "hist-gradient-boosting"]
+    assert choose_baselines((), data) == []
+    assert choose_baselines(["random-forest", "ridge", "ridge"], data) == ["random-forest", "ridge"]
+    assert choose_baselines(None, mm.open_data("two-moons")) == []
     labels = mm.open_data(steps.assign(y=(steps.y > 0).map({True: "yes", False: "no"})), target="y")
-    assert chosen_baselines(None, labels) == ["logistic", "hist-gradient-boosting"]
+    assert choose_baselines(None, labels) == ["logistic", "hist-gradient-boosting"]
     with pytest.raises(Misuse, match="logistic is for classification"):
-        chosen_baselines(["logistic"], data)
+        choose_baselines(["logistic"], data)
     with pytest.raises(Misuse, match="unknown model 'forest'"):
-        chosen_baselines(["forest"], data)
+        choose_baselines(["forest"], data)

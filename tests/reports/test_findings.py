@@ -10,9 +10,10 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
 from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, ShiftSuite, score_predictions
-from murmuration.evaluation.metrics import Comparison, Detection, Score, by_group, holm, score_detection
+from murmuration.evaluation.metrics import Detection, PairedTest, Score, by_group, holm, score_detection
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.calibration import Temperature
+from murmuration.prediction.posthoc.choice import Choice
 from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
 from murmuration.prediction.predictive import Predictive
@@ -20,6 +21,7 @@ from murmuration.reports.findings import (
     Difference,
     about_abstention,
     about_calibrator,
+    about_choice,
     about_coverage,
     about_groups,
     about_ood,
@@ -317,7 +319,7 @@ def test_a_lead_within_noise_says_how_many_more_examples_would_tell():
 def test_more_examples_are_those_of_a_power_calculation():
     """1,000 samples of the size it names: 80 % are significant, within 4 standard errors of 1.3 %."""
     difference = Score(0.05, 0.05 - 1.96 * 0.1, 0.05 + 1.96 * 0.1)  # one standard error is 0.1, of 100 examples
-    found = Difference("a", "b", "lower", Comparison("nll", difference, 0.6, ""), 100)
+    found = Difference("a", "b", "lower", PairedTest("nll", difference, 0.6, ""), 100)
     total = 100 + found.more_examples  # type: ignore[operator]
     rng = np.random.default_rng(0)
     z = rng.normal(0.05, 0.1 * np.sqrt(100 / total), 1000) / (0.1 * np.sqrt(100 / total))
@@ -426,3 +428,17 @@ def test_p_values_of_many_recipes_are_corrected():
     assert len(alone) == 6
     np.testing.assert_allclose(p_values(found), holm(alone))
     assert p_values(found) != alone
+
+
+@pytest.mark.parametrize(
+    ("kept", "gain", "sentence"),
+    [
+        (False, 0.0521, "not applied to it: its gain in held-out NLL, 0.0521 ± 0.0250, is not significant (p = 0.11)"),
+        (False, -0.0521, "not applied to it: it raises the held-out NLL by 0.0521 ± 0.0250"),
+        (False, 0.0, "not applied to it: it does not change the held-out NLL"),
+        (True, 0.0521, "applied to it: it lowers the held-out NLL by 0.0521 ± 0.0250"),
+    ],
+)
+def test_the_choice_of_a_calibrator_is_one_sentence(kept, gain, sentence) -> None:
+    choice = Choice("temperature", kept, prior_std=1.0, gain=gain, error=0.025, p_value=0.11)
+    assert about_choice(choice, "it") == f"temperature scaling was {sentence}"

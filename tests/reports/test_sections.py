@@ -18,6 +18,7 @@ from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.fit import PostHoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.reports.check import elements
+from murmuration.reports.findings import about_choice
 from murmuration.reports.formatting import MISSING, interval, number, percent
 from murmuration.reports.sections.abstention import abstention, risk_at, same_results
 from murmuration.reports.sections.calibration import FEW, GREY, calibration, curve_of, reliability_figure
@@ -113,9 +114,12 @@ def test_calibration_says_why_there_is_none() -> None:
     assert found.posthoc.choice is not None
     assert not found.posthoc.choice.kept
     page = calibration(made.report(found))
-    assert f"one: no calibrator is applied, as 100 validation examples say; {found.posthoc.choice.about};" in page
+    assert (
+        f"one: no calibrator is applied, decided on 100 validation examples; {about_choice(found.posthoc.choice)};"
+        in page
+    )
     kept = made.classification(distortion=3.0)
-    assert "temperature is kept: the NLL of held-out examples falls by" in calibration(made.report(kept))
+    assert "temperature scaling was applied: it lowers the held-out NLL by" in calibration(made.report(kept))
 
 
 # By class

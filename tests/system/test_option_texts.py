@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmuration.cli.lists import LISTS
-from murmuration.cli.options import image_size, lr_multiplier, parse_recipe, split_recipes
+from murmuration.cli.options import image_size, lr_multiplier, split_recipes
 from murmuration.cli.program import in_flags
 from murmuration.core.dynamics import TrainTime
 from murmuration.core.dynamics.trajectory import parse_trajectory
-from murmuration.core.recipe import QUESTIONS, make_recipe
+from murmuration.core.recipe import QUESTIONS, make_recipe, parse_recipe
 from murmuration.likelihoods import likelihood_by_name
 from murmuration.models.nets.table import parse_net
 from murmuration.prediction.posthoc import PostHocConfig, check_config

@@ -23,11 +23,11 @@ LOGITS_HINT = "if these are logits, write them under the name logits"
 
 
 def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """The predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
+    """Return the predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
     names = tuple(name for name in archive.names if name not in taken)
     if task != "regression":
-        for kind, known in ((outputs.probabilities, PROBABILITIES), (outputs.logits, LOGITS)):
-            for name in names_among(known, names):
+        for kind, usual_names in ((outputs.probabilities, PROBABILITIES), (outputs.logits, LOGITS)):
+            for name in names_among(usual_names, names):
                 refuse_both(names, name, task)
                 return check_names(kind(class_block(archive, name, targets), class_names(archive)))
     if task != "classification":
@@ -44,7 +44,7 @@ def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
 
 
 def check_names(found: Outputs) -> Outputs:
-    """The outputs, if there are as many class names as classes."""
+    """Return the outputs, if there are as many class names as classes."""
     if found.names is not None and len(found.names) != found.shape[2]:
         names = f"{len(found.names)} names ({listed(found.names, most=5)})"
         raise Misuse(f"{names} for probabilities of {found.shape[2]} classes: expected as many")
@@ -61,18 +61,18 @@ def class_block(archive: Archive, name: str, targets: Targets) -> Block:
 
 
 def class_names(archive: Archive) -> tuple[str, ...] | None:
-    """The names of the classes in their order, if the archive has them."""
+    """Return the names of the classes in their order, if the archive has them."""
     for name in names_among(CLASS_NAMES, archive.names):
-        found = tuple(as_text(value) for value in archive.values(name).ravel().tolist())
-        if len(set(found)) < len(found):
-            twice = next(each for each in found if found.count(each) > 1)
+        classes = tuple(as_text(value) for value in archive.values(name).ravel().tolist())
+        if len(set(classes)) < len(classes):
+            twice = next(text for text in classes if classes.count(text) > 1)
             raise Misuse(f"array {name} has '{twice}' twice: expected every class once")
-        return found
+        return classes
     return None
 
 
 def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Targets) -> Outputs:
-    """The predictions of a regression: the first mean with its standard deviation or variance, or samples."""
+    """Return the predictions of a regression: the first mean with its standard deviation or variance, or samples."""
     means = names_among(("member_mean", *MEANS), names)
     for mean in means:
         for noise in noise_names(mean, names):
@@ -81,26 +81,26 @@ def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Target
     for name in names_among(SAMPLES, names):
         return outputs.samples(array_block(archive, name, targets))
     if means:
-        wanted = "member_std" if means[0].startswith("member_") else "std or var"
-        raise Misuse(f"array {means[0]} but no {wanted}: expected both; {WITHOUT_NOISE}; found {listed(names)}")
+        expected = "member_std" if means[0].startswith("member_") else "std or var"
+        raise Misuse(f"array {means[0]} but no {expected}: expected both; {WITHOUT_NOISE}; found {listed(names)}")
     raise Misuse(f"no predictions: {EXPECTED}; found {listed(names) or 'nothing else'}")
 
 
 def noise_names(mean: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The arrays that may hold the standard deviation or variance of a mean."""
+    """Return the arrays that may hold the standard deviation or variance of a mean."""
     member = mean.startswith("member_")
     return names_among(MEMBER_STDS + MEMBER_VARIANCES if member else STDS + VARIANCES, names)
 
 
 def noise_block(archive: Archive, name: str, targets: Targets) -> Block | float:
-    """A standard deviation or variance as a block (S, N, K), or as one number for all."""
+    """Return a standard deviation or variance as a block (S, N, K), or as one number for all."""
     if math.prod(archive.header(name).shape) == 1 and targets.rows > 1:
         return float(archive.values(name).item())
     return array_block(archive, name, targets)
 
 
 def array_block(archive: Archive, name: str, targets: Targets) -> Block:
-    """An array as a block (S, N, K), with missing axes of size one."""
+    """Return an array as a block (S, N, K), with missing axes of size one."""
     shape = archive.header(name).shape
     axis = axis_of_rows(name, shape, targets)
     stored = archive.stored(name)
@@ -109,15 +109,15 @@ def array_block(archive: Archive, name: str, targets: Targets) -> Block:
     def read(rows: Rows) -> np.ndarray:
         return stored.read(rows, axis).reshape(before, -1, after)
 
-    def where(member: int, row: int, column: int | None) -> str:
+    def entry_name(member: int, row: int, column: int | None) -> str:
         last = [column] if len(shape) > axis + 1 and column is not None else []
         return f"{name}[{', '.join(map(str, [member] * axis + [row] + last))}]"
 
-    return Block(name, (before, shape[axis], after), read, where, LOGITS_HINT)
+    return Block(name, (before, shape[axis], after), read, entry_name, LOGITS_HINT)
 
 
 def axis_of_rows(name: str, shape: tuple[int, ...], targets: Targets) -> int:
-    """The axis of an array that runs over rows: the first, or the second where members come first."""
+    """Return the axis of an array that runs over rows: the first, or the second where members come first."""
     members = name.startswith(MEMBERS_FIRST)
     if len(shape) not in (1, 2, 3) or 0 in shape or (members and len(shape) == 1):
         expected = "(S, N) or (S, N, K)" if members else "(N,), (N, K) or (S, N, K)"
@@ -125,10 +125,10 @@ def axis_of_rows(name: str, shape: tuple[int, ...], targets: Targets) -> int:
     axis = int(members or len(shape) == 3)
     if shape[axis] == targets.rows:
         return axis
-    what = f"array {name} of shape {shape} is for {shape[axis]} rows, but {targets.name} has {targets.rows}"
+    mismatch = f"array {name} of shape {shape} is for {shape[axis]} rows, but {targets.name} has {targets.rows}"
     if len(shape) == 3 and shape[0] == targets.rows:
-        raise Misuse(f"{what}: expected members first, (S, N, K); write np.swapaxes({name}, 0, 1)")
+        raise Misuse(f"{mismatch}: expected members first, (S, N, K); write np.swapaxes({name}, 0, 1)")
     if len(shape) == 2 and shape[1 - axis] == targets.rows:
         expected = "members first, (S, N)" if members else "rows first, (N, K)"
-        raise Misuse(f"{what}: expected {expected}; write {name}.T")
-    raise Misuse(f"{what}: expected as many")
+        raise Misuse(f"{mismatch}: expected {expected}; write {name}.T")
+    raise Misuse(f"{mismatch}: expected as many")

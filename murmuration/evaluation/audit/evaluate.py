@@ -19,9 +19,15 @@ MOST_ROWS = 10_000  # that post-hoc steps are fitted on, and as many that they a
 
 
 def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Evaluation:
-    """The scores of all rows and groups, and post-hoc steps fitted on some random rows and evaluated on others.
+    """Evaluate predictions of any model.
 
-    With fewer than 40 rows there are no post-hoc steps.
+    Args:
+        predictions: The predictions with their targets.
+        config: Settings of calibration, conformal sets and abstention.
+
+    Returns:
+        Scores of all rows and groups. Post-hoc steps are fitted on random rows and evaluated on others; with fewer than
+        40 rows there are none.
     """
     examples = ExampleScores.from_chunks(predictions.pairs())
     scores = examples.scores()
@@ -30,20 +36,20 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
         unsplit = {name: score for name, score in examples.scores().items() if name not in DECOMPOSITION}
         scores = {name: score for name, score in unsplit.items() if not name.startswith("member_")}
     groups = {column: by_group(examples, values) for column, values in predictions.groups.items()}
-    found = Evaluation(predictions.name, eval_set(predictions), examples, scores, groups=groups)
+    evaluation = Evaluation(predictions.name, eval_set(predictions), examples, scores, groups=groups)
     if predictions.rows < 2 * FEWEST:
-        return found
+        return evaluation
     count = min(MOST_ROWS, predictions.rows // 2)
     order = np.random.default_rng(0).permutation(predictions.rows)
     fitted, tested = np.sort(order[:count]), np.sort(order[count : 2 * count])
     posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
     result = score_predictions([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
     subsets = rows_by_class(result.uncalibrated, predictions.classes) | rows_of_groups(predictions, tested)
-    return replace(found, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
+    return replace(evaluation, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
 
 
 def eval_set(predictions: Predictions) -> EvalSet:
-    """The evaluation set of a file: its targets, without inputs."""
+    """Return the evaluation set of a file: its targets, without inputs."""
     split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
     nothing = ArrayPreparation((0,), (), ())
     sizes = {"rows": predictions.rows}
@@ -52,9 +58,9 @@ def eval_set(predictions: Predictions) -> EvalSet:
 
 
 def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The positions of each group among the rows (n,), by column and value."""
+    """Return the positions of each group among the rows (n,), by column and value."""
     return {
-        f"{column} {value}": chosen
+        f"{column} {value}": members
         for column, values in predictions.groups.items()
-        for value, chosen in rows_by_group(values[rows].astype(str)).items()
+        for value, members in rows_by_group(values[rows].astype(str)).items()
     }

@@ -12,7 +12,7 @@ from murmuration.likelihoods import Categorical
 from murmuration.prediction.predictive import SUM_TOLERANCE, Predictive
 from murmuration.system.errors import Misuse
 
-Where = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
+EntryName = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
 SMALLEST = float(np.finfo(np.float32).tiny)  # of standard deviations: errors in units of smaller ones overflow
 SILVERMAN = 1.06  # the width of a Gaussian kernel is this times std times S^(-1/5) (Silverman 1986)
 
@@ -28,13 +28,13 @@ class Block:
     name: str  # "probs", "columns prob_a, prob_b"
     shape: tuple[int, int, int]  # (S, N, K); K is 1 for a probability of the second of two classes
     read: Callable[[Rows], np.ndarray]  # rows -> (S, n, K) float64, a copy
-    where: Where
+    entry_name: EntryName
     logits_hint: str  # what to write if these are logits
 
     def entry(self, rows: Rows, spot: tuple[int, int, int]) -> str:
-        """The name in the file of the entry (member, place among the rows read, column)."""
+        """Return the name in the file of the entry (member, place among the rows read, column)."""
         member, place, column = spot
-        return self.where(member, row_in_file(rows, place), column)
+        return self.entry_name(member, row_in_file(rows, place), column)
 
     def check_finite(self, values: np.ndarray, rows: Rows, hint: str = "") -> None:
         """Refuse the first of the numbers read (S, n, K) that is not finite or too large; the hint is for -inf.
@@ -44,9 +44,9 @@ class Block:
         good = np.abs(values) <= LARGEST
         if not good.all():
             spot = first(~good)
-            found = f"{self.entry(rows, spot)} is {values[spot]:.6g}"
+            entry = f"{self.entry(rows, spot)} is {values[spot]:.6g}"
             size = f" up to {LARGEST:.2g}" if np.isfinite(values[spot]) else ""
-            raise Misuse(f"{found}: expected a finite number{size}{hint if values[spot] == -np.inf else ''}")
+            raise Misuse(f"{entry}: expected a finite number{size}{hint if values[spot] == -np.inf else ''}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def logits(block: Block, names: tuple[str, ...] | None) -> Outputs:
 
 
 def full_shape(block: Block) -> tuple[int, int, int]:
-    """The shape (S, N, K), with K = 2 where there is one number per row."""
+    """Return the shape (S, N, K), with K = 2 where there is one number per row."""
     members, rows, width = block.shape
     return members, rows, max(width, 2)
 
@@ -103,20 +103,20 @@ def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
 
     def take(rows: Rows) -> Predictive:
         means = mean.read(rows)
-        given = noise.read(rows) if isinstance(noise, Block) else np.full_like(means, noise)
+        noises = noise.read(rows) if isinstance(noise, Block) else np.full_like(means, noise)
         with np.errstate(invalid="ignore"):  # a negative variance becomes NaN and is refused
-            stds = np.sqrt(given) if squared else given
+            stds = np.sqrt(noises) if squared else noises
             usable = (stds >= SMALLEST) & (stds <= LARGEST)
         mean.check_finite(means, rows)
         if usable.all():
             return Predictive.from_moments(means, stds)
         spot = first(~usable)
         all_rows = "the standard deviation or variance of all rows"
-        found = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {given[spot]:.6g}"
+        entry = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {noises[spot]:.6g}"
         expected = f"expected a positive {'variance' if squared else 'standard deviation'} of the prediction's error"
         hint = "without one take that of the errors on other data"
         size = f" from {SMALLEST:.2g} to {LARGEST:.2g}" if stds[spot] > 0 and np.isfinite(stds[spot]) else ""
-        raise Misuse(f"{found}: {expected}{size}; {hint}")
+        raise Misuse(f"{entry}: {expected}{size}; {hint}")
 
     return Outputs("moments", mean.shape, take)
 
@@ -157,23 +157,23 @@ def kernels(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean + np.sqrt(1 - ratio) * (draws - mean), np.broadcast_to(np.sqrt(ratio) * std, draws.shape).copy()
 
 
-# Refusals of rows that are no predictions: where, what was found, what to write instead
+# Refusals of rows that are not predictions: the place, the value, what to write instead
 
 
 def row_in_file(rows: Rows, place: int) -> int:
-    """The index in the file, from 0, of the row at index `place` among the rows read."""
+    """Return the index in the file, from 0, of the row at index `place` among the rows read."""
     return int(rows.start or 0) + place if isinstance(rows, slice) else int(rows[place])
 
 
 def first(bad: np.ndarray) -> tuple[int, int, int]:
-    """The index (member, row, column) of the first true entry of a mask (S, n, K), by row first."""
+    """Return the index (member, row, column) of the first true entry of a mask (S, n, K), by row first."""
     row = int(bad.any((0, 2)).argmax())
     member = int(bad[:, row].any(-1).argmax())
     return member, row, int(bad[member, row].argmax())
 
 
 def bad_probability(values: np.ndarray, block: Block, rows: Rows) -> Misuse:
-    """The refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
+    """Return the refusal of the first row of (S, n, K) that is no distribution, or of (S, n, 1) that is not in 0..1."""
     single = values.shape[-1] == 1
     sums = np.ones((*values.shape[:2], 1)) if single else values.sum(-1, keepdims=True)
     wrong = ~np.isfinite(values) | (values < 0) | (single & (values > 1))
@@ -189,5 +189,5 @@ def bad_probability(values: np.ndarray, block: Block, rows: Rows) -> Misuse:
         hint = "these look like per cent, divide them by 100"
     elif row.max() > 1:
         hint = block.logits_hint
-    name = block.where(member, row_in_file(rows, place), None)
+    name = block.entry_name(member, row_in_file(rows, place), None)
     return Misuse(f"{name} sums to {total:.6g}: expected probabilities that sum to 1; {hint}")

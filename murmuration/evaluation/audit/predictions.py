@@ -3,17 +3,19 @@
 `open_predictions` reads names, shapes, targets and groups; the numbers stay in the file.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from murmuration.data.npz import Archive, naming, open_archive, open_array
+from murmuration.data.raw import is_table
 from murmuration.evaluation.audit.arrays import archive_outputs, class_names
 from murmuration.evaluation.audit.outputs import Outputs, Rows
-from murmuration.evaluation.audit.tables import Sheet, open_sheet, sheet_outputs, target_names
+from murmuration.evaluation.audit.tables import Sheet, as_sheet, open_sheet, sheet_outputs, target_names
 from murmuration.evaluation.audit.targets import (
     NamedValues,
     Targets,
@@ -66,36 +68,41 @@ class Predictions:
             yield self.take(rows), self.targets[rows]
 
     def slices(self) -> Iterator[slice]:
-        """The rows of every chunk; the last may have fewer."""
+        """Return the rows of every chunk; the last may have fewer."""
         width = len(self.classes) or 2 * self.targets.shape[1]
         count = max(1, min(MOST_ROWS, ELEMENTS // (self.members * width)))
         return (slice(start, min(start + count, self.rows)) for start in range(0, self.rows, count))
 
     def rows_at(self, indices: np.ndarray) -> Predictive:
-        """The predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""
-        chosen = np.asarray(indices)
-        increasing = chosen.ndim == 1 and len(chosen) and (np.diff(chosen) > 0).all()
-        if not increasing or chosen.dtype.kind not in "iu" or chosen[0] < 0 or chosen[-1] >= self.rows:
+        """Return the predictive of the rows at indices, from 0 in increasing order; held in memory as a whole."""
+        rows = np.asarray(indices)
+        increasing = rows.ndim == 1 and len(rows) and (np.diff(rows) > 0).all()
+        if not increasing or rows.dtype.kind not in "iu" or rows[0] < 0 or rows[-1] >= self.rows:
             raise Misuse(f"rows of '{self.name}': expected indices from 0 to {self.rows - 1} in increasing order")
-        return self.take(chosen)
+        return self.take(rows)
 
 
 def check_same_targets(a: Predictions, b: Predictions) -> None:
-    """Refuse two files that predict different rows: other tasks, classes or targets, or another order.
+    """Refuse predictions of different rows: other tasks, classes or targets, or another order.
 
-    Classes without names (0, 1, ...) match any names of as many classes.
+    Args:
+        a: The first predictions.
+        b: The second predictions. Unnamed classes (0, 1, ...) match any names of as many classes.
+
+    Raises:
+        Misuse: If the rows differ.
     """
-    same = "expected predictions of the same rows in the same order"
+    expected = "expected predictions of the same rows in the same order"
     if a.task != b.task:
         raise Misuse(f"'{a.name}' is a {a.task} and '{b.name}' a {b.task}: expected one task")
     if a.rows != b.rows:
-        raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {same}")
+        raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {expected}")
     check_same_classes(a, b)
     differ = differing(a.targets, b.targets)
     if differ.any():
         row = int(differ.argmax())
         raise Misuse(
-            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {same}"
+            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {expected}"
         )
 
 
@@ -112,64 +119,126 @@ def check_same_classes(a: Predictions, b: Predictions) -> None:
 
 
 def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
+    """Return which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
     if a.shape != b.shape:
         return np.ones(len(a), dtype=bool)
     return ~np.isclose(a, b, rtol=SAME_NUMBER, atol=0).reshape(len(a), -1).all(axis=1)
 
 
 def target_text(predictions: Predictions, row: int) -> str:
-    """The target of a row, as text."""
-    found = predictions.targets[row]
+    """Return the target of a row, as text."""
+    target = predictions.targets[row]
     if predictions.task == "classification":
-        return f"'{predictions.classes[int(found)]}'"
-    return ", ".join(f"{value:.9g}" for value in found)
+        return f"'{predictions.classes[int(target)]}'"
+    return ", ".join(f"{value:.9g}" for value in target)
 
 
 # Opening a file
 
 
 def open_predictions(
-    path: str | Path,
+    source: Any,
     *,
-    labels: str | Path | None = None,
+    labels: Any = None,
     label: str | None = None,
-    groups: Sequence[str] = (),
+    groups: Sequence[str] | Mapping[str, Any] = (),
     task: str | None = None,
 ) -> Predictions:
-    """The predictions in an .npz, .npy, .csv or .parquet file, with the target of every row.
+    """Open predictions of any model with the target of every row.
 
-    `labels` is another file that holds the targets, `label` the name of their column or array, `groups` the names of
-    columns with the group of each row. The task follows from the contents. Names, shapes, targets, groups and the first
-    rows are checked here, all other rows when they are read.
+    Names, shapes, targets, groups and the first rows are checked here, all other rows when they are read.
+
+    Args:
+        source: An .npz, .npy, .csv or .parquet file, a pandas table with the columns of such a file, probabilities
+            (N, K) or (S, N, K), or a `Predictive`.
+        labels: The targets, or a file of them; by default those in `source`.
+        label: Name of the column or array of targets.
+        groups: Names of columns with the group of each row, or the groups (N,) by name.
+        task: classification or regression; inferred from the contents by default.
+
+    Returns:
+        The predictions, which stay in their file.
+
+    Raises:
+        Misuse: If there are no predictions or targets, or they do not fit each other.
     """
     if task is not None and task not in TASKS:
         raise unknown("task", task, TASKS)
-    place = existing(path)
-    if place.suffix.lower() not in OPENERS:
-        raise Misuse(f"'{place}' has the suffix '{place.suffix}': expected a file {', '.join(OPENERS)}")
-    found = OPENERS[place.suffix.lower()](place)
-    source = named_values(found)
-    with naming(place):
-        if isinstance(found, Archive):
-            outputs_of, names = partial(archive_outputs, found), class_names(found) or ()
-        else:
-            outputs_of, names = partial(sheet_outputs, found), target_names(found.names)
-    other = source if labels is None else label_source(existing(labels))
-    with naming(Path(labels or place)):
+    path, contents, names, outputs_of = open_source(source)
+    other, origin = contents, path
+    if isinstance(labels, str | Path):
+        origin = existing(labels)
+        other = label_source(origin)
+    elif labels is not None:
+        other, origin = NamedValues("array", ("y",), lambda name: np.asarray(labels)), Path("y")
+    with naming(origin):
         targets = read_targets(other, label, names, alone=labels is not None)
     if labels is not None:
-        targets = replace(targets, name=f"{targets.name} of '{labels}'", sources=())
-    with naming(place):
-        grouped = read_groups([source, other], groups, targets.rows)
+        in_file = isinstance(labels, str | Path)
+        targets = replace(targets, name=f"{targets.name} of '{origin}'" if in_file else "y", sources=())
+    with naming(path):
+        if isinstance(groups, Mapping):
+            columns = NamedValues("array", tuple(groups), lambda name: np.asarray(groups[name]))
+            grouped = read_groups([columns], columns.names, targets.rows) if groups else {}
+        else:
+            grouped = read_groups([contents, other], groups, targets.rows)
         outputs = outputs_of(targets, (*targets.sources, *grouped), task)
-        predictions = join(place, outputs, targets, grouped)
+        predictions = join(path, outputs, targets, grouped)
     predictions.take(next(predictions.slices()))
     return predictions
 
 
+def open_source(source: Any) -> tuple[Path, NamedValues, tuple[str, ...], Callable[..., Outputs]]:
+    """Open a file, a table or predictions in memory.
+
+    Returns a name for messages, the arrays or columns, the names of classes or targets, and a function that finds the
+    predictions among them.
+    """
+    if isinstance(source, str | Path):
+        path = existing(source)
+        if path.suffix.lower() not in OPENERS:
+            raise Misuse(f"'{path}' has the suffix '{path.suffix}': expected a file {', '.join(OPENERS)}")
+        contents = OPENERS[path.suffix.lower()](path)
+    elif is_table(source):
+        path = Path("table")
+        contents = as_sheet(source, path)
+    else:
+        predictive = source if isinstance(source, Predictive) else Predictive.from_probs(source)
+        return Path("predictions"), NamedValues("array", (), np.asarray), (), partial(memory_outputs, predictive)
+    with naming(path):
+        if isinstance(contents, Archive):
+            return path, named_values(contents), class_names(contents) or (), partial(archive_outputs, contents)
+        return path, named_values(contents), target_names(contents.names), partial(sheet_outputs, contents)
+
+
+def memory_outputs(predictive: Predictive, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
+    """Return a predictive as outputs; `taken` is unused, as there are no columns."""
+    form = "moments" if predictive.task == REGRESSION else "probabilities"
+    members, rows, _ = predictive.outputs.shape
+    if predictive.task not in TASKS or task not in (None, predictive.task):
+        raise Misuse(f"predictions of {predictive.task}: expected {task or ' or '.join(TASKS)}")
+    if rows != targets.rows:
+        raise Misuse(f"predictions of {rows} rows, but {targets.name} has {targets.rows}: expected as many")
+    names = None if form == "moments" else predictive.names or None
+    return Outputs(form, (members, rows, predictive.mean.shape[-1]), predictive.at, names)
+
+
+def names_of(files: Sequence[str | Path]) -> list[str]:
+    """Return short names of files: their stems or, if these are not distinct, with suffixes, or with folders.
+
+    >>> names_of(["a/rf.csv", "a/boosting.csv"]), names_of(["a/rf.csv", "a/rf.npz"]), names_of(["a/rf.csv", "b/rf.csv"])
+    (['rf', 'boosting'], ['rf.csv', 'rf.npz'], ['a/rf.csv', 'b/rf.csv'])
+    """
+    paths, texts = [Path(file) for file in files], [str(file) for file in files]
+    for names in ([path.stem for path in paths], [path.name for path in paths], texts):
+        if len(set(names)) == len(names):
+            return names
+    repeated = next(text for text in texts if texts.count(text) > 1)
+    raise Misuse(f"'{repeated}' is given twice: give each file once")
+
+
 def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.ndarray]) -> Predictions:
-    """The outputs joined with their targets, as class indices or values."""
+    """Join outputs with their targets, as class indices or values."""
     members, rows, width = outputs.shape
     if outputs.task == "classification":
         classes = outputs.names or tuple(map(str, range(width)))
@@ -177,15 +246,15 @@ def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.nd
     else:
         classes, true = (), checked_values(targets, width)
 
-    def take(chosen: Rows) -> Predictive:
+    def take(rows: Rows) -> Predictive:
         with naming(path):
-            return outputs.take(chosen)
+            return outputs.take(rows)
 
     return Predictions(path.stem, outputs.task, classes, members, rows, true, groups, outputs.form, take)
 
 
 def existing(path: str | Path) -> Path:
-    """The path, if it is an existing file."""
+    """Return the path, if it is an existing file."""
     place = Path(path)
     if place.is_dir():
         raise Misuse(f"'{place}' is a folder: expected a file of predictions or labels")
@@ -195,12 +264,12 @@ def existing(path: str | Path) -> Path:
 
 
 def named_values(found: Archive | Sheet) -> NamedValues:
-    """The arrays or columns of a file by name."""
+    """Return the arrays or columns of a file by name."""
     return NamedValues(found.noun, found.names, found.values)
 
 
 def label_source(path: Path) -> NamedValues:
-    """The columns or arrays of a file of labels; for any other suffix, its lines."""
+    """Return the columns or arrays of a file of labels; for any other suffix, its lines."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return named_values(open_array(path, "y"))
@@ -208,7 +277,7 @@ def label_source(path: Path) -> NamedValues:
 
 
 def lines_of(path: Path) -> NamedValues:
-    """The lines of a text file as one column of labels; blank lines are allowed at the end only."""
+    """Return the lines of a text file as one column of labels; blank lines are allowed at the end only."""
     try:
         texts = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:

@@ -43,76 +43,83 @@ class Sheet:
         return tuple(self.table.columns)
 
     def values(self, name: str) -> np.ndarray:
-        """One column (N,) with its type: int64 or float64, else texts, with None for missing."""
-        found = one_target(self.table[name])
-        if found.dtype.kind != "O" or self.path.suffix.lower() != ".csv":
-            return found
-        return np.array([plain_text(text) if isinstance(text, str) else text for text in found], dtype=object)
+        """Return one column (N,) with its type: int64 or float64, else texts, with None for missing."""
+        column = one_target(self.table[name])
+        if column.dtype.kind != "O" or self.path.suffix.lower() != ".csv":
+            return column
+        return np.array([plain_text(text) if isinstance(text, str) else text for text in column], dtype=object)
 
 
 def open_sheet(path: Path) -> Sheet:
-    """The columns of a .csv or .parquet file, every name once."""
-    table = read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path)
+    """Return the columns of a .csv or .parquet file, every name once."""
+    return as_sheet(read_frame(path) if path.suffix.lower() == ".parquet" else read_csv(path), path)
+
+
+def as_sheet(table: Any, path: Path) -> Sheet:
+    """Return the columns of a pandas table, every name once; messages call it `path`."""
     return Sheet(path, table_raw(table, LoadOptions(labelled=False), f"'{path}'").parts["all"].inputs)
 
 
 def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """The predictions of a table for the rows of the targets; `taken` columns hold something else."""
+    """Return the predictions of a table for the rows of the targets; `taken` columns hold something else."""
     if len(sheet.table) != targets.rows:
         raise Misuse(f"the table has {len(sheet.table)} rows, but {targets.name} has {targets.rows}: expected as many")
     names = tuple(name for name in sheet.names if name not in taken)
     members = members_among(names)
-    found = None if task == "regression" else class_outputs(sheet, members, targets)
-    other = None if task == "classification" else regression_outputs(sheet, members, strict=found is None)
-    if found and other and task is None:
+    class_predictions = None if task == "regression" else class_outputs(sheet, members, targets)
+    regression_predictions = (
+        None if task == "classification" else regression_outputs(sheet, members, strict=class_predictions is None)
+    )
+    if class_predictions and regression_predictions and task is None:
         raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK")
-    if chosen := found or other:
-        return chosen
-    raise no_predictions(names, task)
+    predictions = class_predictions or regression_predictions
+    if predictions is None:
+        raise no_predictions(names, task)
+    return predictions
 
 
 def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
-    """The refusal of a table without columns of predictions."""
+    """Return the refusal of a table without columns of predictions."""
     quantiles = [name for name in names if QUANTILE.fullmatch(name)]
     if quantiles:
         return Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
-    asked = f" for task '{task}'" if task else ""
+    for_task = f" for task '{task}'" if task else ""
     expected = EXPECTED.get(task or "", f"{' (classification), or '.join(EXPECTED.values())} (regression)")
-    return Misuse(f"no predictions{asked}: expected columns {expected}; found {listed(names) or 'no other columns'}")
+    return Misuse(f"no predictions{for_task}: expected columns {expected}; found {listed(names) or 'no other columns'}")
 
 
 def members_among(names: Sequence[str]) -> Members:
-    """The columns of every member (m0_..., member0_..., member_0_...), or all columns as those of a single model."""
-    found: dict[int, dict[str, str]] = {}
+    """Return the columns of every member (m0_..., member_0_...), or all columns as those of a single model."""
+    columns: dict[int, dict[str, str]] = {}
     for name in names:
         if match := MEMBER.fullmatch(name):
-            found.setdefault(int(match[1]), {})[match[2]] = name
+            columns.setdefault(int(match[1]), {})[match[2]] = name
     predicting = {
-        m: own for m, own in found.items() if prefixed(own, PROBABILITY + LOGIT) or names_among(MEANS, list(own))
+        m: own for m, own in columns.items() if prefixed(own, PROBABILITY + LOGIT) or names_among(MEANS, list(own))
     }
     return dict(sorted(predicting.items())) or {0: {name: name for name in names}}
 
 
 def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) -> tuple[str, ...]:
-    """The names with the first prefix that occurs."""
+    """Return the names with the first prefix that occurs."""
     for prefix in prefixes:
-        if found := tuple(name for name in names if name.startswith(prefix) and name != prefix):
-            return found
+        if matching := tuple(name for name in names if name.startswith(prefix) and name != prefix):
+            return matching
     return ()
 
 
 def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs | None:
-    """The class probabilities or logits of a table, if it has any."""
+    """Return the class probabilities or logits of a table, if it has any."""
     columns = next(iter(members.values()))
     for kind, prefixes in ((outputs.probabilities, PROBABILITY), (outputs.logits, LOGIT)):
-        if found := prefixed(columns, prefixes):
-            classes = tuple(whole_number(name.split("_", 1)[1]) for name in found)
-            if len(found) == 1:
+        if matching := prefixed(columns, prefixes):
+            classes = tuple(whole_number(name.split("_", 1)[1]) for name in matching)
+            if len(matching) == 1:
                 raise Misuse(
-                    f"column '{columns[found[0]]}' is for only one class: expected two or more; if it is the larger "
+                    f"column '{columns[matching[0]]}' is for only one class: expected two or more; if it is the larger "
                     "of two labels name it prob"
                 )
-            return kind(column_block(sheet, members, found), classes)
+            return kind(column_block(sheet, members, matching), classes)
     if single := names_among(SECOND_OF_TWO, tuple(columns)):
         return outputs.probabilities(column_block(sheet, members, single[:1]), two_classes(targets, single[0]))
     if named := named_like_labels(sheet, tuple(columns), targets):
@@ -121,7 +128,7 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
 
 
 def whole_number(name: str) -> str:
-    """The name of a class spelt like labels: 1 for 1.0.
+    """Return the name of a class spelt like labels: 1 for 1.0.
 
     >>> whole_number("1.0"), whole_number("1.5"), whole_number("cat")
     ('1', '1.5', 'cat')
@@ -130,31 +137,33 @@ def whole_number(name: str) -> str:
 
 
 def two_classes(targets: Targets, name: str) -> tuple[str, ...]:
-    """The two labels that occur, in order."""
+    """Return the two labels that occur, in order."""
     levels = sort_names(label_names(targets.values, None)[0])
     if len(levels) != 2:
-        few = f"{targets.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
-        raise Misuse(f"column '{name}' is the probability of one of two classes but {few}: write columns prob_<class>")
+        labels = f"{targets.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
+        raise Misuse(
+            f"column '{name}' is the probability of one of two classes but {labels}: write columns prob_<class>"
+        )
     return levels
 
 
 def named_like_labels(sheet: Sheet, names: tuple[str, ...], targets: Targets) -> tuple[str, ...]:
-    """All numeric columns, if they are named like the labels.
+    """Return all numeric columns, if they are named like the labels.
 
     A class without a label may have a column, if the first row sums to one.
     """
     if targets.values.ndim > 1 or targets.values.dtype.kind == "f":
         return ()
-    found = tuple(name for name in names if is_numeric(sheet.table[name]))
-    levels, named = set(label_names(targets.values, None)[0]), set(map(whole_number, found))
-    if len(found) < 2 or not levels <= named:
+    numeric = tuple(name for name in names if is_numeric(sheet.table[name]))
+    levels, named = set(label_names(targets.values, None)[0]), set(map(whole_number, numeric))
+    if len(numeric) < 2 or not levels <= named:
         return ()
-    total = sum(float(to_numbers(sheet.table[name].iloc[:1])[0]) for name in found)
-    return found if levels == named or abs(total - 1) <= SUM_TOLERANCE else ()
+    total = sum(float(to_numbers(sheet.table[name].iloc[:1])[0]) for name in numeric)
+    return numeric if levels == named or abs(total - 1) <= SUM_TOLERANCE else ()
 
 
 def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outputs | None:
-    """Means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
+    """Return means with standard deviations or variances, if the table has any; `strict` refuses a mean without one."""
     names = tuple(next(iter(members.values())))
     means = names_among(MEANS, names)[:1] or prefixed(names, ("mean_",))
     suffixes = [name.removeprefix("mean") for name in means] if means and means[0].startswith("mean") else [""]
@@ -170,12 +179,12 @@ def regression_outputs(sheet: Sheet, members: Members, *, strict: bool) -> Outpu
 
 
 def target_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of several predicted targets, from columns mean_<target>."""
+    """Return the names of several predicted targets, from columns mean_<target>."""
     return tuple(name.removeprefix("mean_") for name in prefixed(names, ("mean_",)))
 
 
 def column_block(sheet: Sheet, members: Members, chosen: Sequence[str]) -> Block:
-    """The named columns of every member as a block (S, N, K)."""
+    """Return the named columns of every member as a block (S, N, K)."""
     for member, columns in members.items():
         if missing := [name for name in chosen if name not in columns]:
             example = next(iter(members.values()))[missing[0]]
@@ -186,9 +195,9 @@ def column_block(sheet: Sheet, members: Members, chosen: Sequence[str]) -> Block
     def read(rows: Rows) -> np.ndarray:
         return np.stack([np.stack([column[rows] for column in row], axis=-1) for row in numbers])
 
-    def where(member: int, row: int, column: int | None) -> str:
+    def entry_name(member: int, row: int, column: int | None) -> str:
         names = grid[member] if column is None else grid[member][column : column + 1]
         return f"row {row + 1} of column{'s' * (len(names) > 1)} {listed(names, most=4)}"
 
     name = f"columns {listed(chosen, most=4)}"
-    return Block(name, (len(members), len(sheet.table), len(chosen)), read, where, LOGITS_HINT)
+    return Block(name, (len(members), len(sheet.table), len(chosen)), read, entry_name, LOGITS_HINT)

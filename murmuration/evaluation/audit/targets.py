@@ -37,12 +37,12 @@ class Targets:
 
 
 def names_among(known: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """The known names that occur, in the order of `known`."""
+    """Return the known names that occur, in the order of `known`."""
     return tuple(name for name in known if name in names)
 
 
 def find(source: NamedValues, name: str, what: str) -> str:
-    """The name, if the source has it; the refusal suggests the nearest one."""
+    """Return the name, if the source has it; the refusal suggests the nearest one."""
     if name in source.names:
         return name
     raise Misuse(
@@ -51,13 +51,13 @@ def find(source: NamedValues, name: str, what: str) -> str:
 
 
 def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Targets:
-    """The targets under the given names, or the usual ones, or the names of the predicted targets.
+    """Return the targets under the given names, or the usual ones, or the names of the predicted targets.
 
     `alone`: the source is a file of labels, and its only column or array is taken whatever its name.
     """
     if label is not None:
-        chosen = (label,) if label in source.names else tuple(part.strip() for part in label.split(","))
-        return joined(source, tuple(find(source, name, "labels") for name in chosen))
+        columns = (label,) if label in source.names else tuple(part.strip() for part in label.split(","))
+        return joined(source, tuple(find(source, name, "labels") for name in columns))
     usual = names_among(LABELS, source.names)
     if len(usual) > 1:
         raise Misuse(f"{source.noun}s {' and '.join(usual[:2])} could both be the labels: say which, label=NAME")
@@ -72,30 +72,32 @@ def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...
 
 
 def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
-    """One or several columns of targets, side by side."""
-    what = f"{source.noun} {', '.join(names)}"
-    found = [source.values(name) for name in names]
-    for values in found:
+    """Return one or several columns of targets, side by side."""
+    description = f"{source.noun} {', '.join(names)}"
+    columns = [source.values(name) for name in names]
+    for values in columns:
         if not values.ndim or not values.size:
-            raise Misuse(f"{what} of shape {values.shape}: expected at least one row")
-        refuse_missing(values, what)
-    if len(found) == 1:
-        return Targets(what, found[0], names)
-    if len({values.shape for values in found}) > 1 or found[0].ndim > 1:
-        raise Misuse(f"{what} of shapes {listed(str(values.shape) for values in found)}: expected one value a row each")
-    return Targets(what, np.concatenate([as_values(values, what) for values in found], axis=1), names)
+            raise Misuse(f"{description} of shape {values.shape}: expected at least one row")
+        refuse_missing(values, description)
+    if len(columns) == 1:
+        return Targets(description, columns[0], names)
+    if len({values.shape for values in columns}) > 1 or columns[0].ndim > 1:
+        raise Misuse(
+            f"{description} of shapes {listed(str(values.shape) for values in columns)}: expected one value a row each"
+        )
+    return Targets(description, np.concatenate([as_values(values, description) for values in columns], axis=1), names)
 
 
 def checked_values(targets: Targets, width: int) -> np.ndarray:
-    """The values (N, K) of as many targets as are predicted."""
-    found = as_values(targets.values, targets.name)
-    if found.shape[1] != width:
-        raise Misuse(f"{targets.name} has {found.shape[1]} targets but {width} are predicted: expected as many")
-    return found
+    """Return the values (N, K) of as many targets as are predicted."""
+    values = as_values(targets.values, targets.name)
+    if values.shape[1] != width:
+        raise Misuse(f"{targets.name} has {values.shape[1]} targets but {width} are predicted: expected as many")
+    return values
 
 
 def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -> np.ndarray:
-    """The class index (N,) of every label: labels are names of classes, or else 0, 1, ... in their order.
+    """Return the class index (N,) of every label: labels are names of classes, or else 0, 1, ... in their order.
 
     Names take precedence: with classes named 1 and 2, the label 1 is the first class.
     """
@@ -118,39 +120,43 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
 def unknown_label(
     targets: Targets, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
 ) -> Misuse:
-    """The refusal of the first label that is neither the name of a class nor its number."""
+    """Return the refusal of the first label that is neither the name of a class nor its number."""
     wrong = np.array([level not in classes for level in levels])[places]
     row = int(wrong.argmax())
     level = levels[places[row]]
-    what = f"label '{level}' (row {row + 1}) of {targets.name}"
+    place = f"label '{level}' (row {row + 1}) of {targets.name}"
     if named:
-        return Misuse(f"{what} is not among the classes: {did_you_mean(level, classes)}Known: {listed(classes)}")
+        return Misuse(f"{place} is not among the classes: {did_you_mean(level, classes)}Known: {listed(classes)}")
     hint = "or an array names that names the classes in their order"
-    return Misuse(f"{what}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
+    return Misuse(f"{place}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
 
 
-def read_groups(sources: Sequence[NamedValues], asked: Sequence[str], rows: int) -> dict[str, np.ndarray]:
-    """The group (N,) of every row as text, by column name; from the first source that has the column."""
-    if not asked:
-        asked = names_among(GROUPS, sources[0].names)
-    holders = {name: next((s for s in sources if name in s.names), sources[-1]) for name in asked}
+def read_groups(sources: Sequence[NamedValues], names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
+    """Return the group (N,) of every row as text, by column name; from the first source that has the column."""
+    if not names:
+        names = names_among(GROUPS, sources[0].names)
+    holders = {name: next((s for s in sources if name in s.names), sources[-1]) for name in names}
     return {name: group_texts(source, find(source, name, "groups"), rows) for name, source in holders.items()}
 
 
 def group_texts(source: NamedValues, name: str, rows: int) -> np.ndarray:
-    """The groups (N,) of one column as text; 'missing' where there is none."""
-    values, what = source.values(name), f"{source.noun} {name}"
+    """Return the groups (N,) of one column as text; 'missing' where there is none."""
+    values, description = source.values(name), f"{source.noun} {name}"
     if values.shape != (rows,):
-        raise Misuse(f"{what} of shape {values.shape} for the groups: expected ({rows},), one a row")
+        raise Misuse(f"{description} of shape {values.shape} for the groups: expected ({rows},), one a row")
     if values.dtype.kind == "f":
         rough = np.isfinite(values) & (values % 1 != 0)
         if rough.any():
             row = int(rough.argmax())
-            raise Misuse(f"{what} holds {values[row]:g} in row {row + 1}: expected texts or whole numbers for groups")
+            raise Misuse(
+                f"{description} holds {values[row]:g} in row {row + 1}: expected texts or whole numbers for groups"
+            )
     if values.dtype.kind == "O":
         values = np.array(["missing" if value is None else value for value in values.tolist()], dtype=str)
     levels, places = np.unique(values, return_inverse=True)
     if len(levels) > MOST_GROUPS:
-        raise Misuse(f"{what} has {len(levels)} distinct values: expected at most {MOST_GROUPS} groups; bin them first")
+        raise Misuse(
+            f"{description} has {len(levels)} distinct values: expected at most {MOST_GROUPS} groups; bin them first"
+        )
     texts = ["missing" if level != level else as_text(level) for level in levels]
     return np.array(texts, dtype=str)[places.reshape(-1)]

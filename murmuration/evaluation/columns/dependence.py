@@ -52,26 +52,36 @@ class PartialDependence:
 def partial_dependence(
     ensemble: Ensemble, data: Any, column: str, *, points: int = POINTS, rows: int = ROWS
 ) -> PartialDependence:
-    """The partial dependence on a column, over the rows of `data`: a `Data` (its test split), a split or a table.
+    """Compute the mean prediction as a function of one column.
 
-    A numeric column takes at most `points` of its quantiles, a column of categories all that training had. At most
-    `rows` rows, evenly spaced, are averaged.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Rows to average over: a `Data` (its test split), a split or a table.
+        column: Name of the column.
+        points: Largest number of quantiles of a numeric column; a categorical column takes all its categories.
+        rows: Largest number of rows, evenly spaced.
+
+    Returns:
+        The curve of every member.
+
+    Raises:
+        Misuse: If the column is unknown, or `points` is below 2.
     """
     table = data if is_table(data) else labelled_table(ensemble, data)[0]
-    known = {each.name: each for each in getattr(ensemble.preparation, "columns", ())}
-    if column not in known:
-        raise unknown("column", column, known)
+    by_name = {spec.name: spec for spec in getattr(ensemble.preparation, "columns", ())}
+    if column not in by_name:
+        raise unknown("column", column, by_name)
     if points < 2:
         raise Misuse(f"points={points}: need at least 2")
     table = table.iloc[:: max(1, -(-len(table) // rows))]
-    given = next(each for each in table.columns if str(each) == column)
-    numeric = not isinstance(known[column], CategoricalColumn)
-    values = grid(table[given], points) if numeric else known[column].categories
+    key = next(key for key in table.columns if str(key) == column)
+    numeric = not isinstance(by_name[column], CategoricalColumn)
+    values = grid(table[key], points) if numeric else by_name[column].categories
     curves = []
     for value in values:
-        pred = ensemble.predict(table.assign(**{given: value}))
-        each = pred.member_mean if pred.task == REGRESSION else pred.probs
-        curves.append(each.double().mean(1).numpy())  # (S, K)
+        pred = ensemble.predict(table.assign(**{key: value}))
+        outputs = pred.member_mean if pred.task == REGRESSION else pred.probs
+        curves.append(outputs.double().mean(1).numpy())  # (S, K)
     names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
     return PartialDependence(
         column, tuple(values), numeric, names, np.stack(curves, 1), pred.member_weights.double().numpy(), len(table)
@@ -79,7 +89,7 @@ def partial_dependence(
 
 
 def grid(values: Any, points: int) -> list[float]:
-    """Quantiles of a numeric column from the lowest to the highest, each value once."""
+    """Return quantiles of a numeric column from the lowest to the highest, each value once."""
     present = to_numbers(values.dropna())  # dates as seconds
     if not len(present):
         raise Misuse(f"column '{values.name}' is missing in every row: expected some numbers")

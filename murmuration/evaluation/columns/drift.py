@@ -65,41 +65,53 @@ class Drift:
     @property
     def drifted(self) -> tuple[Change, ...]:
         """The changes that count, the largest first."""
-        return tuple(sorted((each for each in self.changes if each.drifted), key=lambda each: -each.size))
+        return tuple(sorted((change for change in self.changes if change.drifted), key=lambda change: -change.size))
 
     @property
     def verdict(self) -> tuple[str, ...]:
         """What changed, and what to do about it, in sentences."""
-        columns = [each for each in self.drifted if each.kind not in ("uncertainty", "sets")]
-        others = [each for each in self.drifted if each.kind in ("uncertainty", "sets")]
-        small = sum(each.adjusted < LEVEL and not each.drifted for each in self.changes)
-        many = f"{self.rows:,} new rows against {self.train_rows:,} training rows"
+        columns = [change for change in self.drifted if change.kind not in ("uncertainty", "sets")]
+        uncertainty = [change for change in self.drifted if change.kind in ("uncertainty", "sets")]
+        small = sum(change.adjusted < LEVEL and not change.drifted for change in self.changes)
+        sizes = f"{self.rows:,} new rows against {self.train_rows:,} training rows"
         if not self.drifted:
-            told = f"No drift: no change of size {LEAST:g} or more has a corrected p-value below {LEVEL:g}, {many}."
-            return (told, f"{small} smaller changes are significant.") if small else (told,)
-        names = ", ".join(f"{each.name} ({each.kind}, size {each.size:.2f})" for each in columns[:5])
+            sentence = (
+                f"No drift: no change of size {LEAST:g} or more has a corrected p-value below {LEVEL:g}, {sizes}."
+            )
+            return (sentence, f"{small} smaller changes are significant.") if small else (sentence,)
+        names = ", ".join(f"{change.name} ({change.kind}, size {change.size:.2f})" for change in columns[:5])
         more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        first = f"Drift in {len(columns)} of the columns: {names}{more}; {many}." if columns else ""
-        rest = [
-            f"{each.name[0].upper()}{each.name[1:]} went from {each.before:.3g} to {each.after:.3g}." for each in others
+        first = f"Drift in {len(columns)} of the columns: {names}{more}; {sizes}." if columns else ""
+        sentences = [
+            f"{change.name[0].upper()}{change.name[1:]} went from {change.before:.3g} to {change.after:.3g}."
+            for change in uncertainty
         ]
         advice = "Check these columns, and train again with newer rows if the change is real."
-        return tuple(text for text in (first, *rest, advice) if text)
+        return tuple(text for text in (first, *sentences, advice) if text)
 
     def frame(self) -> "pd.DataFrame":
         import pandas as pd
 
-        return pd.DataFrame([{**asdict(each), "drifted": each.drifted} for each in self.changes])
+        return pd.DataFrame([{**asdict(change), "drifted": change.drifted} for change in self.changes])
 
     def to_json(self) -> dict[str, Any]:
-        changes = [{**asdict(each), "drifted": each.drifted} for each in self.changes]
+        changes = [{**asdict(change), "drifted": change.drifted} for change in self.changes]
         return {"rows": self.rows, "train_rows": self.train_rows, "verdict": list(self.verdict), "changes": changes}
 
 
 def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
-    """A new pandas table against the training table of `data`, and uncertainty against that on its test rows.
+    """Test a new table for drift from the training table.
 
-    The new table needs no target. Test rows, or validation rows where there are none, stand for usual uncertainty.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Its data. Test rows, or validation rows if there are none, give the usual uncertainty.
+        table: The new pandas table; it needs no target.
+
+    Returns:
+        The changes of columns and uncertainty, with corrected p-values.
+
+    Raises:
+        Misuse: If either is not a table, or the new one has fewer than 20 rows.
     """
     preparation = ensemble.preparation
     if not isinstance(preparation, TablePreparation) or not is_table(data.train.x):
@@ -112,40 +124,40 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
         raise Misuse(f"{len(table)} rows: need at least {SMALLEST} to compare distributions")
     changes: list[Change] = []
     for column in preparation.columns:
-        old, new = (find_column(each, column.name) for each in (data.train.x, table))
+        old, new = (find_column(frame, column.name) for frame in (data.train.x, table))
         gone = missing_change(column.name, old, new)
         changes += [] if gone is None else [gone]
         categorical = isinstance(column, CategoricalColumn)
         changes += [categories_change(column.name, old, new) if categorical else numbers_change(column.name, old, new)]
     usual = data.test if len(data.test) else data.val
     changes += uncertainty_changes(ensemble, usual.x, table) if len(usual) >= SMALLEST else []
-    adjusted = holm([each.p_value for each in changes])
+    adjusted = holm([change.p_value for change in changes])
     return Drift(
-        tuple(replace(each, adjusted=float(p)) for each, p in zip(changes, adjusted, strict=True)),
+        tuple(replace(change, adjusted=float(p)) for change, p in zip(changes, adjusted, strict=True)),
         len(table),
         len(data.train),
     )
 
 
 def read_table(source: Any) -> Any:
-    """The rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
+    """Return the rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
     if is_table(source):
         return source
     _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
-    found = join_inputs([raw.parts[name].inputs for name in raw.parts])
-    if not is_table(found):
+    table = join_inputs([raw.parts[name].inputs for name in raw.parts])
+    if not is_table(table):
         raise Misuse(f"{source} holds no table: expected a .csv or .parquet file with the columns of training")
-    return found
+    return table
 
 
 def numbers_change(name: str, old: Any, new: Any) -> Change:
-    """A numeric column, without its missing values."""
+    """Return a numeric column, without its missing values."""
     before, after = (numbers[~np.isnan(numbers)] for numbers in map(to_numbers, (old, new)))
     return distance(name, "numbers", before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:
-    """Two samples by the Kolmogorov-Smirnov test; no change where one of them is empty."""
+    """Return two samples by the Kolmogorov-Smirnov test; no change where one of them is empty."""
     if not len(before) or not len(after):
         return Change(name, kind, float("nan"), float("nan"), 0.0, 1.0)
     test = stats.ks_2samp(before, after)
@@ -153,24 +165,24 @@ def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) ->
 
 
 def missing_change(name: str, old: Any, new: Any) -> Change | None:
-    """The share of missing values, by Fisher's exact test; None if neither table has any."""
-    lacks = [np.asarray(each.isna()) for each in (old, new)]
-    if not any(each.any() for each in lacks):
+    """Return the share of missing values, by Fisher's exact test; None if neither table has any."""
+    lacks = [np.asarray(mask.isna()) for mask in (old, new)]
+    if not any(mask.any() for mask in lacks):
         return None
-    counts = [[int(each.sum()), int((~each).sum())] for each in lacks]
-    before, after = (float(each.mean()) for each in lacks)
+    counts = [[int(mask.sum()), int((~mask).sum())] for mask in lacks]
+    before, after = (float(mask.mean()) for mask in lacks)
     return Change(name, "missing values", before, after, abs(after - before), float(stats.fisher_exact(counts).pvalue))
 
 
 def categories_change(name: str, old: Any, new: Any) -> Change:
-    """A column of categories by the chi-square test of homogeneity; rare ones are pooled, missing values left out."""
-    before, after = (Counter(text for text in to_texts(each).tolist() if text is not None) for each in (old, new))
+    """Compare categories by the chi-square test of homogeneity; pool rare ones, leave out missing values."""
+    before, after = (Counter(text for text in to_texts(values).tolist() if text is not None) for values in (old, new))
     totals = sum(before.values()), sum(after.values())
     nothing = Change(name, "categories", float("nan"), float("nan"), 0.0, 1.0)
     if not all(totals):
         return nothing
     levels = sorted({*before, *after})
-    counts = np.array([[each[level] for level in levels] for each in (before, after)])  # (2, L)
+    counts = np.array([[counter[level] for level in levels] for counter in (before, after)])  # (2, L)
     shares = counts / counts.sum(1, keepdims=True)
     size = float(np.abs(shares[0] - shares[1]).sum() / 2)
     expected = counts.sum(0) * min(totals) / sum(totals)
@@ -185,19 +197,18 @@ def categories_change(name: str, old: Any, new: Any) -> Change:
 
 def uncertainty_changes(ensemble: Ensemble, usual: Any, table: Any) -> list[Change]:
     """Epistemic and total uncertainty, and the size of conformal sets of classes, on usual and on new rows."""
-    preds = [ensemble.predict(each) for each in (usual, table)]
+    preds = [ensemble.predict(rows) for rows in (usual, table)]
     pairs = [uncertainties(pred) for pred in preds]
     names = ("epistemic uncertainty", "total uncertainty")
-    several = ensemble.members > 1 or ensemble.recipe.weights.stochastic
-    found = [
+    differ = ensemble.members > 1 or ensemble.recipe.weights.stochastic
+    changes = [
         distance(name, "uncertainty", *(pair[place].numpy() for pair in pairs))
         for place, name in enumerate(names)
-        if place or several
+        if place or differ
     ]
-    rules = (
-        [] if ensemble.posthoc is None else [each for each in ensemble.posthoc.conformal if isinstance(each, SetRule)]
-    )
+    conformal = () if ensemble.posthoc is None else ensemble.posthoc.conformal
+    rules = [rule for rule in conformal if isinstance(rule, SetRule)]
     if rules:
         sizes = [rules[0].sets(pred).sum(1).astype(float) for pred in preds]
-        found.append(distance("size of the conformal sets", "sets", *sizes))
-    return found
+        changes.append(distance("size of the conformal sets", "sets", *sizes))
+    return changes

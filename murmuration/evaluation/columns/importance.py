@@ -53,20 +53,20 @@ class ColumnImportance:
         return np.argsort(-self.error.mean(1), kind="stable").tolist()
 
     def summary(self, kind: str) -> tuple[Array, Array]:
-        """The mean (C,) over shuffles of `error`, `epistemic` or `total`, and its standard error (C,)."""
+        """Return the mean (C,) over shuffles of `error`, `epistemic` or `total`, and its standard error (C,)."""
         values = getattr(self, kind)
         return values.mean(1), values.std(1, ddof=1) / np.sqrt(values.shape[1])
 
     def frame(self) -> "pd.DataFrame":
-        """One row for every column, the most important first."""
+        """Return one row for every column, the most important first."""
         import pandas as pd
 
         kinds = [kind for kind in ("error", "epistemic", "total") if getattr(self, kind) is not None]
-        found: dict[str, Any] = {"column": self.columns}
+        columns: dict[str, Any] = {"column": self.columns}
         for kind in kinds:
             mean, error = self.summary(kind)
-            found |= {kind: mean, f"{kind}_se": error}
-        return pd.DataFrame(found).iloc[self.order].reset_index(drop=True)
+            columns |= {kind: mean, f"{kind}_se": error}
+        return pd.DataFrame(columns).iloc[self.order].reset_index(drop=True)
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows, "columns": self.frame().to_dict("records")}
@@ -76,18 +76,18 @@ class ColumnImportance:
         """Which column matters most for the error, and which for the epistemic uncertainty."""
         mean, error = self.summary("error")
         first = self.order[0]
-        told = []
+        texts = []
         if mean[first] > 2 * error[first]:
-            told.append(f"the error depends most on {self.columns[first]}: shuffled, it costs {mean[first]:.3g} nats")
+            texts.append(f"the error depends most on {self.columns[first]}: shuffled, it costs {mean[first]:.3g} nats")
         if self.epistemic is not None:
             share, spread = self.summary("epistemic")
             most = int(share.argmax())
             if share[most] > 2 * spread[most]:
-                told.append(
+                texts.append(
                     f"the epistemic uncertainty depends most on {self.columns[most]}: {100 * min(share[most], 1):.0f} %"
                     " of its variance needs the column"
                 )
-        return tuple(told)
+        return tuple(texts)
 
 
 def column_importance(
@@ -99,18 +99,29 @@ def column_importance(
     seed: int = 0,
     show: Show = lambda what, done, total: None,
 ) -> ColumnImportance:
-    """The importance of every column for the ensemble's predictions on labelled rows.
+    """Measure how much the predictions of an ensemble need every column, by shuffling it.
 
-    `data` is a `Data` (its test split), a split, or what `ensemble.labelled` takes. At most `rows` of them, chosen at
-    random, are predicted `repeats` times for every column.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        data: Labelled rows: a `Data` (its test split), a split, or what `ensemble.labelled` takes.
+        rows: Largest number of rows, chosen at random; None for all.
+        repeats: Shuffles of every column.
+        seed: Seed of the shuffles.
+        show: Callback (column, done, total).
+
+    Returns:
+        The importance for the error and for the uncertainty.
+
+    Raises:
+        Misuse: With fewer than 2 repeats or rows.
     """
     if repeats < 2:
         raise Misuse(f"repeats={repeats}: need at least 2, for a standard error")
     table, split = labelled_table(ensemble, data)
     rng = np.random.default_rng(seed)
     if rows is not None and len(table) > rows:
-        kept = np.sort(rng.permutation(len(table))[:rows])
-        table, split = table.iloc[kept], split[kept]
+        sample = np.sort(rng.permutation(len(table))[:rows])
+        table, split = table.iloc[sample], split[sample]
     if len(table) < 2:
         raise Misuse(f"{len(table)} rows: a column is shuffled among at least 2")
 
@@ -120,20 +131,20 @@ def column_importance(
 
     before = measured(table)
     columns = [column.name for column in ensemble.preparation.columns]  # type: ignore[union-attr]
-    found = np.zeros((3, len(columns), repeats))
+    increases = np.zeros((3, len(columns), repeats))
     for place, name in enumerate(columns):
         show(name, place, len(columns))
         for turn in range(repeats):
             order = rng.permutation(len(table))
             after = measured(shuffled(table, name, order))
-            found[0, place, turn] = float((after[0] - before[0]).mean())
-            found[1:, place, turn] = [share(u, v) for u, v in zip(before[1:], after[1:], strict=True)]
-    epistemic = found[1] if ensemble.members > 1 or ensemble.recipe.weights.stochastic else None
-    return ColumnImportance(tuple(columns), found[0], epistemic, found[2], len(table))
+            increases[0, place, turn] = float((after[0] - before[0]).mean())
+            increases[1:, place, turn] = [share(u, v) for u, v in zip(before[1:], after[1:], strict=True)]
+    epistemic = increases[1] if ensemble.members > 1 or ensemble.recipe.weights.stochastic else None
+    return ColumnImportance(tuple(columns), increases[0], epistemic, increases[2], len(table))
 
 
 def labelled_table(ensemble: Ensemble, data: Any) -> tuple[Any, Split]:
-    """The pandas table of labelled rows, and the rows as a split; refuses what is no table."""
+    """Return the pandas table of labelled rows, and the rows as a split; refuses what is no table."""
     if not isinstance(ensemble.preparation, TablePreparation):
         raise Misuse("columns belong to tables: the ensemble was trained on other inputs")
     split = data.test if isinstance(data, Data) else data if isinstance(data, Split) else ensemble.labelled(data)
@@ -149,20 +160,20 @@ def uncertainties(pred: Predictive) -> tuple[Tensor, Tensor]:
     variance.
     """
     if pred.task == REGRESSION:
-        uncertain = [each.mean(-1).clamp_min(0).sqrt() for each in (pred.epistemic_var, pred.total_var)]
+        uncertain = [variance.mean(-1).clamp_min(0).sqrt() for variance in (pred.epistemic_var, pred.total_var)]
     else:
         uncertain = [pred.mutual_information, pred.entropy]
     return uncertain[0].double(), uncertain[1].double()
 
 
 def shuffled(table: Any, name: str, order: np.ndarray) -> Any:
-    """The table with one column's values taken from other rows, its type and all other columns as they are."""
+    """Return the table with one column's values taken from other rows, its type and all other columns as they are."""
     column = table[name] if name in table.columns else table[next(c for c in table.columns if str(c) == name)]
     return table.assign(**{column.name: column.iloc[order].array})
 
 
 def share(before: Tensor, after: Tensor) -> float:
-    """The share of the variance of an uncertainty (N,) that is lost by the change; 0 if it does not vary."""
+    """Return the share of the variance of an uncertainty (N,) that is lost by the change; 0 if it does not vary."""
     variance = float(before.var(correction=0))
     if not variance > SURE * float(before.square().mean()):
         return 0.0

@@ -26,29 +26,40 @@ class UnusualRow:
 
 
 def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = SHOWN) -> list[UnusualRow]:
-    """The `count` rows of a table that are farthest from a training table, in the prepared columns.
+    """Find the rows of a table that are farthest from the training rows.
 
-    Distances are in units of the median distance of a training row to its own neighbours: up to about 2 is usual.
+    Args:
+        ensemble: An ensemble that was trained on a table.
+        train: The training table.
+        table: The new table.
+        count: Number of rows to return.
+
+    Returns:
+        The farthest rows. Distances are between prepared columns, in units of the median distance of a training row to
+        its neighbours: up to about 2 is usual.
+
+    Raises:
+        Misuse: If the ensemble was trained on other inputs.
     """
     from sklearn.neighbors import NearestNeighbors
 
     preparation = ensemble.preparation
     if not isinstance(preparation, TablePreparation):
         raise Misuse("columns belong to tables: the ensemble was trained on other inputs")
-    known = preparation.apply(train.iloc[:: max(1, -(-len(train) // MEASURED))]).numpy()
-    found = preparation.apply(table).numpy()
-    near = min(NEIGHBOURS, len(known) - 1)
+    usual = preparation.apply(train.iloc[:: max(1, -(-len(train) // MEASURED))]).numpy()
+    prepared = preparation.apply(table).numpy()
+    near = min(NEIGHBOURS, len(usual) - 1)
     if near < 1:
-        raise Misuse(f"{len(known)} training rows: need at least 2 to compare rows with")
-    index = NearestNeighbors().fit(known)
+        raise Misuse(f"{len(usual)} training rows: need at least 2 to compare rows with")
+    index = NearestNeighbors().fit(usual)
     unit = np.median(index.kneighbors(n_neighbors=near)[0].mean(1))
-    distances, neighbours = index.kneighbors(found, near)
+    distances, neighbours = index.kneighbors(prepared, near)
     far = distances.mean(1) / max(unit, np.finfo(float).tiny)
     owners = [column.name for column in preparation.columns for _ in column.prepared_names]
     rows = []
     for place in np.argsort(-far, kind="stable")[:count]:
         parts: dict[str, float] = dict.fromkeys(owners, 0.0)
-        for owner, part in zip(owners, (found[place] - known[neighbours[place, 0]]) ** 2, strict=True):
+        for owner, part in zip(owners, (prepared[place] - usual[neighbours[place, 0]]) ** 2, strict=True):
             parts[owner] += float(part)
         names = [name for name in sorted(parts, key=lambda name: -parts[name])[:NAMED] if parts[name] > 0]
         values = [table[next(c for c in table.columns if str(c) == name)].iloc[place] for name in names]

@@ -1,7 +1,7 @@
 """(predictive, y) -> numbers, each with its interval; see README.md for the path."""
 
 from murmuration.evaluation.metrics.comparison import (
-    Comparison,
+    PairedTest,
     compare_predictives,
     holm,
     paired_test,
@@ -23,11 +23,11 @@ from murmuration.evaluation.metrics.scores import MEASURES, Measure, add_measure
 
 __all__ = [
     "MEASURES",
-    "Comparison",
     "Detection",
     "ExampleScores",
     "GroupScores",
     "Measure",
+    "PairedTest",
     "PitCurve",
     "Reliability",
     "RiskCoverage",

@@ -20,7 +20,7 @@ HALVINGS = 15  # of the range in which an end of an interval is sought
 
 
 def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The equal-width bin (N,) of each confidence: (lo, hi], zero in the first and one in the last.
+    """Return the equal-width bin (N,) of each confidence: (lo, hi], zero in the first and one in the last.
 
     >>> confidence_bins(np.array([0.0, 0.5, 0.51, 1.0]), bins=2).tolist()
     [0, 0, 1, 1]
@@ -29,7 +29,7 @@ def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
 
 
 def adaptive_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """The equal-mass bin (N,) of each confidence; equal confidences share a bin, whatever their order."""
+    """Return the equal-mass bin (N,) of each confidence; equal confidences share a bin, whatever their order."""
     return np.searchsorted(np.quantile(confidence, np.arange(1, bins) / bins), confidence, side="left")
 
 
@@ -65,7 +65,7 @@ def largest_gap(means: np.ndarray) -> np.ndarray:
 
 
 def calibration_interval(binning: Callable[[np.ndarray], np.ndarray], *, largest: bool = False) -> Interval:
-    """The 95 % interval of a calibration error, the sum of the bins' gaps or the largest: columns -> (low, high).
+    """Return the 95 % interval of a calibration error (sum of the bins' gaps, or the largest) as columns -> (low, high).
 
     With gaps d of the bins and noise e of their accuracies, the ends are the errors of gaps t d for which the measured
     error is at the upper or lower 2.5 % of those of t d + e: a test of "the gaps are so large", inverted. A calibrated
@@ -100,7 +100,7 @@ def calibration_interval(binning: Callable[[np.ndarray], np.ndarray], *, largest
 
 
 def crossing(rising: Callable[[float], float], level: float) -> float:
-    """The smallest t >= 0 at which a rising function reaches the level, to 3e-5 of the next power of two.
+    """Return the smallest t >= 0 at which a rising function reaches the level, to 3e-5 of the next power of two.
 
     >>> round(crossing(lambda t: t**2 - 1, 8.0), 3), crossing(lambda t: t + 5, 3.0)
     (3.0, 0.0)
@@ -117,7 +117,7 @@ def crossing(rising: Callable[[float], float], level: float) -> float:
 
 
 def unbiased_square(means: np.ndarray) -> np.ndarray:
-    """The unbiased estimate of the mean over bins of the squared gap.
+    """Return the unbiased estimate of the mean over bins of the squared gap.
 
     Within a bin of n inputs with gaps d, (n mean(d)^2 - mean(d^2)) / (n - 1) is the mean of d_i d_j over
     pairs i != j: its expectation is the square of the true gap, exactly (a U-statistic; with one confidence

@@ -16,7 +16,7 @@ PERMUTED = "paired permutation"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """The difference a - b of one score on the same examples."""
 
     name: str
@@ -28,58 +28,95 @@ class Comparison:
         return {"name": self.name, **self.difference.to_json(), "p_value": self.p_value, "test": self.test}
 
 
-def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> Comparison:
-    """The comparison of two predictives for the same inputs by a score on targets y."""
+def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> PairedTest:
+    """Compare two predictives for the same inputs by a score.
+
+    Args:
+        a: Predictions of the first model.
+        b: Predictions of the second model.
+        y: Their targets.
+        metric: Name of the score.
+
+    Returns:
+        The difference a - b with its interval and p-value.
+
+    Raises:
+        Misuse: If the score does not exist for both.
+    """
     return paired_test(score_examples(a, y), score_examples(b, y), metric)
 
 
-def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> Comparison:
-    """The difference a - b of the score `name`, its paired bootstrap interval, and its p-value.
+def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> PairedTest:
+    """Test the difference a - b of a score on the same examples.
 
-    The p-value is McNemar's exact one for accuracy. For every other score it comes from swapping a and b on
-    random halves of the examples, which for a mean is the sign-flip test: exact if the examples are
-    independent, whatever their distribution. Its smallest value is 1/10,000.
+    The p-value is the exact one of McNemar for accuracy. For every other score it comes from swapping a and b on random
+    halves of the examples, which for a mean is the sign-flip test: exact if the examples are independent, whatever
+    their distribution. Its smallest value is 1/10,000.
+
+    Args:
+        a: Per-example scores of the first model.
+        b: Those of the second model.
+        name: Name of the score.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        The difference with its paired bootstrap interval and p-value.
+
+    Raises:
+        Misuse: If a and b are of different examples, or the score does not exist for both.
     """
     measure, (sums_a, sums_b), sizes = sums_of_both(a, b, name, seed)
-    found = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
+    score = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
     if name == "accuracy":
-        return Comparison(name, found, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
-    return Comparison(name, found, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
+        return PairedTest(name, score, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
+    return PairedTest(name, score, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
 
 
-def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> Comparison:
-    """The comparison by sums (G, F) of a measure's features over the same groups of equally many of all inputs."""
+def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> PairedTest:
+    """Test a difference by sums (G, F) of a measure's features over the same equally large groups of inputs."""
     sizes = np.full(len(a), inputs / len(a))
-    found = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
-    return Comparison(name, found, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
+    score = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
+    return PairedTest(name, score, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
 def smallest_difference(
     a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000
 ) -> float:
-    """The smallest detectable difference of a score: half the width of the paired interval.
+    """Return the smallest detectable difference of a score: half the width of the paired interval.
 
-    It falls as 1 / sqrt(N), and depends on how alike a and b are: two that err on the same examples are told
-    apart by fewer.
+    Args:
+        a: Per-example scores of the first model.
+        b: Those of the second model.
+        name: Name of the score.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        The difference, which falls as 1 / sqrt(N) and is smaller for models that err on the same examples.
     """
     measure, sums, sizes = sums_of_both(a, b, name, seed)
-    found = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
-    return (found.high - found.low) / 2
+    score = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
+    return (score.high - score.low) / 2
 
 
 def holm(p_values: Any) -> np.ndarray:
-    """The p-values (T,) of T tests, adjusted for multiple testing (Holm 1979).
+    """Adjust p-values for multiple testing (Holm 1979).
 
-    The smallest is multiplied by T, the next by T - 1, and so on; none falls below a smaller one's. Tests need
-    not be independent.
+    Args:
+        p_values: The p-values (T,) of T tests, which need not be independent.
+
+    Returns:
+        The adjusted p-values (T,): the smallest is multiplied by T, the next by T - 1, and so on; none falls below a
+        smaller one.
 
     >>> holm([0.01, 0.04, 0.03]).round(6).tolist()
     [0.03, 0.06, 0.06]
     """
-    given = np.asarray(p_values, dtype=float)
-    order = np.argsort(given, kind="stable")
-    raised = np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1))
-    adjusted = np.empty(len(given))
+    raw = np.asarray(p_values, dtype=float)
+    order = np.argsort(raw, kind="stable")
+    raised = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
+    adjusted = np.empty(len(raw))
     adjusted[order] = raised.clip(max=1)
     return adjusted
 
@@ -87,34 +124,34 @@ def holm(p_values: Any) -> np.ndarray:
 def sums_of_both(
     a: ExampleScores, b: ExampleScores, name: str, seed: int
 ) -> tuple[Measure, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """The measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
+    """Return the measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
     check_same_examples(a, b)
     measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
-    for label, each in (("a", a), ("b", b)):
-        if not measure.exists(each.columns):
+    for label, scores in (("a", a), ("b", b)):
+        if not measure.exists(scores.columns):
             raise Misuse(
-                f"{name} does not exist for {label}, {each!r}: a fair score needs two members, a ranking errors"
+                f"{name} does not exist for {label}, {scores!r}: a fair score needs two members, a ranking errors"
             )
-    sums_a, sums_b = (group_sums(measure.features(each.columns), groups) for each in (a, b))
+    sums_a, sums_b = (group_sums(measure.features(scores.columns), groups) for scores in (a, b))
     return measure, (sums_a, sums_b), np.bincount(groups).astype(float)
 
 
 def paired_difference(
     measure: Measure, a: np.ndarray, b: np.ndarray, *, sizes: np.ndarray, seed: int, resamples: int
 ) -> Score:
-    """The difference a - b of a score from sums (G, F) over groups of those sizes, with its bootstrap interval."""
-    value = float(difference(measure, *(each.sum(0) / sizes.sum() for each in (a, b))))
-    drawn = bootstrap_means(np.concatenate([a, b], axis=1), sizes, resamples=resamples, seed=seed)
-    return Score(value, *percentile_interval(value, difference(measure, *np.split(drawn, 2, axis=1))))
+    """Return the difference a - b of a score from sums (G, F) over groups, with its bootstrap interval."""
+    value = float(difference(measure, *(sums.sum(0) / sizes.sum() for sums in (a, b))))
+    resampled = bootstrap_means(np.concatenate([a, b], axis=1), sizes, resamples=resamples, seed=seed)
+    return Score(value, *percentile_interval(value, difference(measure, *np.split(resampled, 2, axis=1))))
 
 
 def difference(measure: Measure, a: np.ndarray, b: np.ndarray) -> Any:
-    """The difference (...) of the score between means a and b (..., F)."""
+    """Return the difference (...) of the score between means a and b (..., F)."""
     return measure.finish(measure.combine(a)) - measure.finish(measure.combine(b))
 
 
 def swap_test(measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int) -> float:
-    """The fraction of random swaps of a and b (G, F), the given one included, that differ at least as much."""
+    """Return the fraction of random swaps of a and b (G, F), the given one included, that differ at least as much."""
     rng, moved = np.random.default_rng(seed), (b - a) / inputs
     total_a, total_b = a.sum(0) / inputs, b.sum(0) / inputs
     observed = np.abs(difference(measure, total_a, total_b))
@@ -128,7 +165,7 @@ def swap_test(measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, se
 
 
 def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
-    """The exact two-sided p-value (McNemar 1947) from the examples that only one of the two gets right."""
+    """Return the exact two-sided p-value (McNemar 1947) from the examples that only one of the two gets right."""
     from scipy.stats import binomtest
 
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())

@@ -44,7 +44,18 @@ class PitCurve:
 
 
 def reliability(columns: Columns, bins: int = BINS) -> Reliability:
-    """The reliability diagram of the columns in so many bins (lo, hi] of equal width."""
+    """Compute the reliability diagram: accuracy by confidence.
+
+    Args:
+        columns: Per-example columns of a classification.
+        bins: Number of bins (lo, hi] of equal width.
+
+    Returns:
+        Mean confidence and accuracy of every bin, with its interval.
+
+    Raises:
+        Misuse: For a regression.
+    """
     need(columns, "confidence", "classification")
     bin_of = confidence_bins(columns["confidence"], bins)
     count, confidence, right = (
@@ -57,14 +68,33 @@ def reliability(columns: Columns, bins: int = BINS) -> Reliability:
 
 
 def risk_coverage(columns: Columns, points: int = POINTS) -> RiskCoverage:
-    """The risk-coverage curve of the columns at `points` coverages or fewer; its area is the score aurc."""
+    """Compute the risk-coverage curve; its area is the score aurc.
+
+    Args:
+        columns: Per-example columns.
+        points: Largest number of coverages.
+
+    Returns:
+        Coverages and the mean loss of the most certain inputs at each.
+    """
     risk = risks(columns)
     places = np.unique(np.ceil(np.linspace(0, 1, points + 1)[1:] * len(risk)).astype(int)) - 1
     return RiskCoverage((places + 1) / len(risk), risk[places])
 
 
 def pit_curve(columns: Columns, points: int = 19) -> PitCurve:
-    """The calibration curve of a regression: observed fraction of PIT <= level, levels evenly inside (0, 1)."""
+    """Compute the calibration curve of a regression: the fraction of PIT <= level.
+
+    Args:
+        columns: Per-example columns of a regression.
+        points: Number of levels, evenly inside (0, 1).
+
+    Returns:
+        Nominal and observed fractions with intervals.
+
+    Raises:
+        Misuse: For a classification.
+    """
     need(columns, "pit", "regression")
     nominal, pit = np.arange(1, points + 1) / (points + 1), np.sort(columns["pit"].ravel())
     below = np.searchsorted(pit, nominal, side="right")

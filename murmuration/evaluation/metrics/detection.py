@@ -31,15 +31,27 @@ class Detection:
 
 
 def score_detection(in_distribution: Any, ood: Any, *, seed: int = 0, resamples: int = 1000) -> Detection:
-    """How well scores separate OOD inputs (M,) from in-distribution ones (N,); OOD inputs should score higher.
+    """Score how well a number separates out-of-distribution (OOD) from in-distribution inputs.
 
-    Neither the AUROC nor `fpr95` depends on how many of each there are; average precision does: a score that
-    is constant has an `aupr` of M / (M + N). `fpr95` follows the literature (Hendrycks and Gimpel 2017;
-    Liang et al. 2018): the in-distribution inputs are the positives, the threshold is the smallest that accepts 95 % of
-    them, and the number is the fraction of OOD inputs at or below it.
+    Neither the AUROC nor `fpr95` depends on N and M; average precision does: a constant score has an `aupr` of M / (M +
+    N). `fpr95` follows the literature (Hendrycks and Gimpel 2017; Liang et al. 2018): the in-distribution inputs are
+    the positives, the threshold is the smallest that accepts 95 % of them, and the number is the fraction of OOD inputs
+    at or below it.
 
-    Intervals take the inputs of both groups as independent draws and keep N and M: `delong_interval`,
+    Intervals treat the inputs of both groups as independent draws and keep N and M: `delong_interval`,
     `fpr95_interval`, and a bootstrap of both average precisions (`resampled_precisions`).
+
+    Args:
+        in_distribution: Scores (N,) of in-distribution inputs.
+        ood: Scores (M,) of OOD inputs, which should be higher.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        AUROC, average precisions and FPR95, each with its 95 % interval.
+
+    Raises:
+        Misuse: If there are no scores, or one is NaN.
 
     >>> found = score_detection([0.1, 0.2, 0.3], [0.3, 0.4])
     >>> float(found.auroc) * 6  # pairs in the right order: five, and one tie
@@ -48,18 +60,18 @@ def score_detection(in_distribution: Any, ood: Any, *, seed: int = 0, resamples:
     0.5
     """
     low_group, high_group = checked_scores(in_distribution, "in-distribution"), checked_scores(ood, "OOD")
-    drawn = resampled_precisions(cell_counts(low_group, high_group), seed=seed, resamples=resamples)
+    precisions = resampled_precisions(cell_counts(low_group, high_group), seed=seed, resamples=resamples)
     mirrored = -low_group[::-1], -high_group[::-1]
     return Detection(
         auroc=Score(*delong_interval(low_group, high_group)),
-        aupr=precision_interval(high_group, low_group, drawn[0]),
+        aupr=precision_interval(high_group, low_group, precisions[0]),
         fpr95=fpr95_interval(low_group, high_group, seed=seed, resamples=resamples),
-        aupr_in=precision_interval(*mirrored, drawn[1]),
+        aupr_in=precision_interval(*mirrored, precisions[1]),
     )
 
 
 def checked_scores(values: Any, group: str) -> np.ndarray:
-    """Scores (N,) in increasing order, float64."""
+    """Return scores (N,) in increasing order, float64."""
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or not len(scores):
         raise Misuse(f"{group} scores of shape {scores.shape}: expected one number per input, (N,), and at least one")
@@ -78,32 +90,32 @@ def expit(value: float) -> float:
 
 
 def fpr95_interval(known: np.ndarray, ood: np.ndarray, *, seed: int, resamples: int) -> Score:
-    """The share of OOD inputs at or below the 95 % threshold of sorted in-distribution ones, and its interval.
+    """Return the share of OOD inputs at or below the 95 % threshold of sorted in-distribution ones, and its interval.
 
     Resampled without resampling: the k-th smallest of N draws from the in-distribution scores has rank ceil(N U) among
     them, with U from Beta(k, N - k + 1). The share below that threshold is drawn from Jeffreys' posterior,
     which unlike a binomial does not collapse to a point where no OOD input was accepted.
     """
     count, most = len(known), len(ood)
-    kept = -(-95 * count // 100)  # in whole numbers: 0.95 * 20 must be 19
+    accepted = -(-95 * count // 100)  # in whole numbers: 0.95 * 20 must be 19
     rng = np.random.default_rng(seed)
-    ranks = np.ceil(count * rng.beta(kept, count - kept + 1, size=resamples)).astype(int).clip(1, count)
+    ranks = np.ceil(count * rng.beta(accepted, count - accepted + 1, size=resamples)).astype(int).clip(1, count)
     below = np.searchsorted(ood, known[ranks - 1], "right")
-    drawn = rng.beta(below + 0.5, most - below + 0.5)
-    value = float(np.searchsorted(ood, known[kept - 1], "right") / most)
-    low, high = np.quantile(drawn, TAILS)
+    shares = rng.beta(below + 0.5, most - below + 0.5)
+    value = float(np.searchsorted(ood, known[accepted - 1], "right") / most)
+    low, high = np.quantile(shares, TAILS)
     return Score(value, min(value, low), max(value, high))
 
 
 def average_precision(sought: np.ndarray, others: np.ndarray) -> float:
-    """The mean, over the sorted scores sought, of the share of them among all scores at least as high."""
+    """Return the mean, over the sorted scores sought, of the share of them among all scores at least as high."""
     right = len(sought) - np.searchsorted(sought, sought, "left")
     wrong = len(others) - np.searchsorted(others, sought, "left")
     return float((right / (right + wrong)).mean())
 
 
 def precision_interval(sought: np.ndarray, others: np.ndarray, resampled: np.ndarray) -> Score:
-    """The average precision of sorted scores, with the interval that its resamples (B,) give on the logit scale.
+    """Return the average precision of sorted scores, with the interval that its resamples (B,) give on the logit scale.
 
     Their quantiles are shifted by the bias that the resamples show; a resample without mistakes counts as one
     with a thirtieth of those at hand. Groups wholly apart make none in any resample: the low end is then
@@ -119,25 +131,25 @@ def precision_interval(sought: np.ndarray, others: np.ndarray, resampled: np.nda
 
 
 def limits_apart(sought: int, others: int, doubt: float = DOUBT) -> tuple[float, float]:
-    """The average precision of groups apart, but for 3.84 others above all sought, or 3.84 sought below all others."""
+    """Return the average precision of separate groups with 3.84 others above all sought, or 3.84 sought below all."""
     rank = np.arange(1, sought + 1)
     more = sought + doubt
     return float((rank / (rank + doubt)).mean()), (sought + doubt * more / (more + others)) / more
 
 
 def resampled_precisions(cells: np.ndarray, *, seed: int, resamples: int) -> np.ndarray:
-    """The average precisions of ood, then of in-distribution inputs (2, B) in B resamples of counts in cells (2, C)."""
+    """Resample counts in cells (2, C) B times; return the average precisions (2, B) of OOD, then other inputs."""
     rng = np.random.default_rng(seed)
-    drawn = np.empty((2, resamples))
+    precisions = np.empty((2, resamples))
     for start in range(0, resamples, CHUNK):
         rows = min(CHUNK, resamples - start)
         low_counts, high_counts = (resampled_counts(counts, rows, rng) for counts in cells)
-        drawn[:, start : start + rows] = both_precisions(low_counts, high_counts)
-    return drawn
+        precisions[:, start : start + rows] = both_precisions(low_counts, high_counts)
+    return precisions
 
 
 def cell_counts(known: np.ndarray, ood: np.ndarray, most: int = EDGES) -> np.ndarray:
-    """How many of either sorted group are in each cell (2, C), cells in increasing order of score and none empty.
+    """Count either sorted group in each cell (2, C); cells have increasing scores and none is empty.
 
     Cells are the values at up to `most` evenly ranked edges of either group, and what lies between. With no more
     distinct scores than that in a group, resampling their counts is the bootstrap itself. Otherwise a cell
@@ -151,7 +163,7 @@ def cell_counts(known: np.ndarray, ood: np.ndarray, most: int = EDGES) -> np.nda
 
 
 def evenly_ranked(group: np.ndarray, most: int) -> np.ndarray:
-    """All distinct values of a sorted group, or `most` of evenly spaced rank."""
+    """Return all distinct values of a sorted group, or `most` of evenly spaced rank."""
     distinct = np.unique(group)
     if len(distinct) <= most:
         return distinct
@@ -159,18 +171,18 @@ def evenly_ranked(group: np.ndarray, most: int) -> np.ndarray:
 
 
 def resampled_counts(counts: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Counts (rows, C) in cells when as many examples are drawn from counts (C,), with replacement."""
+    """Return counts (rows, C) in cells when as many examples are drawn from counts (C,), with replacement."""
     total = int(counts.sum())
     return rng.multinomial(total, counts / total, size=rows)
 
 
 def both_precisions(known: np.ndarray, ood: np.ndarray) -> np.ndarray:
-    """The average precision (2, ...) of OOD, then of in-distribution inputs, from counts (..., C) by rising cell."""
+    """Return the average precision (2, ...) of OOD, then other inputs, from counts (..., C) by rising cell."""
     return np.stack([cell_precision(ood[..., ::-1], known[..., ::-1]), cell_precision(known, ood)])
 
 
 def cell_precision(sought: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The average precision (...) from counts (..., C) in cells, the most likely cell first."""
+    """Return the average precision (...) from counts (..., C) in cells, the most likely cell first."""
     right = sought.cumsum(-1)
     reached = right + others.cumsum(-1)
     return (sought * right / np.maximum(reached, 1)).sum(-1) / right[..., -1]

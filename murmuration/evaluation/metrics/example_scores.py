@@ -67,7 +67,7 @@ class ExampleScores:
 
     @staticmethod
     def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "ExampleScores":
-        """The scores of pairs (predictive, y) that come one after another and are not kept."""
+        """Return the scores of pairs (predictive, y) that come one after another and are not kept."""
         gathered = ScoreAccumulator()
         for pred, y in chunks:
             gathered.add(pred, y)
@@ -76,15 +76,15 @@ class ExampleScores:
 
     @staticmethod
     def joined(parts: Sequence["ExampleScores"]) -> "ExampleScores":
-        """The inputs of all parts, one after another; the agreement of a regression is then NaN."""
+        """Return the inputs of all parts, one after another; the agreement of a regression is then NaN."""
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
-        known = first.task != REGRESSION or len(parts) == 1
-        return ExampleScores(first.task, columns, agreement if known else np.full_like(agreement, np.nan))
+        defined = first.task != REGRESSION or len(parts) == 1
+        return ExampleScores(first.task, columns, agreement if defined else np.full_like(agreement, np.nan))
 
     def select(self, rows: Any) -> "ExampleScores":
-        """The chosen inputs alone, by index or by mask (N,).
+        """Return the chosen inputs alone, by index or by mask (N,).
 
         Which members agree on them is not stored: the agreement is NaN, of the same shape.
         """
@@ -94,20 +94,28 @@ class ExampleScores:
     def scores(
         self, *, seed: int = 0, resamples: int = 1000, measures: Mapping[str, Measure] | None = None
     ) -> dict[str, Score]:
-        """All scores of the task by name, or the given ones, each with its 95 % interval.
+        """Compute the scores with their 95 % intervals.
 
-        A proportion gets the Wilson interval, an AUROC DeLong's, an ECE or MCE that of an inverted test, without its
-        bias; all others the percentile bootstrap over inputs (over 10,000 random groups when there are more).
-        Bins of calibration errors stay where the full sample put them. Scores that do not exist for these columns are
-        left out: fair ones of a single member, the ranking of errors where there are none.
+        A proportion gets the Wilson interval, an AUROC that of DeLong, an ECE or MCE that of an inverted test, without
+        its bias; all others the percentile bootstrap over inputs (over 10,000 random groups if there are more). Bins of
+        calibration errors stay where the full sample put them.
+
+        Args:
+            seed: Seed of the resampling.
+            resamples: Number of bootstrap resamples.
+            measures: The measures to compute; by default all of the task.
+
+        Returns:
+            Scores by name. Those that do not exist for these columns are left out: fair ones of a single member, the
+            ranking of errors where there are none.
         """
-        chosen = MEASURES[self.task] if measures is None else measures
-        existing = {name: measure for name, measure in chosen.items() if measure.exists(self.columns)}
+        selected = MEASURES[self.task] if measures is None else measures
+        existing = {name: measure for name, measure in selected.items() if measure.exists(self.columns)}
         groups = intervals.group_of(self.inputs, seed)
         sums = [intervals.group_sums(measure.features(self.columns), groups) for measure in existing.values()]
         sizes = np.bincount(groups).astype(float)
-        drawn = intervals.bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
-        parts = np.split(drawn, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
+        resampled = intervals.bootstrap_means(np.concatenate(sums, axis=1), sizes, resamples=resamples, seed=seed)
+        parts = np.split(resampled, np.cumsum([part.shape[1] for part in sums])[:-1], axis=1)
         return {
             name: scored(measure, self.columns, total.sum(0) / self.inputs, part)
             for (name, measure), total, part in zip(existing.items(), sums, parts, strict=True)
@@ -148,7 +156,7 @@ class ScoreAccumulator:
         self._put(more or {}, start)
 
     def result(self) -> ExampleScores:
-        """The scores of all that was added."""
+        """Return the scores of all that was added."""
         if self._kind is None or not isinstance(self._sums, Tensor):
             raise Misuse("no predictions to evaluate: expected at least one (predictive, y)")
         for name in list(self._columns):  # one at a time: no second copy of all
@@ -162,7 +170,7 @@ class ScoreAccumulator:
 
 
 def placed(array: np.ndarray | None, values: np.ndarray, first: int) -> np.ndarray:
-    """The array (..., capacity) with values (..., n) from place `first` on; a longer copy if it was too short.
+    """Return the array (..., capacity) with values (..., n) from place `first` on; a longer copy if it was too short.
 
     >>> placed(placed(None, np.array([1, 2]), 0), np.array([3, 4]), 2)[:4].tolist()
     [1, 2, 3, 4]
@@ -178,7 +186,7 @@ def placed(array: np.ndarray | None, values: np.ndarray, first: int) -> np.ndarr
 
 
 def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.ndarray) -> Score:
-    """The score that means (F,) of features give, with its interval: by the columns, or by resampled means (B, F)."""
+    """Return the score of means (F,) of features, with an interval by the columns or by resampled means (B, F)."""
     statistic = float(measure.combine(means))
     measure.check(float(measure.finish(np.array(statistic))))
     if measure.interval is not None:
@@ -194,18 +202,38 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
 
 
 def score_examples(pred: Predictive, y: Any) -> ExampleScores:
-    """The per-example scores of a predictive on targets y, (N,) labels or (N, K) numbers."""
+    """Compute the per-example scores of a predictive.
+
+    Args:
+        pred: Predictions of S members for N inputs.
+        y: Their targets: class indices (N,), or values or labels (N, K).
+
+    Returns:
+        The scores of every example; `scores()` gives their means with intervals.
+    """
     return ExampleScores.from_chunks([(pred, y)])
 
 
 def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
-    """Pairs (predictive, y) of as many inputs as are worth unfolding at once."""
+    """Yield pairs (predictive, y) of as many inputs as are worth unfolding at once."""
     size = inputs_at_once(pred.outputs)
     yield from zip(pred.batches(size), pred.checked(y).split(size), strict=True)
 
 
 def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:
-    """The scores of a predictive on targets y by name: floats that know their 95 % interval.
+    """Compute the scores of a predictive on targets, each with its 95 % interval.
+
+    Args:
+        pred: Predictions of S members for N inputs.
+        y: Their targets: class indices (N,), or values or labels (N, K).
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        Scores by name: floats with the attributes `low` and `high`.
+
+    Raises:
+        Misuse: If targets do not fit the predictions.
 
     >>> pred = Predictive.from_probs([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]])
     >>> float(score(pred, [0, 1, 1])["brier"]) * 3  # 0.18 + 0.32 + 1.62
@@ -215,12 +243,12 @@ def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> 
 
 
 def member_origin(pred: Predictive) -> Tensor | None:
-    """A point (K,) near the members' means, to subtract before squares are summed; classes and labels need none."""
+    """Return a point (K,) near the members' means, to subtract before summing squares; None for classes."""
     return pred.mean.mean(0) if pred.task == REGRESSION else None
 
 
 def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:
-    """Sums over inputs, to be added chunk by chunk, from which the agreement of members follows.
+    """Return sums over inputs, to be added chunk by chunk, from which the agreement of members follows.
 
     Classification: the number (S, S) of inputs two members classify alike, mean over labels if there are several.
     Regression: for each target the products (K, S + 1, S + 1) of members' means, with a last member that always says
@@ -236,7 +264,7 @@ def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:
 
 
 def agreement_of(sums: Tensor, inputs: int, task: str) -> np.ndarray:
-    """The agreement (S, S) that summed products stand for; NaN where a regression member never varies."""
+    """Return the agreement (S, S) that summed products stand for; NaN where a regression member never varies."""
     products = sums.cpu().numpy() / inputs
     if task != REGRESSION:
         return products

@@ -28,23 +28,33 @@ class GroupScores:
 
 
 def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples: int = 1000) -> list[GroupScores]:
-    """The scores of each group of inputs, from the text (N,) that says which group each input belongs to.
+    """Score every group of inputs and test it against all other inputs.
 
-    In the order of their texts. Groups of fewer than 10 examples are pooled under "(fewer than 10)", at the
-    end: each alone would show little but noise.
+    Args:
+        evaluation: Per-example scores.
+        groups: The group (N,) of every input, as text.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap resamples.
+
+    Returns:
+        The scores of the groups in the order of their texts; groups of fewer than 10 examples are pooled at the end as
+        "(fewer than 10)".
+
+    Raises:
+        Misuse: If there is not one group per input.
     """
     rows = rows_by_group(checked_groups(groups, evaluation.inputs))
     tests = worse_than_rest(evaluation, list(rows.values()))
     return [
         GroupScores(
-            value, len(chosen), evaluation.select(chosen).scores(seed=seed, resamples=resamples), p_value, worse
+            value, len(members), evaluation.select(members).scores(seed=seed, resamples=resamples), p_value, worse
         )
-        for (value, chosen), (p_value, worse) in zip(rows.items(), tests, strict=True)
+        for (value, members), (p_value, worse) in zip(rows.items(), tests, strict=True)
     ]
 
 
 def checked_groups(groups: Any, inputs: int) -> np.ndarray:
-    """The group of each input as text (N,)."""
+    """Return the group of each input as text (N,)."""
     texts = np.asarray(groups).astype(str)
     if texts.shape != (inputs,):
         raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
@@ -52,7 +62,7 @@ def checked_groups(groups: Any, inputs: int) -> np.ndarray:
 
 
 def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
-    """The inputs of each group, from texts (N,): in order, small groups pooled at the end."""
+    """Return the inputs of each group, from texts (N,): in order, small groups pooled at the end."""
     values, inverse, counts = np.unique(texts, return_inverse=True, return_counts=True)
     parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
     large = {str(value): part for value, part in zip(values, parts, strict=True) if len(part) >= FEWEST}
@@ -74,12 +84,12 @@ def fisher(errors: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, boo
     """For each part: Fisher's exact two-sided p-value of its errors, and whether its rate is the higher one."""
     from scipy.stats import fisher_exact
 
-    total, found = int(errors.sum()), []
+    total, results = int(errors.sum()), []
     for part in parts:
-        wrong, others = int(errors[part].sum()), len(errors) - len(part)
-        table = [[wrong, len(part) - wrong], [total - wrong, others - (total - wrong)]]
-        found.append((float(fisher_exact(table).pvalue), wrong * others > (total - wrong) * len(part)))
-    return found
+        wrong, outside = int(errors[part].sum()), len(errors) - len(part)
+        table = [[wrong, len(part) - wrong], [total - wrong, outside - (total - wrong)]]
+        results.append((float(fisher_exact(table).pvalue), wrong * outside > (total - wrong) * len(part)))
+    return results
 
 
 def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, bool]]:
@@ -92,10 +102,10 @@ def rank_sum(losses: np.ndarray, parts: list[np.ndarray]) -> list[tuple[float, b
 
     count, ranks = len(losses), rankdata(losses)
     variance = ranks.var()  # (N^2 - 1) / 12, less what ties take
-    found = []
+    results = []
     for part in parts:
         size, excess = len(part), ranks[part].sum() - len(part) * (count + 1) / 2
         std = np.sqrt(variance * size * (count - size) / (count - 1))
         z = max(abs(excess) - 0.5, 0.0) / std if std > 0 else 0.0  # a rank sum moves in steps
-        found.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
-    return found
+        results.append((2 * NormalDist().cdf(-z), bool(excess > 0)))
+    return results

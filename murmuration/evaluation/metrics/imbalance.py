@@ -13,12 +13,12 @@ from murmuration.evaluation.metrics.ranking import placements, precision_influen
 
 
 def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int]) -> np.ndarray:
-    """Values (N,) whose mean is the mean over these classes of the accuracy on their examples.
+    """Return values (N,) whose mean is the mean over these classes of the accuracy on their examples.
 
     >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]), (0, 1)).mean())
     0.5
     """
-    rows = [found for each in classes if len(found := np.flatnonzero(label == each))]
+    rows = [members for k in classes if len(members := np.flatnonzero(label == k))]
     values = np.zeros(len(label))
     for part in rows:
         values[part] = (correct[part] - correct[part].mean()) / len(part)
@@ -26,26 +26,25 @@ def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of F1 = 2 TP / (predicted + true)."""
-    return _mean_over_classes(_f1(label == each, predicted == each) for each in np.unique(label))
+    """Return values (N,) whose mean is the mean over classes of F1 = 2 TP / (predicted + true)."""
+    return _mean_over_classes(_f1(label == k, predicted == k) for k in np.unique(label))
 
 
 def macro_auroc(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of the AUROC against the rest, from probabilities (N, K)."""
-    return _mean_over_classes(_auroc(probs[:, each], label == each) for each in np.unique(label))
+    """Return values (N,) with the mean over classes of the one-against-rest AUROC, from probabilities (N, K)."""
+    return _mean_over_classes(_auroc(probs[:, k], label == k) for k in np.unique(label))
 
 
 def macro_average_precision(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
-    """Values (N,) whose mean is the mean over classes of the average precision against the rest."""
+    """Return values (N,) whose mean is the mean over classes of the average precision against the rest."""
     return _mean_over_classes(
-        precision_influence({"positive_prob": probs[:, each], "label": (label == each).astype(int)})
-        for each in np.unique(label)
+        precision_influence({"positive_prob": probs[:, k], "label": (label == k).astype(int)}) for k in np.unique(label)
     )
 
 
 def _mean_over_classes(parts: Iterable[np.ndarray]) -> np.ndarray:
-    found = list(parts)
-    return np.asarray(sum(found) / len(found))
+    influences = list(parts)
+    return np.asarray(sum(influences) / len(influences))
 
 
 def _f1(true: np.ndarray, said: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ class Feature:
 
 
 def group_of(count: int, seed: int, most: int = GROUPS) -> np.ndarray:
-    """The group (N,) of each input: itself, or one of `most` random groups when there are more inputs.
+    """Return the group (N,) of each input: itself, or one of `most` random groups when there are more inputs.
 
     Sums of random groups are independent and alike, as single inputs are, so resampling groups estimates the
     same spread: its standard deviation is off by about 1/sqrt(2 * 10,000) = 0.7 %.
@@ -31,7 +31,7 @@ def group_of(count: int, seed: int, most: int = GROUPS) -> np.ndarray:
 
 
 def group_sums(features: list[Feature], groups: np.ndarray) -> np.ndarray:
-    """The sums (G, F) of all features over the inputs of each group, side by side."""
+    """Return the sums (G, F) of all features over the inputs of each group, side by side."""
     count = int(groups.max()) + 1
     parts = []
     for feature in features:
@@ -42,7 +42,7 @@ def group_sums(features: list[Feature], groups: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_means(sums: np.ndarray, sizes: np.ndarray, *, resamples: int, seed: int) -> np.ndarray:
-    """The means (B, F) per input, in B resamples, of sums (G, F) over groups of those sizes (G,)."""
+    """Return the means (B, F) per input, in B resamples, of sums (G, F) over groups of those sizes (G,)."""
     rng, count = np.random.default_rng(seed), len(sums)
     means = np.empty((resamples, sums.shape[1]))
     for start in range(0, resamples, CHUNK):
@@ -54,7 +54,7 @@ def bootstrap_means(sums: np.ndarray, sizes: np.ndarray, *, resamples: int, seed
 
 
 def percentile_interval(value: float, resampled: np.ndarray) -> tuple[float, float]:
-    """The 95 % percentile interval (low, high) of resampled values, shifted by the bias the resamples show.
+    """Return the 95 % percentile interval (low, high) of resampled values, shifted by the bias the resamples show.
 
     A mean has none, and gets the plain percentile interval. A sum of absolute values, such as a mean of ECE over
     corruptions, grows with noise: its resamples are too large by about as much as the value itself already is.
@@ -64,7 +64,7 @@ def percentile_interval(value: float, resampled: np.ndarray) -> tuple[float, flo
 
 
 def wilson(successes: np.ndarray, trials: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % interval (low, high) of proportions (Wilson 1927): never empty, never outside [0, 1].
+    """Return the 95 % interval (low, high) of proportions (Wilson 1927): never empty, never outside [0, 1].
 
     >>> [round(float(end), 4) for end in wilson(np.array(10), np.array(10))]
     [0.7225, 1.0]

@@ -11,13 +11,13 @@ def label_frequencies(columns: Columns) -> list[Feature]:
     """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
     pairs = list(zip(columns["predicted"], columns["label"], strict=True))
     return [
-        *(Feature(said * true * 1.0) for said, true in pairs),
-        *(Feature(said + true * 1.0) for said, true in pairs),
+        *(Feature(predicted * true * 1.0) for predicted, true in pairs),
+        *(Feature(predicted + true * 1.0) for predicted, true in pairs),
     ]
 
 
 def macro_f1(means: np.ndarray) -> np.ndarray:
-    """The mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for a label in neither."""
+    """Return the mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for absent labels."""
     both, sums = np.split(means, 2, axis=-1)
     return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
 
@@ -29,5 +29,5 @@ def label_gaps(columns: Columns) -> list[Feature]:
 
 
 def mean_gap(means: np.ndarray) -> np.ndarray:
-    """The sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
+    """Return the sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
     return np.abs(means).sum(-1) / (means.shape[-1] // BINS)

@@ -21,7 +21,7 @@ WIDTH_LEVEL = 0.90  # of the interval whose width is the sharpness
 
 
 def columns(pred: Predictive, y: Any) -> Columns:
-    """The quantities (N,) of each input, and (S, N) of each member and input, from which all scores follow.
+    """Return the quantities (N,) of each input, and (S, N) of each member and input, from which all scores follow.
 
     Columns named `expected_...` are means over members (by weight), those named `member_...` keep the
     members. With two classes, `positive_prob` is the probability of the second. With several regression targets,
@@ -54,7 +54,7 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
 
 
 def class_member_columns(pred: Predictive, labels: Tensor) -> dict[str, Tensor]:
-    """Columns of members alone and of infinitely many of them."""
+    """Return columns of members alone and of infinitely many of them."""
     member_log_prob = pred.member_log_prob(labels)  # (S, N)
     member_brier, member_correct = brier(pred.probs, labels), pred.votes == labels
     own_brier, expected_brier = brier(pred.mean, labels), pred.average(member_brier)
@@ -102,7 +102,7 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
 
 
 def number_member_columns(pred: Predictive, targets: Tensor) -> dict[str, Tensor]:
-    """Columns of members alone and of infinitely many of them."""
+    """Return columns of members alone and of infinitely many of them."""
     member_squared_error = (pred.member_mean - targets).square().mean(-1)  # (S, N)
     member_log_prob, noise = pred.member_log_prob(targets), mean_noise(pred)
     fair = {}
@@ -121,14 +121,14 @@ def number_member_columns(pred: Predictive, targets: Tensor) -> dict[str, Tensor
 
 
 def pinball(pred: Predictive, targets: Tensor, levels: Sequence[float]) -> Tensor:
-    """The pinball loss (N,) of the mixture's quantiles, mean over levels and targets (N, K)."""
+    """Return the pinball loss (N,) of the mixture's quantiles, mean over levels and targets (N, K)."""
     errors = torch.stack([targets - pred.quantile(level) for level in levels], -1)  # (N, K, L)
     at = errors.new_tensor(levels)
     return torch.maximum(at * errors, (at - 1) * errors).mean((-2, -1))
 
 
 def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
-    """The columns of a multi-label task; `correct` and `brier` are means over labels."""
+    """Return the columns of a multi-label task; `correct` and `brier` are means over labels."""
     labels, members = pred.targets(y), pred.uncalibrated or pred  # (N, K)
     member_log_prob, right = members.member_log_prob(labels), pred.predicted == labels
     return {
@@ -152,19 +152,19 @@ COLUMNS = {CLASSIFICATION: class_columns, MULTI_LABEL: label_columns, REGRESSION
 
 
 def mean_noise(pred: Predictive) -> float | None:
-    """How far the members' mean is from that of infinitely many: its variance over the spread seen among members.
+    """Return the variance of the members' mean relative to the spread among them, sum(w^2) / (1 - sum(w^2)).
 
     Members are taken for independent draws from one distribution of variance v, with weights that do not
     depend on what was drawn. Their weighted mean then has variance v sum(w^2), and their weighted spread
     around it the expectation v (1 - sum(w^2)); the quotient is 1 / (S - 1) for equal weights. What is
     quadratic in the members loses its bias by it (Ferro 2014). None for one member.
     """
-    same = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
-    return same / (1 - same) if same < 1 - 1e-9 else None
+    concentration = float(pred.member_weights.square().sum())  # the chance that two draws are the same member
+    return concentration / (1 - concentration) if concentration < 1 - 1e-9 else None
 
 
 def brier(probs: Tensor, labels: Tensor) -> Tensor:
-    """The squared distance (..., N) in [0, 2] of probabilities (..., N, K) from the one-hot label.
+    """Return the squared distance (..., N) in [0, 2] of probabilities (..., N, K) from the one-hot label.
 
     As p.p - 2 p_y + 1: one pass over the classes, and off by rounding, about 1e-16.
     """
@@ -173,12 +173,12 @@ def brier(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def covered(pit: Tensor, level: float) -> Tensor:
-    """The share (N,) of targets inside the central interval of that level, read off the PIT (N, K)."""
+    """Return the share (N,) of targets inside the central interval of that level, read off the PIT (N, K)."""
     return ((pit - 0.5).abs() <= level / 2).double().mean(-1)
 
 
 def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What the continuous ranked probability score of a mixture of Gaussians is made of, each (N, K).
+    """Return what the continuous ranked probability score of a mixture of Gaussians is made of, each (N, K).
 
     The score is E|Y - y| - E|Y - Y'| / 2 (Grimit et al. 2006, eq. 5), where the difference of two members is
     again a Gaussian: exact. Given are the distance E|Y - y| and the two parts of E|Y - Y'|, from pairs of
@@ -203,12 +203,12 @@ def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def per_target(values: Tensor) -> Tensor:
-    """Values (N, K) as (N,) for one target and (K, N) for several: inputs come last in every column."""
+    """Return values (N, K) as (N,) for one target and (K, N) for several: inputs come last in every column."""
     return values.squeeze(-1) if values.shape[-1] == 1 else values.T
 
 
 def check_no_nan(outputs: Tensor) -> None:
-    """Nothing, if no member's output is NaN: a diverged member must not hide inside a mean."""
+    """Refuse outputs of members that are NaN: a diverged member must not hide inside a mean."""
     if not outputs.sum().isnan():  # one fast pass says that all is well
         return
     bad = outputs.isnan().flatten(1).any(1)

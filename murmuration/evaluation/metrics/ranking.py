@@ -11,7 +11,7 @@ from murmuration.system.errors import Misuse
 
 
 def selective(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """The certainty of each prediction (N,) and its loss (N,), for either task.
+    """Return the certainty of each prediction (N,) and its loss (N,), for either task.
 
     Classification: the confidence, and 1 for an error. Regression: minus the total standard deviation, and the
     absolute error, so that a risk is in the target's unit; with several targets both are means over them.
@@ -24,31 +24,31 @@ def selective(columns: Columns) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tied_order(certainty: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The inputs (N,) from most to least certain, and for each place the number of its group of equals."""
+    """Return the inputs (N,) from most to least certain, and for each place the number of its group of equals."""
     order = np.argsort(-certainty, kind="stable")
     ranked = certainty[order]
     return order, np.concatenate([[0], np.cumsum(ranked[1:] != ranked[:-1])])
 
 
 def tie_means(values: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """Values (N,) with each replaced by the mean of its group of equals."""
+    """Return values (N,) with each replaced by the mean of its group of equals."""
     return (np.bincount(tie, weights=values) / np.bincount(tie))[tie]
 
 
 def risks_of(losses: np.ndarray, tie: np.ndarray) -> np.ndarray:
-    """The mean of the first n of ranked losses (N,), n = 1..N; ties share their losses."""
+    """Return the mean of the first n of ranked losses (N,), n = 1..N; ties share their losses."""
     return np.cumsum(tie_means(losses, tie)) / np.arange(1, len(losses) + 1)
 
 
 def risks(columns: Columns) -> np.ndarray:
-    """The mean loss (N,) of the n most certain inputs, n = 1..N: an error rate, or a mean absolute error."""
+    """Return the mean loss (N,) of the n most certain inputs, n = 1..N: an error rate, or a mean absolute error."""
     certainty, loss = selective(columns)
     order, tie = tied_order(certainty)
     return risks_of(loss[order], tie)
 
 
 def risk_influence(columns: Columns) -> list[Feature]:
-    """A value (N,) per input whose mean is the area under the risk-coverage curve, with the same variance.
+    """Return a value (N,) per input whose mean is the area under the risk-coverage curve, with the same variance.
 
     The area is the mean of the risks r_n = e_n / n (e_n: the losses of the n most certain). Its derivative by
     the weight of input i is r_i + loss_i a_i - b_i with a_i the sum over n >= i of 1/n and b_i that of
@@ -65,7 +65,7 @@ def risk_influence(columns: Columns) -> list[Feature]:
 
 
 def generalised_influence(columns: Columns) -> list[Feature]:
-    """A value (N,) per input whose mean is the area under the generalised risk-coverage curve, with the same variance.
+    """Return values (N,) whose mean is the area under the generalised risk-coverage curve, with the same variance.
 
     The generalised risk (Traub et al. 2024) is e_n / N, the losses of the n most certain over all N: what is
     left undetected of everything. The curve runs straight from (0, 0) through the points (n / N, e_n / N), so
@@ -89,24 +89,24 @@ def generalised_influence(columns: Columns) -> list[Feature]:
 
 
 def unranked(values: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Values (N,) by rank as values (N,) by input."""
+    """Return values (N,) by rank as values (N,) by input."""
     placed = np.empty(len(order))
     placed[order] = values
     return placed
 
 
 def placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The fraction (N,) of sorted others below each of the scores (N,), ties counting half."""
+    """Return the fraction (N,) of sorted others below each of the scores (N,), ties counting half."""
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
 
 
 def error_placements(columns: Columns) -> list[Feature]:
-    """Four values (N,) per input that `error_area` makes the AUROC of: does uncertainty rank wrong above right."""
+    """Return four values (N,) per input that `error_area` combines into the AUROC of errors by uncertainty."""
     return placement_features(columns["confidence"], columns["correct"])
 
 
 def placement_features(scores: np.ndarray, positive: np.ndarray) -> list[Feature]:
-    """Four values (N,) per input that `error_area` makes the AUROC of: do positives (N,) score higher than the rest.
+    """Return four values (N,) per input that `error_area` combines into the AUROC of positives (N,) by score.
 
     The AUROC is the mean placement of the positives among the negatives, and as well of the negatives among the
     positives (Mann and Whitney 1947). Resampling both, and how many there are of each, gives the spread of DeLong
@@ -121,7 +121,7 @@ def placement_features(scores: np.ndarray, positive: np.ndarray) -> list[Feature
 
 
 def error_area(means: np.ndarray) -> np.ndarray:
-    """The AUROC (...) from means (..., 4): that of the full sample, moved by both kinds of placement.
+    """Return the AUROC (...) from means (..., 4): that of the full sample, moved by both kinds of placement.
 
     A resample without any right or without any wrong inputs does not move it on that side.
     """
@@ -134,34 +134,34 @@ def error_area(means: np.ndarray) -> np.ndarray:
 
 
 def right_and_wrong(columns: Columns) -> bool:
-    """Whether some inputs are right and some wrong: otherwise there is nothing to rank."""
+    """Return whether some inputs are right and some wrong: otherwise there is nothing to rank."""
     return 0 < columns["correct"].sum() < len(columns["correct"])
 
 
 def error_interval(columns: Columns) -> tuple[float, float]:
-    """The 95 % interval of the AUROC of errors."""
+    """Return the 95 % interval of the AUROC of errors."""
     confidence, right = columns["confidence"], columns["correct"]
     return delong_interval(np.sort(-confidence[right]), np.sort(-confidence[~right]))[1:]
 
 
 def two_classes(columns: Columns) -> bool:
-    """Whether there are two classes, and examples of both."""
+    """Return whether there are two classes, and examples of both."""
     return "positive_prob" in columns and 0 < columns["label"].sum() < len(columns["label"])
 
 
 def auroc_features(columns: Columns) -> list[Feature]:
-    """The features of the AUROC of the second of two classes."""
+    """Return the features of the AUROC of the second of two classes."""
     return placement_features(columns["positive_prob"], columns["label"] == 1)
 
 
 def auroc_interval(columns: Columns) -> tuple[float, float]:
-    """The 95 % interval of the AUROC of the second of two classes."""
+    """Return the 95 % interval of the AUROC of the second of two classes."""
     scores, positive = columns["positive_prob"], columns["label"] == 1
     return delong_interval(np.sort(scores[~positive]), np.sort(scores[positive]))[1:]
 
 
 def precision_influence(columns: Columns) -> np.ndarray:
-    """A value (N,) per input whose mean is the average precision of the second class, with the same variance.
+    """Return a value (N,) per input whose mean is the average precision of the second class, with the same variance.
 
     With weights w on the examples, AP = sum_i w_i y_i R_i / T_i / sum_i w_i y_i, where R_i and T_i are the weights of
     the positives and of all examples that score at least as high as i. It does not change when all weights grow
@@ -180,7 +180,7 @@ def precision_influence(columns: Columns) -> np.ndarray:
 
 
 def delong_interval(low_group: np.ndarray, high_group: np.ndarray) -> tuple[float, float, float]:
-    """The AUROC of sorted scores, higher in the second group, and the ends of its interval (DeLong et al. 1988).
+    """Return the AUROC of sorted scores, higher in the second group, and the ends of its interval (DeLong et al. 1988).
 
     The variance is that of the placements of either group among the other, and the interval is symmetric on
     the logit scale. Where it says nothing (the groups wholly apart, all scores equal, a group of one) Wilson's

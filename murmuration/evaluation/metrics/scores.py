@@ -4,7 +4,7 @@ This form is what makes intervals cheap: a bootstrap resample changes only the m
 of all scores are one matrix product.
 
 A `Measure` also carries all that tables and reports say of a score: its label, one sentence on what it means, which
-way is better, its range, and where it is shown. No other file lists scores by name.
+way is better, its range, and where it is shown, so that a new measure is one row here.
 """
 
 from collections.abc import Callable
@@ -79,14 +79,14 @@ class Measure:
             raise Misuse(f"measure '{self.name}': bounds {self.bounds}, expected the lower before the upper one")
 
     def features(self, columns: Columns) -> list[Feature]:
-        """The features whose means the score is a function of."""
+        """Return the features whose means the score is a function of."""
         try:
-            found = self.values(columns)
+            values = self.values(columns)
         except KeyError as error:
             if error.args[0] in columns:
                 raise
             raise unknown(f"column of measure '{self.name}'", str(error.args[0]), sorted(columns)) from None
-        features = found if isinstance(found, list) else [Feature(np.asarray(found, dtype=float))]
+        features = values if isinstance(values, list) else [Feature(np.asarray(values, dtype=float))]
         valid = np.isfinite(columns["log_prob"]) if "log_prob" in columns else np.ones(len(features[0].values), bool)
         for feature in features:
             alike = feature.values.shape == valid.shape
@@ -98,7 +98,7 @@ class Measure:
         return features
 
     def check(self, score: float) -> float:
-        """The score; refused outside its bounds."""
+        """Return the score; refused outside its bounds."""
         low, high = self.bounds
         slack = 1e-9 * max(1.0, abs(score))
         if not low - slack <= score <= high + slack:
@@ -124,13 +124,13 @@ def column(name: str, sign: float = 1.0) -> Callable[[Columns], np.ndarray]:
 
 
 def uncertainty(name: str, label: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
-    """The mean of the column of that name: neither way is better, and most need members that can differ."""
+    """Return the mean of the column of that name: neither way is better, and most need members that can differ."""
     settings = {"needs_members": True, "shown": (), **fields}
     return Measure(name, label, meaning, column(name), better="neutral", bounds=bounds, **settings)
 
 
 def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
-    """The score that is the mean of a column made for infinitely many members.
+    """Return the score that is the mean of a column made for infinitely many members.
 
     Fewer members are further from the mean of all that could have been trained, so a plain score falls as
     members are added, and ensembles of different sizes cannot be compared by it. By the fair one they can: it
@@ -331,7 +331,7 @@ CLASS_MEASURES = (
 
 
 def interval_coverage(percent: int, *shown: Place) -> Measure:
-    """The fraction of targets inside the central predictive interval of that nominal coverage."""
+    """Return the fraction of targets inside the central predictive interval of that nominal coverage."""
     return Measure(
         f"coverage_{percent}",
         f"Coverage, {percent} %",
@@ -537,7 +537,16 @@ QUANTITIES: dict[str, Description] = {  # shown beside the scores, computed else
 
 
 def add_measure(measure: Measure) -> Measure:
-    """Register a measure: from now on it is computed with all scores of its task, and reports show and explain it.
+    """Register a measure: it is computed with all scores of its task, and reports show and explain it.
+
+    Args:
+        measure: The measure; its name must be new for its task.
+
+    Returns:
+        The same measure.
+
+    Raises:
+        Misuse: If its task or a place is unknown, or its name is taken.
 
     >>> import murmuration as mm
     >>> half = mm.add_measure(mm.Measure("half", "Half", "Half the accuracy.", lambda columns: columns["correct"] / 2))
@@ -557,36 +566,60 @@ def add_measure(measure: Measure) -> Measure:
 
 
 def remove_measure(measure: Measure) -> None:
-    """Forget a measure that `add_measure` registered."""
+    """Remove a measure that `add_measure` registered.
+
+    Args:
+        measure: The registered measure.
+
+    Raises:
+        Misuse: If it is not registered.
+    """
     if MEASURES[measure.task].get(measure.name) is not measure:
         raise Misuse(f"the {measure.task} measure '{measure.name}' is not registered")
     del MEASURES[measure.task][measure.name]
 
 
 def measure_of(name: str, task: Task) -> Measure:
-    """The measure of that name."""
+    """Return the measure of that name."""
     if name not in MEASURES[task]:
         raise unknown(f"{task} score", name, MEASURES[task])
     return MEASURES[task][name]
 
 
 def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
-    """The names of the measures that are shown in a place, in the table's order.
+    """Return the names of the measures that are shown in a place, in the order of the table.
+
+    Args:
+        place: A key of `PLACES`, such as "brief".
+        task: classification, multi-label or regression.
+        members: Number of members; with one, measures that need several are left out.
+
+    Returns:
+        The names.
 
     >>> shown_in("brief", "regression")
     ['rmse', 'nll', 'coverage_90']
     """
-    found = MEASURES[task].values()
-    return [each.name for each in found if place in each.shown and (members > 1 or not each.needs_members)]
+    measures = MEASURES[task].values()
+    return [
+        measure.name for measure in measures if place in measure.shown and (members > 1 or not measure.needs_members)
+    ]
 
 
 def describe(name: str, task: Task = C) -> Description:
-    """The label, meaning and direction of a score or another quantity; an unknown name is its own label.
+    """Return the label, meaning and direction of a score or another quantity.
+
+    Args:
+        name: The name of the quantity.
+        task: The task whose measure takes precedence.
+
+    Returns:
+        Its description; an unknown name becomes its own label.
 
     >>> describe("ece").label, describe("my_score").label
     ('ECE', 'My score')
     """
-    measure = MEASURES[task].get(name) or next((found[name] for found in MEASURES.values() if name in found), None)
+    measure = MEASURES[task].get(name) or next((table[name] for table in MEASURES.values() if name in table), None)
     if measure is not None:
         return Description(measure.label, measure.meaning, measure.better)
     plain = name.replace("_", " ").strip()

@@ -26,31 +26,31 @@ READING = (
 def abstention(report: Report) -> Markup:
     """Risk-coverage curves and abstention rules."""
     curves = curves_of(report)
-    drawn = html.figure(curves_figure(report, curves, "risk-coverage"))
+    figure = html.figure(curves_figure(report, curves, "risk-coverage"))
     rows = [(name, [number(risk_at(curve, fraction)) for fraction in ANSWERED]) for name, curve in curves.items()]
     columns = [report.words.subject.capitalize(), *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
     numbers_of = html.details(
         "Numbers", html.table(f"Error among answered inputs, all {report.words.examples}", columns, rows)
     )
-    body = html.tag("div", html.join([drawn, _rules(report)]), "grid")
+    body = html.tag("div", html.join([figure, _rules(report)]), "grid")
     reading = READING.format(report.words.examples, report.words.fitted)
     return html.section("abstention", "Abstention", reading, html.join([body, numbers_of]))
 
 
 def curves_of(report: Report) -> dict[str, RiskCoverage]:
-    """The risk-coverage curve of every recipe."""
-    return {each.name: risk_coverage(each.examples.columns) for each in report.evaluations}
+    """Return the risk-coverage curve of every recipe."""
+    return {evaluation.name: risk_coverage(evaluation.examples.columns) for evaluation in report.evaluations}
 
 
 def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:
     """Error among the answered inputs against the fraction answered, one line a recipe."""
     data = [
-        scatter("lines", curve.coverage, curve.risk, each)
+        scatter("lines", curve.coverage, curve.risk, label)
         | {
             "line": {"color": colour(place), "width": 2, "dash": dash(place)},
             "hovertemplate": "answering %{x:.0%}: error %{y:.4g}",
         }
-        for place, (each, curve) in enumerate(curves.items())
+        for place, (label, curve) in enumerate(curves.items())
     ]
     error = "error rate" if report.task == "classification" else "mean absolute error"
     fraction = axis("fraction answered") | {"range": [0, 1.01], "tickformat": ".0%"}
@@ -59,21 +59,21 @@ def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) ->
 
 
 def risk_at(curve: RiskCoverage, fraction: float) -> float:
-    """The risk at the smallest coverage that reaches the fraction."""
+    """Return the risk at the smallest coverage that reaches the fraction."""
     reached = [risk for coverage, risk in zip(curve.coverage, curve.risk, strict=True) if coverage >= fraction - 1e-9]
     return float(reached[0]) if reached else math.nan
 
 
 def _rules(report: Report) -> Markup:
-    """What every rule does; rules that do the same on these examples share a row."""
-    several = len(report.evaluations) > 1
+    """Return what every rule does; rules that do the same on these examples share a row."""
+    compared = len(report.evaluations) > 1
     rows = [
         (
-            html.row_head(_names(group), each.name if several else "", _threshold(group)),
+            html.row_head(_names(group), evaluation.name if compared else "", _threshold(group)),
             _cells(report, group[0]),
         )
-        for each in report.evaluations
-        for group in same_results(each)
+        for evaluation in report.evaluations
+        for group in same_results(evaluation)
     ]
     wrong = "Error among answered" if report.task == "classification" else "Mean error among answered"
     board = html.table(f"Abstention rules on the {report.words.held_out}", ("Rule", "Answered", wrong), rows)
@@ -81,20 +81,20 @@ def _rules(report: Report) -> Markup:
 
 
 def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
-    """The abstention results of an evaluation, those that answer the same fraction with the same risk together."""
+    """Group the abstention results that answer the same fraction with the same risk."""
     groups: dict[tuple[float, ...], list[AbstentionResult]] = {}
-    for each in evaluation.abstention:
-        risk = float(each.risk) if math.isfinite(each.risk) else -1.0  # NaN would equal nothing
-        groups.setdefault((float(each.answered), risk), []).append(each)
+    for result in evaluation.abstention:
+        risk = float(result.risk) if math.isfinite(result.risk) else -1.0  # NaN would equal nothing
+        groups.setdefault((float(result.answered), risk), []).append(result)
     return list(groups.values())
 
 
 def _names(group: list[AbstentionResult]) -> str:
-    return "; ".join(RULES[each.rule.name].format(*(each.rule.costs or (each.rule.target,))) for each in group)
+    return "; ".join(RULES[result.rule.name].format(*(result.rule.costs or (result.rule.target,))) for result in group)
 
 
 def _threshold(group: list[AbstentionResult]) -> str:
-    """Where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
+    """Return where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
     if len(group) > 1:
         return "the same on these examples"
     rule = group[0].rule

@@ -9,6 +9,7 @@ import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
+from murmuration.reports.findings import about_choice
 from murmuration.reports.formatting import count, finite_mean, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
@@ -47,30 +48,36 @@ class Curve(PitCurve):
 
 
 def curve_of(scores: ExampleScores) -> Curve:
-    """The reliability curve of a classification, without its empty bins, or the quantile curve of a regression."""
+    """Return the reliability curve of a classification without empty bins, or the quantile curve of a regression."""
     if scores.task == "regression":
         return Curve(**vars(pit_curve(scores.columns)))
     bins = reliability(scores.columns)
-    kept = bins.count > 0
-    return Curve(bins.confidence[kept], bins.accuracy[kept], bins.low[kept], bins.high[kept], bins.count[kept])
+    filled = bins.count > 0
+    return Curve(
+        bins.confidence[filled], bins.accuracy[filled], bins.low[filled], bins.high[filled], bins.count[filled]
+    )
 
 
 def calibration(report: Report) -> Markup:
     """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
     plots = [
-        html.figure(reliability_figure(each, place, f"calibration-{place}"))
-        for place, each in enumerate(report.evaluations)
+        html.figure(reliability_figure(evaluation, place, f"calibration-{place}"))
+        for place, evaluation in enumerate(report.evaluations)
     ]
-    told = html.join(_what_was_done(report, each) for each in report.evaluations)
+    paragraphs = html.join(_what_was_done(report, evaluation) for evaluation in report.evaluations)
     tables = html.join(
-        html.details(f"Numbers: {each.name}", html.join([_score_table(report, each), _curve_tables(each)]))
-        for each in report.evaluations
+        html.details(
+            f"Numbers: {evaluation.name}", html.join([_score_table(report, evaluation), _curve_tables(evaluation)])
+        )
+        for evaluation in report.evaluations
     )
-    return html.section("calibration", "Calibration", READING[report.task], html.join([html.grid(plots), told, tables]))
+    return html.section(
+        "calibration", "Calibration", READING[report.task], html.join([html.grid(plots), paragraphs, tables])
+    )
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
-    """The examples before and after the calibrator; those of the report alone where there is none."""
+    """Return the examples before and after the calibrator; those of the report alone where there is none."""
     if evaluation.before is None or evaluation.after is None:
         return {"": evaluation.examples}
     return {"before": evaluation.before, "after": evaluation.after}
@@ -91,7 +98,7 @@ def reliability_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
 
 
 def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> dict[str, Any]:
-    """One curve: dots sized by count and not joined in bins, a line for quantiles."""
+    """Return one curve: dots sized by count and not joined in bins, a line for quantiles."""
     binned = curve.count is not None
     inks = [ink if n >= FEW else GREY for n in curve.count] if curve.count is not None else ink
     share = (
@@ -115,22 +122,24 @@ def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
     posthoc = evaluation.posthoc
     if posthoc is None or posthoc.calibrator is None:
         return NOTHING
-    chosen = f"; {posthoc.choice.about}" if posthoc.choice is not None else ""
+    choice = f"; {about_choice(posthoc.choice)}" if posthoc.choice is not None else ""
     if evaluation.after is None:
-        told = f"no calibrator is applied, as {count(posthoc.calibrator_examples)} {report.words.fitted} say{chosen}"
-        rest = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
-        return html.tag("p", f"{evaluation.name}: {told}; {rest}.", "aside")
+        sentence = (
+            f"no calibrator is applied, decided on {count(posthoc.calibrator_examples)} {report.words.fitted}{choice}"
+        )
+        rules = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
+        return html.tag("p", f"{evaluation.name}: {sentence}; {rules}.", "aside")
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
     fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
     if evaluation.eval_set.audited:
         fitted = f"{fitted}; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
-    told = f"{evaluation.name}: {how}, {fitted}{chosen}. All other scores are those {applied}."
-    return html.tag("p", told, "aside")
+    sentence = f"{evaluation.name}: {how}, {fitted}{choice}. All other scores are those {applied}."
+    return html.tag("p", sentence, "aside")
 
 
 def _score_table(report: Report, evaluation: Evaluation) -> Markup:
-    """Scores before and after the calibrator, on the test examples and under the strongest corruptions."""
+    """Return scores before and after the calibrator, on the test examples and under the strongest corruptions."""
     if evaluation.before is None or evaluation.after is None:
         return NOTHING
     held_out = report.words.held_out if evaluation.eval_set.audited else "test"
@@ -138,20 +147,20 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     names = [name for name in shown_in("recalibration", report.task) if name in pairs[held_out][0]]
     shift = evaluation.shift
     if shift is not None and shift.worst:
-        where = f"all corruptions, severity {max(shift.suite.severities)}"
-        pairs[where] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
+        inputs = f"all corruptions, severity {max(shift.suite.severities)}"
+        pairs[inputs] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
     rows = []
-    for where, pair in pairs.items():
+    for inputs, pair in pairs.items():
         best = {name: winners(dict(enumerate(s[name] for s in pair)), describe(name).better) for name in names}
         for turn, when in enumerate(("before", "after")):
             cells = [html.score_cell(pair[turn][name], best=turn in best[name]) for name in names]
-            rows.append((html.row_head(where, when), cells))
+            rows.append((html.row_head(inputs, when), cells))
     columns = ["Examples", *(html.score_head(describe(name, report.task)) for name in names)]
     return html.table(f"{evaluation.name}: before and after calibration", columns, rows)
 
 
 def bare(scores: ExampleScores) -> dict[str, Score]:
-    """Scores without intervals, which would take corrupted versions of one example for examples of their own."""
+    """Return scores without intervals, which would take corrupted versions of one example for examples of their own."""
     return {name: Score(float(score), np.nan, np.nan) for name, score in scores.scores(resamples=1).items()}
 
 

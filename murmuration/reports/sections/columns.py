@@ -30,24 +30,27 @@ TURNED = 1.96  # standard errors of a 95 % interval
 
 
 def columns(report: Report) -> Markup:
-    """The columns of the recommended recipe's table."""
-    chosen = recommended(report.evaluations, report.differences)
-    if not has_columns(chosen):
+    """Return the columns of the recommended recipe's table."""
+    evaluation = recommended(report.evaluations, report.differences)
+    if not has_columns(evaluation):
         return NOTHING
-    found = importance_of(chosen)
+    importance = importance_of(evaluation)
     reading = (
-        f"Of {chosen.name}, on {found.rows} {report.words.examples}. Shuffling a column shows how much predictions "
-        "need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of columns that "
-        "act together overlap. Bands of partial dependence are two standard deviations of the members' curves."
+        f"Of {evaluation.name}, on {importance.rows} {report.words.examples}. Shuffling a column shows how much "
+        "predictions need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of "
+        "columns that act together overlap. Bands of partial dependence are two standard deviations of the members' "
+        "curves."
     )
-    curves = [dependence_figure(each, place) for place, each in enumerate(dependence_of(chosen, found))]
-    told = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in found.sentences]
-    body = join([*told, grid(map(figure, importance_figures(found))), grid(map(figure, curves)), unusual(chosen)])
+    curves = [dependence_figure(curve, place) for place, curve in enumerate(dependence_of(evaluation, importance))]
+    paragraphs = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in importance.sentences]
+    body = join(
+        [*paragraphs, grid(map(figure, importance_figures(importance))), grid(map(figure, curves)), unusual(evaluation)]
+    )
     return section("columns", "Columns", reading, body)
 
 
 def has_columns(evaluation: Evaluation) -> bool:
-    """Whether an ensemble was evaluated on a table of not too many columns."""
+    """Return whether an ensemble was evaluated on a table of not too many columns."""
     ensemble, split = evaluation.ensemble, evaluation.eval_set.split
     if ensemble is None or not isinstance(ensemble.preparation, TablePreparation) or not is_table(split.x):
         return False
@@ -86,13 +89,13 @@ def dependence_of(evaluation: Evaluation, found: ColumnImportance) -> list[Parti
 
 
 def dependence_figure(found: PartialDependence, place: int) -> Figure:
-    """The curves with two standard deviations of the members around them; of many classes those that vary most."""
+    """Draw the curves with two standard deviations of the members; of many classes, those that vary most."""
     mean, std = found.mean, found.std
     classes = len(found.outputs) > 1
-    shown = np.argsort(-np.ptp(mean, axis=0), kind="stable")[: 1 if mean.shape[1] == 2 else LINES].tolist()
+    outputs = np.argsort(-np.ptp(mean, axis=0), kind="stable")[: 1 if mean.shape[1] == 2 else LINES].tolist()
     x = list(found.values) if found.numeric else list(range(len(found.values)))
     data = []
-    for turn, k in enumerate(shown):
+    for turn, k in enumerate(outputs):
         low, high = mean[:, k] - 2 * std[:, k], mean[:, k] + 2 * std[:, k]
         name = plot_text(shorten(found.outputs[k], 18)) if classes else "mean"
         if found.numeric:
@@ -105,29 +108,29 @@ def dependence_figure(found: PartialDependence, place: int) -> Figure:
             look = {"error_y": bars, "marker": {"color": colour(turn), "size": 8}}
             data.append(scatter("markers", x, mean[:, k], name) | look)
     title = f"Partial dependence on {shorten(found.column, 24)}"
-    words = f"{title}: from {number(mean[0, shown[0]])} to {number(mean[-1, shown[0]])}"
-    what = "probability" if classes else found.outputs[0] if found.outputs else "prediction"
+    words = f"{title}: from {number(mean[0, outputs[0]])} to {number(mean[-1, outputs[0]])}"
+    quantity = "probability" if classes else found.outputs[0] if found.outputs else "prediction"
     across = axis(plot_text(shorten(found.column, 24)))
     if not found.numeric:
-        across |= {"tickvals": x, "ticktext": [plot_text(shorten(str(each), 18)) for each in found.values]}
-    drawn = layout(across, axis(plot_text(what))) | {"showlegend": len(shown) > 1 or classes}
-    return Figure(f"dependence-{place}", title, words, data, drawn)
+        across |= {"tickvals": x, "ticktext": [plot_text(shorten(str(value), 18)) for value in found.values]}
+    figure_layout = layout(across, axis(plot_text(quantity))) | {"showlegend": len(outputs) > 1 or classes}
+    return Figure(f"dependence-{place}", title, words, data, figure_layout)
 
 
 def unusual(evaluation: Evaluation) -> Markup:
-    """The evaluated rows that are farthest from the training rows."""
+    """Return the evaluated rows that are farthest from the training rows."""
     train = evaluation.eval_set.train
     if train is None or not is_table(train.x) or len(train) < 2:
         return NOTHING
     assert evaluation.ensemble is not None
-    found = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
-    rows = [(f"row {each.row}", [number(each.distance), described(each.columns, each.values)]) for each in found]
+    records = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
+    rows = [(f"row {row.row}", [number(row.distance), described(row.columns, row.values)]) for row in records]
     caption = "Rows most unlike the training rows"
     heads = ["Row, counted from 0", "Distance to training rows (1 is typical of them)", "Columns that differ most"]
     return details(caption, table(caption, heads, rows))
 
 
 def described(names: Sequence[str], values: Sequence[object]) -> str:
-    """Columns with their values, in words."""
+    """Return columns with their values, in words."""
     parts = [number(value) if isinstance(value, float) else shorten(str(value), 18) for value in values]
     return ", ".join(f"{name} {part}" for name, part in zip(names, parts, strict=True))

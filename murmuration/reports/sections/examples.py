@@ -49,33 +49,35 @@ class Example:
 
 
 def examples(report: Report) -> Markup:
-    """The most uncertain examples of the leading recipe."""
-    ensembles = [each for each in report.evaluations if each.predictions > 1] or [report.leader]
-    leader = min(ensembles, key=lambda each: float(each.scores["nll"]))  # of those whose members can disagree
+    """Return the most uncertain examples of the leading recipe."""
+    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1] or [report.leader]
+    leader = min(
+        ensembles, key=lambda evaluation: float(evaluation.scores["nll"])
+    )  # of those whose members can disagree
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
     marks = "ticks are the predictions of members" if report.task == REGRESSION else VOTED
     reading = f"The {report.words.examples} ranked most uncertain{whose}; {marks}."
-    shown = uncertain_examples(leader)
-    return section("examples", "Most uncertain examples", reading, cards(shown, report.task))
+    selected = uncertain_examples(leader)
+    return section("examples", "Most uncertain examples", reading, cards(selected, report.task))
 
 
 def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Example, ...]:
-    """The examples of the highest total uncertainty, in falling order; only these are predicted again."""
+    """Return the examples of the highest total uncertainty, in falling order; only these are predicted again."""
     eval_set, columns = evaluation.eval_set, evaluation.examples.columns
     if evaluation.ensemble is None:
         return ()
     places = np.argsort(-columns[RANKED_BY[eval_set.task]], kind="stable")[:shown]
-    preparation, seen = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
-    x = seen if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
-    known = eval_set.predicted
-    predictive = evaluation.ensemble.predict(x, prepared=True) if known is None else known.at(places.copy())
+    preparation, inputs = visible_inputs(eval_set.split, eval_set.preparation, places.copy())
+    x = inputs if preparation is eval_set.preparation else eval_set.split.prepared[places.copy()]
+    predicted = eval_set.predicted
+    predictive = evaluation.ensemble.predict(x, prepared=True) if predicted is None else predicted.at(places.copy())
     names = MEASURES[eval_set.task][: 3 if len(predictive.outputs) > 1 else 2]
     return tuple(
         Example(
             label=target_text(columns["label" if eval_set.classes else "target"], place, eval_set.classes),
             prediction=target_text(columns["predicted"], place, eval_set.classes),
-            image=image_of(preparation, seen[turn]),
-            row=given_row(eval_set, int(place)) or row_of(preparation, seen[turn]),
+            image=image_of(preparation, inputs[turn]),
+            row=given_row(eval_set, int(place)) or row_of(preparation, inputs[turn]),
             measures={name: float(columns[name][place]) for name in names},
             votes=votes_of(predictive, turn, eval_set.classes),
             member_predictions=member_means(predictive, turn),
@@ -140,7 +142,7 @@ def _votes(example: Example) -> Markup:
 
 
 def _interval_bar(example: Example) -> Markup:
-    """The members' predictions as ticks on a line between the smallest and the largest."""
+    """Return the members' predictions as ticks on a line between the smallest and the largest."""
     values = np.asarray(example.member_predictions, dtype=float)
     values = values[np.isfinite(values)]
     if len(values) < 2:
@@ -156,7 +158,7 @@ def _interval_bar(example: Example) -> Markup:
 
 
 def given_row(eval_set: EvalSet, place: int) -> dict[str, object]:
-    """The columns of a row of a table as they were given; nothing of other inputs."""
+    """Return the columns of a row of a table as they were given; nothing of other inputs."""
     table, preparation = eval_set.split.x, eval_set.preparation
     if not is_table(table) or not isinstance(preparation, TablePreparation):
         return {}
@@ -177,22 +179,22 @@ def _value(value: object) -> str:
 
 
 def target_text(column: np.ndarray, place: int, classes: tuple[str, ...]) -> str:
-    """A label or target as text; several targets are listed."""
+    """Return a label or target as text; several targets are listed."""
     if classes:
         return classes[int(column[place])]
     return ", ".join(number(float(value)) for value in np.atleast_1d(column[..., place]))
 
 
 def votes_of(predictive: Predictive, place: int, classes: tuple[str, ...]) -> dict[str, int]:
-    """How many members chose each class for one input; empty for regression and for a single member."""
+    """Return how many members chose each class for one input; empty for regression and for a single member."""
     if not classes or len(predictive.outputs) == 1:
         return {}
-    chosen, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
-    return {classes[k]: int(count) for k, count in zip(chosen, counts, strict=True)}
+    voted, counts = np.unique(predictive.probs[:, place].argmax(-1).numpy(), return_counts=True)
+    return {classes[k]: int(count) for k, count in zip(voted, counts, strict=True)}
 
 
 def member_means(predictive: Predictive, place: int) -> list[float]:
-    """Each member's mean for one input, of a regression with one target."""
+    """Return each member's mean for one input, of a regression with one target."""
     if predictive.task == "classification" or predictive.member_mean.shape[-1] != 1:
         return []
     values: list[float] = predictive.member_mean[:, place, 0].tolist()
@@ -200,7 +202,7 @@ def member_means(predictive: Predictive, place: int) -> list[float]:
 
 
 def image_of(preparation: Preparation, x: Tensor) -> np.ndarray | None:
-    """The image (H, W, C) of one prepared input, if it is one."""
+    """Return the image (H, W, C) of one prepared input, if it is one."""
     if not isinstance(preparation, ImagePreparation) or preparation.shape[0] not in CHANNELS:
         return None
     return preparation.pixels_of(x[None])[0]
@@ -219,16 +221,16 @@ def row_of(preparation: Preparation, x: Tensor) -> dict[str, Any]:
 
 def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
     """Column -> value of one prepared row (D,) of a table."""
-    found, start = {}, 0
+    values, start = {}, 0
     for column in preparation.columns:
         width = len(column.prepared_names)
-        found[column.name] = column_value(column, x[start : start + width])
+        values[column.name] = column_value(column, x[start : start + width])
         start += width
-    return found
+    return values
 
 
 def column_value(column: Column, block: np.ndarray) -> Any:
-    """What the prepared columns (width,) of one column stand for."""
+    """Return what the prepared columns (width,) of one column stand for."""
     if isinstance(column, NumericColumn):
         missing = column.flags_missing and block[1] > 0.5
         return "missing" if missing else rounded(column.scaling.invert(block[None, :1].astype(np.float64))[0, 0])
@@ -237,5 +239,5 @@ def column_value(column: Column, block: np.ndarray) -> Any:
 
 
 def rounded(value: float) -> float:
-    """A number without the digits that single precision made up."""
+    """Return a number without the digits that single precision made up."""
     return float(f"{float(value):.6g}")

@@ -15,7 +15,7 @@ WORSE = "worse than the rest by more than noise"
 
 
 def groups(report: Report) -> Markup:
-    """Scores by the groups of every column."""
+    """Return scores by the groups of every column."""
     parts = [
         html.join([_drawn(report, column, turn), _table(report, column)])
         for turn, column in enumerate(group_columns(report))
@@ -28,58 +28,60 @@ def groups(report: Report) -> Markup:
 
 
 def group_columns(report: Report) -> list[str]:
-    """The columns that examples are grouped by, in the order they came."""
-    return list(dict.fromkeys(column for each in report.evaluations for column in each.groups))
+    """Return the columns that examples are grouped by, in the order they came."""
+    return list(dict.fromkeys(column for evaluation in report.evaluations for column in evaluation.groups))
 
 
 def found_groups(report: Report, column: str) -> list[tuple[int, str, GroupScores]]:
     """Place and name of the recipe with each group of a column."""
     return [
-        (place, each.name, group)
-        for place, each in enumerate(report.evaluations)
-        for group in each.groups.get(column, ())
+        (place, evaluation.name, group)
+        for place, evaluation in enumerate(report.evaluations)
+        for group in evaluation.groups.get(column, ())
     ]
 
 
 def group_figure(report: Report, column: str, name: str) -> Figure | None:
-    """The main score by the groups of one column, with the overall value of each recipe as an upright line."""
-    score, found = shown_in("brief", report.task)[0], found_groups(report, column)
-    sizes = {group.value: group.examples for _, _, group in found}
+    """Return the main score by the groups of one column, with the overall value of each recipe as an upright line."""
+    score, groups = shown_in("brief", report.task)[0], found_groups(report, column)
+    sizes = {group.value: group.examples for _, _, group in groups}
     most = sorted(sizes, key=lambda value: -sizes[value])[:MOST_ROWS]
     rows = [value for value in sizes if value in most]
     if not rows:
         return None
     series = [
-        Series(each.name, place, {g.value: g.scores[score] for at, _, g in found if at == place and g.value in rows})
-        for place, each in enumerate(report.evaluations)
-        if column in each.groups
+        Series(
+            evaluation.name, place, {g.value: g.scores[score] for at, _, g in groups if at == place and g.value in rows}
+        )
+        for place, evaluation in enumerate(report.evaluations)
+        if column in evaluation.groups
     ]
-    drawn = dot_rows(name, f"{column}: {titled(describe(score, report.task))}", rows, series)
+    figure = dot_rows(name, f"{column}: {titled(describe(score, report.task))}", rows, series)
     for one in reversed(series):
-        whole = report.evaluations[one.place].scores.get(score, math.nan)
+        overall = report.evaluations[one.place].scores.get(score, math.nan)
         words = "all examples" if len(series) == 1 else f"all examples, {one.name}"
-        drawn = with_guide(drawn, whole, words, one.place if len(series) > 1 else None)
-    return drawn
+        figure = with_guide(figure, overall, words, one.place if len(series) > 1 else None)
+    return figure
 
 
 def _drawn(report: Report, column: str, turn: int) -> Markup:
-    many = len({group.value for _, _, group in found_groups(report, column)}) > MOST_ROWS
+    too_many = len({group.value for _, _, group in found_groups(report, column)}) > MOST_ROWS
     words = html.tag("p", f"Drawn are the {MOST_ROWS} largest groups; the table has all.", "aside")
-    return html.join([html.figure(group_figure(report, column, f"groups-{turn}")), words if many else ""])
+    return html.join([html.figure(group_figure(report, column, f"groups-{turn}")), words if too_many else ""])
 
 
 def _table(report: Report, column: str) -> Markup:
-    found, names = found_groups(report, column), shown_in("brief", report.task)
-    several = len({recipe for _, recipe, _ in found}) > 1
+    groups, names = found_groups(report, column), shown_in("brief", report.task)
+    compared = len({recipe for _, recipe, _ in groups}) > 1
     proportions = {name: measure_of(name, report.task).proportion for name in names}
     rows = []
-    for each in (each for each in report.evaluations if column in each.groups):
-        cells = [html.score_cell(each.scores.get(name), proportion=proportions[name]) for name in names]
-        rows.append((html.row_head("all examples", each.name if several else ""), [MISSING, *cells]))
-    order = {group.value: turn for turn, (_, _, group) in reversed(list(enumerate(found)))}
-    for _, recipe, group in sorted(found, key=lambda each: order[each[2].value]):
+    for evaluation in (evaluation for evaluation in report.evaluations if column in evaluation.groups):
+        cells = [html.score_cell(evaluation.scores.get(name), proportion=proportions[name]) for name in names]
+        rows.append((html.row_head("all examples", evaluation.name if compared else ""), [MISSING, *cells]))
+    order = {group.value: turn for turn, (_, _, group) in reversed(list(enumerate(groups)))}
+    for _, recipe, group in sorted(groups, key=lambda evaluation: order[evaluation[2].value]):
         cells = [html.score_cell(group.scores.get(name), proportion=proportions[name]) for name in names]
-        head = html.row_head(group.value, recipe if several else "", WORSE if group.worse else "")
+        head = html.row_head(group.value, recipe if compared else "", WORSE if group.worse else "")
         rows.append((head, [count(group.examples), *cells]))
     heads = [column, "Examples", *(html.score_head(describe(name, report.task)) for name in names)]
     board = html.tag("div", html.table(f"Scores by {column}", heads, rows), "wrapped")

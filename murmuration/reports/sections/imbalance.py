@@ -25,78 +25,86 @@ METHODS = ("lac", "mondrian")  # conformal sets with one threshold, and with one
 
 
 def imbalance(report: Report) -> Markup:
-    """Scores by class frequency of every recipe; empty where the training classes are balanced."""
-    found = evaluated(report)
-    if not found:
+    """Return scores by class frequency of every recipe; empty where the training classes are balanced."""
+    results = evaluated(report)
+    if not results:
         return NOTHING
-    factor, several = found[0][2].factor, len(found) > 1
-    boards = [_group_table(found, several), _score_table(found, several)]
-    drawn = html.grid([html.figure(shots_figure(report, "shots")), html.figure(frequency_figure(report, "frequency"))])
+    factor, compared = results[0][2].factor, len(results) > 1
+    boards = [_group_table(results, compared), _score_table(results, compared)]
+    figures = html.grid(
+        [html.figure(shots_figure(report, "shots")), html.figure(frequency_figure(report, "frequency"))]
+    )
     reading = (
         f"The largest training class has {factor:.3g} times the examples of the smallest (the section appears from "
         f"{IMBALANCED:g} times on). Classes are grouped by their training examples, and every class of a group counts "
         "alike: accuracy over all examples hides rare classes where the test split has few of them. Sets by lac have "
         "one threshold, and their coverage may fail for rare classes; those by mondrian have one for each class."
     )
-    return html.section("imbalance", "Class imbalance", reading, html.join([*boards[:1], drawn, *boards[1:]]))
+    return html.section("imbalance", "Class imbalance", reading, html.join([*boards[:1], figures, *boards[1:]]))
 
 
 def evaluated(report: Report) -> list[tuple[int, Evaluation, ClassImbalance]]:
     """Place, evaluation and its scores by class frequency, where there are some."""
     return [
-        (place, each, each.imbalance) for place, each in enumerate(report.evaluations) if each.imbalance is not None
+        (place, evaluation, evaluation.imbalance)
+        for place, evaluation in enumerate(report.evaluations)
+        if evaluation.imbalance is not None
     ]
 
 
 def shots_figure(report: Report, name: str) -> Figure | None:
     """Accuracy of classes with many, medium and few training examples, and of all classes alike."""
-    found = evaluated(report)
+    results = evaluated(report)
     series = [
         Series(
-            each.name,
+            evaluation.name,
             place,
-            {SHOTS[group.name]: group.scores["accuracy"] for group in known.groups}
-            | {ALL: known.scores["class_accuracy"]},
+            {SHOTS[group.name]: group.scores["accuracy"] for group in imbalance.groups}
+            | {ALL: imbalance.scores["class_accuracy"]},
         )
-        for place, each, known in found
+        for place, evaluation, imbalance in results
     ]
     rows = [row for row in (*SHOTS.values(), ALL) if any(row in one.scores for one in series)]
     return dot_rows(name, "Accuracy by training examples of the class", rows, series) if series else None
 
 
 def frequency_figure(report: Report, name: str) -> Figure | None:
-    """The epistemic uncertainty of every class by the number of its training examples."""
-    found = [(place, each, known) for place, each, known in evaluated(report) if each.predictions > 1]
+    """Return the epistemic uncertainty of every class by the number of its training examples."""
+    results = [
+        (place, evaluation, imbalance)
+        for place, evaluation, imbalance in evaluated(report)
+        if evaluation.predictions > 1
+    ]
     data = []
-    for place, each, known in found:
-        training = dict(zip(each.classes, known.counts, strict=True))
-        classes = [entry for entry in each.class_uncertainty if training[entry.name]]
+    for place, evaluation, imbalance in results:
+        training = dict(zip(evaluation.classes, imbalance.counts, strict=True))
+        classes = [entry for entry in evaluation.class_uncertainty if training[entry.name]]
         x, y = [training[entry.name] for entry in classes], [entry.scores[EPISTEMIC] for entry in classes]
         look = {"marker": {"color": colour(place), "symbol": symbol(place), "size": 8}}
         tips = {"text": [entry.name for entry in classes], "hovertemplate": "%{text}: %{y:.3g}<extra></extra>"}
-        data.append(scatter("markers", x, y, each.name) | look | tips)
+        data.append(scatter("markers", x, y, evaluation.name) | look | tips)
     if not data:
         return None
-    told = describe(EPISTEMIC)
-    title = f"{told.label} by training examples of the class"
+    description = describe(EPISTEMIC)
+    title = f"{description.label} by training examples of the class"
     across = axis("training examples") | {"type": "log", "dtick": 1}
     values = [value for trace in data for value in trace["y"]]
     words = f"{title}: {len(values)} points between {number(min(values))} and {number(max(values))}"
-    drawn = Figure(name, title, words, data, layout(across, axis(told.label) | {"rangemode": "tozero"}), 300)
-    drawn.layout["showlegend"] = len(data) > 1
-    return drawn
+    figure = Figure(name, title, words, data, layout(across, axis(description.label) | {"rangemode": "tozero"}), 300)
+    figure.layout["showlegend"] = len(data) > 1
+    return figure
 
 
 def _group_table(found: list[tuple[int, Evaluation, ClassImbalance]], several: bool) -> Markup:
     rows = [
-        (html.row_head(SHOTS[group.name], each.name if several else ""), _cells(group))
+        (html.row_head(SHOTS[group.name], evaluation.name if several else ""), _cells(group))
         for key in SHOTS
-        for _, each, known in found
-        for group in known.groups
+        for _, evaluation, record in found
+        for group in record.groups
         if group.name == key
     ]
     heads = ["Training examples", "Classes", "Accuracy", describe(EPISTEMIC).label]
-    heads += [f"{what}, {method}" for method in METHODS for what in ("Coverage", "Set size")]
+    heads += [f"{quantity}, {method}" for method in METHODS for quantity in ("Coverage", "Set size")]
     return html.tag("div", html.table("Scores by frequency of the class", heads, rows), "wrapped")
 
 
@@ -104,14 +112,17 @@ def _cells(group: FrequencyGroup) -> list[object]:
     cells: list[object] = [count(group.classes), html.score_cell(group.scores["accuracy"], proportion=True)]
     cells.append(html.score_cell(group.scores[EPISTEMIC]))
     for method in METHODS:
-        coverage, size = (group.scores.get(f"{what}_{method}") for what in ("coverage", "size"))
+        coverage, size = (group.scores.get(f"{quantity}_{method}") for quantity in ("coverage", "size"))
         cells += [html.score_cell(coverage, proportion=True), html.score_cell(size)] if coverage else [MISSING, MISSING]
     return cells
 
 
 def _score_table(found: list[tuple[int, Evaluation, ClassImbalance]], several: bool) -> Markup:
     rows = [
-        (each.name if several else "value", [html.score_cell(known.scores[name], proportion=True) for name in MACRO])
-        for _, each, known in found
+        (
+            evaluation.name if several else "value",
+            [html.score_cell(record.scores[name], proportion=True) for name in MACRO],
+        )
+        for _, evaluation, record in found
     ]
     return html.tag("div", html.table("Scores that count every class alike", ["", *MACRO.values()], rows), "wrapped")

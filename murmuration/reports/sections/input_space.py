@@ -64,12 +64,12 @@ def input_space(report: Report) -> Markup:
 
 
 def field_figures(report: Report) -> list[Figure | None]:
-    """The input space of every recipe, on one scale; None where it has more than two dimensions."""
-    found = [field_of(each) for each in report.evaluations]
-    reach = common_reach([each for each in found if each is not None])
+    """Return the input space of every recipe, on one scale; None where it has more than two dimensions."""
+    fields = [field_of(one) for one in report.evaluations]
+    reach = common_reach([one for one in fields if one is not None])
     return [
         _figure(evaluation.name, field, report.classes, reach, f"field-{place}")
-        for place, (evaluation, field) in enumerate(zip(report.evaluations, found, strict=True))
+        for place, (evaluation, field) in enumerate(zip(report.evaluations, fields, strict=True))
     ]
 
 
@@ -84,7 +84,7 @@ def _figure(
 
 
 def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
-    """The field of an ensemble over its input space; None where that has more than two dimensions."""
+    """Return the field of an ensemble over its input space; None where that has more than two dimensions."""
     eval_set = evaluation.eval_set
     scaling = scaling_of(eval_set.preparation)
     if scaling is None or eval_set.train is None or evaluation.ensemble is None or len(scaling.centre) > 2:
@@ -100,7 +100,7 @@ def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
 
 
 def scaling_of(preparation: Preparation) -> Scaling | None:
-    """The scaling between the numbers of the source and prepared ones; None where inputs are not all numbers."""
+    """Return the scaling between the numbers of the source and prepared ones; None where inputs are not all numbers."""
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         return preparation.scaling
     if not isinstance(preparation, TablePreparation):
@@ -121,19 +121,19 @@ def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndar
     assert evaluation.ensemble is not None
     x = np.linspace(*widened(train_x), LINE)
     predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False, prepared=True)
-    kept = thin(len(train_x), POINTS)
+    rows = thin(len(train_x), POINTS)
     return LineField(
         x,
         predictive.mean[:, 0].numpy(),
         predictive.aleatoric_var[:, 0].sqrt().numpy(),
         predictive.epistemic_var[:, 0].sqrt().numpy(),
-        train_x[kept],
-        evaluation.eval_set.train.y[:, 0].numpy()[kept],
+        train_x[rows],
+        evaluation.eval_set.train.y[:, 0].numpy()[rows],
     )
 
 
 def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneField:
-    """The total uncertainty of a classification, the epistemic one of a regression, over the plane."""
+    """Return the total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     eval_set = evaluation.eval_set
     assert eval_set.train is not None
     assert evaluation.ensemble is not None
@@ -141,20 +141,20 @@ def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneF
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
     inputs = as_input(scaling.exact(grid))
     name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False, prepared=True))
-    kept = thin(len(train), POINTS)
-    labels = eval_set.train.y.numpy()[kept] if eval_set.task == "classification" else ()
-    return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[kept], labels)
+    rows = thin(len(train), POINTS)
+    labels = eval_set.train.y.numpy()[rows] if eval_set.task == "classification" else ()
+    return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[rows], labels)
 
 
 def uncertainty(predictive: Predictive) -> tuple[str, Tensor]:
-    """The name and the values (N,) of the uncertainty that a plane shows."""
+    """Return the name and the values (N,) of the uncertainty that a plane shows."""
     if predictive.task == "classification":
         return "entropy", predictive.entropy
     return "epistemic_std", predictive.epistemic_var[:, 0].sqrt()
 
 
 def widened(values: np.ndarray) -> tuple[float, float]:
-    """The range of the values and a margin on either side."""
+    """Return the range of the values and a margin on either side."""
     low, high = float(values.min()), float(values.max())
     margin = MARGIN * (high - low or 1.0)
     return low - margin, high + margin
@@ -165,7 +165,7 @@ def as_input(values: np.ndarray) -> Tensor:
 
 
 def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, float] | None:
-    """The range of values that holds every field: what two recipes differ in is seen only on one scale.
+    """Return the range of values that holds every field: what two recipes differ in is seen only on one scale.
 
     Lines end where they are further from the training targets than one and a half times those are apart: a wild
     recipe must not flatten the others.
@@ -177,18 +177,18 @@ def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, floa
 
 
 def _drawn(record: LineField | PlaneField) -> NDArray[Any]:
-    """The values that a field's scale must hold."""
+    """Return the values that a field's scale must hold."""
     if isinstance(record, PlaneField):
         return np.append(np.asarray(record.values, dtype=float), 0.0)
     mean, aleatoric, epistemic = (
         np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
     )
     ends = np.concatenate([mean + 2 * np.hypot(aleatoric, epistemic), mean - 2 * np.hypot(aleatoric, epistemic)])
-    seen = np.asarray(record.train_y, dtype=float)
-    if not len(seen):
+    targets = np.asarray(record.train_y, dtype=float)
+    if not len(targets):
         return ends
-    beyond = 1.5 * (seen.max() - seen.min())
-    return np.append(np.clip(ends, seen.min() - beyond, seen.max() + beyond), seen)
+    beyond = 1.5 * (targets.max() - targets.min())
+    return np.append(np.clip(ends, targets.min() - beyond, targets.max() + beyond), targets)
 
 
 def line_figure(title: str, record: LineField, name: str, reach: tuple[float, float] | None = None) -> Figure:
@@ -211,33 +211,33 @@ def line_figure(title: str, record: LineField, name: str, reach: tuple[float, fl
 
 
 def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
-    """A closed outline: forward along the top, back along the bottom."""
+    """Return a closed outline: forward along the top, back along the bottom."""
     name, fill = style
     outline = scatter("lines", [*x, *x[::-1]], [*(centre + reach), *(centre - reach)[::-1]], name)
     return outline | {"fill": "toself", "fillcolor": fill, "line": {"width": 0}, "hoverinfo": "skip"}
 
 
 def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
-    kept = np.asarray(points, dtype=float)[thin(len(points), MOST_POINTS)]
+    rows = np.asarray(points, dtype=float)[thin(len(points), MOST_POINTS)]
     rim = {"color": "var(--paper)", "width": 0.7}
     marks = {"color": ink, "symbol": symbol(place), "size": 6, "line": rim}
-    dots = scatter("markers", kept[:, 0], kept[:, 1], name)
+    dots = scatter("markers", rows[:, 0], rows[:, 1], name)
     return dots | {"marker": marks, "hovertemplate": "%{x:.3g}, %{y:.3g}"}
 
 
 def plane_figure(
     title: str, record: PlaneField, classes: tuple[str, ...], name: str, reach: tuple[float, float] | None = None
 ) -> Figure:
-    """An uncertainty over the plane, with the training points in the colours of their classes."""
-    told = describe(record.name).label
+    """Return an uncertainty over the plane, with the training points in the colours of their classes."""
+    quantity = describe(record.name).label
     grid = {"x": numbers(record.x), "y": numbers(record.y), "zsmooth": "best", "hovertemplate": "%{z:.3g}"}
     scale = dict(zip(("zmin", "zmax"), numbers(reach), strict=True)) if reach is not None else {}
-    data = [heat(record.values) | grid | scale | {"name": told.lower()}]
+    data = [heat(record.values) | grid | scale | {"name": quantity.lower()}]
     if record.points is not None and len(record.points):
         labels = np.asarray(record.labels) if len(record.labels) else np.zeros(len(record.points), dtype=int)
         for place, label in enumerate(np.unique(labels)):
-            known = len(record.labels) > 0 and 0 <= int(label) < len(classes)
-            group = classes[int(label)] if known else "training"
+            named = len(record.labels) > 0 and 0 <= int(label) < len(classes)
+            group = classes[int(label)] if named else "training"
             data.append(_points(np.asarray(record.points)[labels == label], group, colour(place + 1), place))
     panel = layout(axis("x₁") | {"showgrid": False}, axis("x₂") | {"showgrid": False}) | {"showlegend": True}
-    return Figure(name, title, f"{told} of {title} over the plane of inputs", data, panel, 400)
+    return Figure(name, title, f"{quantity} of {title} over the plane of inputs", data, panel, 400)

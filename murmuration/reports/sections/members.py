@@ -40,11 +40,11 @@ COUPLING_READING = (
 
 
 def recipes(report: Report) -> Markup:
-    """The settings of every recipe, and its cost."""
+    """Return the settings of every recipe, and its cost."""
     settings = [
-        (each.name, [answers_of(each.ensemble).get(question, MISSING) for question in QUESTIONS])
-        for each in report.evaluations
-        if each.ensemble is not None
+        (evaluation.name, [answers_of(evaluation.ensemble).get(question, MISSING) for question in QUESTIONS])
+        for evaluation in report.evaluations
+        if evaluation.ensemble is not None
     ]
     columns = ["Recipe", *(question.capitalize() for question in QUESTIONS)]
     board = html.tag("div", html.table("Recipes", columns, settings), "words")
@@ -53,64 +53,70 @@ def recipes(report: Report) -> Markup:
 
 
 def _selections(report: Report) -> Markup:
-    """The weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
+    """Return the weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
     tables = []
-    for each in report.evaluations:
-        found = each.manifest.get("selection")
-        if found:
+    for evaluation in report.evaluations:
+        selection = evaluation.manifest.get("selection")
+        if selection:
             rows = [
-                (name, [percent(weight), number(found["val_nll"][name])]) for name, weight in found["weights"].items()
+                (name, [percent(weight), number(selection["val_nll"][name])])
+                for name, weight in selection["weights"].items()
             ]
-            rows.append(("all together", [percent(1.0), number(found["mixed_val_nll"])]))
-            title = f"Parts of {each.name}, weighted by greedy selection on the validation examples"
+            rows.append(("all together", [percent(1.0), number(selection["mixed_val_nll"])]))
+            title = f"Parts of {evaluation.name}, weighted by greedy selection on the validation examples"
             tables.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
     return html.join(tables)
 
 
 def answers_of(ensemble: Ensemble) -> dict[str, str]:
-    """The answers of the recipe, where there are networks."""
+    """Return the answers of the recipe, where there are networks."""
     return ensemble.recipe.answers() if ensemble.groups else {}
 
 
 def _costs(report: Report) -> Markup:
-    spent = {each.name: each.cost for each in report.evaluations if each.cost}
-    known = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
-    quickest = min(known, default=math.nan)
+    spent = {evaluation.name: evaluation.cost for evaluation in report.evaluations if evaluation.cost}
+    finite = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
+    quickest = min(finite, default=math.nan)
     rows = [(name, _cost_cells(cost, quickest)) for name, cost in spent.items()]
     columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
     return html.table("Cost of each recipe", columns, rows)
 
 
 def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[str]:
-    seconds, each = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
+    seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
     ratio = seconds / quickest if quickest > 0 else math.nan
     return [
         count(cost.get("members", math.nan)),
         count(cost.get("parameters", math.nan)),
         duration(seconds),
         f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING,
-        each if each == MISSING else f"{each} ms",
+        milliseconds if milliseconds == MISSING else f"{milliseconds} ms",
     ]
 
 
 def members(report: Report) -> Markup:
     """Agreement between members, each of them alone, and training curves."""
-    found = list(enumerate(report.evaluations))
-    several = [(place, each) for place, each in found if each.predictions > 1]
-    told = [*(_failed(each) for _, each in found), *(_agreement_text(each, report.words) for _, each in several)]
+    numbered = list(enumerate(report.evaluations))
+    ensembles = [(place, evaluation) for place, evaluation in numbered if evaluation.predictions > 1]
+    paragraphs = [
+        *(_failed(evaluation) for _, evaluation in numbered),
+        *(_agreement_text(evaluation, report.words) for _, evaluation in ensembles),
+    ]
     plots = html.grid(
-        html.figure(agreement_figure(each, f"agreement-{place}")) for place, each in several if pairs_differ(each)
+        html.figure(agreement_figure(evaluation, f"agreement-{place}"))
+        for place, evaluation in ensembles
+        if pairs_differ(evaluation)
     )
-    tables = [_member_table(each) for _, each in several if each.member_scores]
+    tables = [_member_table(evaluation) for _, evaluation in ensembles if evaluation.member_scores]
     curves = [
-        html.figure(training_figure(each, measure, place, f"training-{place}-{turn}"))
-        for place, each in found
+        html.figure(training_figure(evaluation, measure, place, f"training-{place}-{turn}"))
+        for place, evaluation in numbered
         for turn, measure in enumerate(CURVES)
     ]
     history = html.details("Training curves", html.grid(curves))
     reading = "Members that always agree are worth no more than one; the tables hold what each scores alone."
     title = "Members" if report.eval_set.audited else "Members and training"
-    return html.section("members", title, reading, html.join([*told, plots, *tables, history]))
+    return html.section("members", title, reading, html.join([*paragraphs, plots, *tables, history]))
 
 
 def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
@@ -122,10 +128,10 @@ def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
 def by_member(agreement: NDArray[Any], draws: int) -> NDArray[Any]:
     """Agreement (M, M) of members from that of their draws (S, S)."""
     members = len(agreement) // draws
-    found = agreement.reshape(members, draws, members, draws).mean((1, 3))
+    blocks = agreement.reshape(members, draws, members, draws).mean((1, 3))
     own = [agreement[first : first + draws, first : first + draws] for first in range(0, len(agreement), draws)]
-    np.fill_diagonal(found, [(block.sum() - block.trace()) / (draws * (draws - 1)) for block in own])
-    return found
+    np.fill_diagonal(blocks, [(block.sum() - block.trace()) / (draws * (draws - 1)) for block in own])
+    return blocks
 
 
 def _pairs(evaluation: Evaluation) -> NDArray[Any]:
@@ -135,19 +141,19 @@ def _pairs(evaluation: Evaluation) -> NDArray[Any]:
 
 
 def pairs_differ(evaluation: Evaluation) -> bool:
-    """Whether some pairs of members agree more than others: a map of equal values shows nothing."""
+    """Return whether some pairs of members agree more than others: a map of equal values shows nothing."""
     pairs = _pairs(evaluation)
     return len(pairs) > 2 and float(pairs.max() - pairs.min()) >= ALIKE
 
 
 def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
-    """The agreement of members and of draws in words."""
+    """Return the agreement of members and of draws in words."""
     pairs, words = _pairs(evaluation), []
     if len(pairs):
-        what = f"agree on {{0}} of the {named.examples}" if evaluation.classes else "have a correlation of {0}"
+        relation = f"agree on {{0}} of the {named.examples}" if evaluation.classes else "have a correlation of {0}"
         show = percent if evaluation.classes else number
         ends = f" ({show(pairs.min())} to {show(pairs.max())})" if len(pairs) > 2 else ""
-        words.append(f"two members {what.format(show(float(pairs.mean())))} on average{ends}")
+        words.append(f"two members {relation.format(show(float(pairs.mean())))} on average{ends}")
     if evaluation.draws > 1:
         own = finite_mean(np.diag(agreement_of(evaluation)))
         size = members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
@@ -186,8 +192,8 @@ def _member_table(evaluation: Evaluation) -> Markup:
 def _failed(evaluation: Evaluation) -> Markup:
     if not evaluation.failures:
         return NOTHING
-    told = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
-    return html.tag("p", f"{evaluation.name}: members that failed during training: {told}.", "warning")
+    failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
+    return html.tag("p", f"{evaluation.name}: members that failed during training: {failures}.", "warning")
 
 
 def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
@@ -201,7 +207,7 @@ def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[in
 
 
 def _at(row: Mapping[str, Any], measure: str, member: int) -> float:
-    """The value of a member in an epoch; NaN for the training loss of one that did not train in it."""
+    """Return the value of a member in an epoch; NaN for the training loss of one that did not train in it."""
     values = np.atleast_1d(np.asarray(row[measure], dtype=float))
     active: Sequence[bool] = row.get("active", ())
     stopped = measure == "train_loss" and member < len(active) and not active[member]
@@ -209,7 +215,7 @@ def _at(row: Mapping[str, Any], measure: str, member: int) -> float:
 
 
 def training_figure(evaluation: Evaluation, measure: str, place: int, name: str) -> Figure | None:
-    """A measure over the epochs: thin lines for members, dotted for failed ones, thick for the ensemble."""
+    """Return a measure over the epochs: thin lines for members, dotted for failed ones, thick for the ensemble."""
     epochs, series, together = history_of(evaluation, measure)
     if not series:
         return None
@@ -223,16 +229,16 @@ def training_figure(evaluation: Evaluation, measure: str, place: int, name: str)
     if np.isfinite(np.asarray(together, dtype=float)).any():
         thick = {"line": {"color": colour(place), "width": 3}, "hovertemplate": "%{y:.4g}"}
         data.append(scatter("lines", epochs, together, "ensemble") | thick)
-    told = describe(measure.removeprefix("val_").removeprefix("train_")).label
+    label = describe(measure.removeprefix("val_").removeprefix("train_")).label
     split = "training" if measure.startswith("train") else "validation"
     scale = scale_of(value for values in series.values() for value in values)
-    panel = layout(axis("epoch"), axis(f"{told}, {split}") | scale) | {"showlegend": True}
-    title = f"{evaluation.name}: {told if told.isupper() else told.lower()}, {split}"
+    panel = layout(axis("epoch"), axis(f"{label}, {split}") | scale) | {"showlegend": True}
+    title = f"{evaluation.name}: {label if label.isupper() else label.lower()}, {split}"
     return Figure(name, title, f"{title}, of {len(series)} members over {len(epochs)} epochs", data, panel, 260)
 
 
 def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str, style: str) -> dict[str, Any]:
-    """All members as one trace, with a gap after each: one legend line, and a file that stays small."""
+    """Return all members as one trace, with a gap after each: one legend line, and a file that stays small."""
     soft = "var(--member)" if style == "solid" else "var(--bad)"
     x = itertools.chain.from_iterable([*epochs, None] for _ in series)
     y = itertools.chain.from_iterable([*values, None] for values in series.values())
@@ -254,24 +260,24 @@ def coupling(report: Report) -> Markup:
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
-    """One statistic of the coupling over the epochs, a line for every recipe that has it."""
-    data, seen = [], []
-    for place, each in enumerate(report.evaluations):
-        history = each.ensemble.history if each.ensemble is not None else ()
+    """Return one statistic of the coupling over the epochs, a line for every recipe that has it."""
+    data, all_values = [], []
+    for place, evaluation in enumerate(report.evaluations):
+        history = evaluation.ensemble.history if evaluation.ensemble is not None else ()
         rows = [row for row in history if row.get("coupling")]
         values = [_number(row["coupling"].get(measure)) for row in rows]
         if not np.isfinite(values).any():
             continue
-        seen += values
+        all_values += values
         mode, epochs = "lines" if len(values) > 1 else "markers", [row["epoch"] for row in rows]
         look = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}, "hovertemplate": "%{y:.3g}"}
-        data.append(scatter(mode, epochs, values, each.name) | look)
+        data.append(scatter(mode, epochs, values, evaluation.name) | look)
     if not data:
         return None
-    told = describe(measure).label
-    scale = scale_of(seen) if measure == "push_to_loss" else {}
-    panel = layout(axis("epoch"), axis(told.lower()) | scale) | {"showlegend": True, "hovermode": "x"}
-    return Figure(name, told, f"{told} over the epochs, by recipe", data, panel, 260)
+    label = describe(measure).label
+    scale = scale_of(all_values) if measure == "push_to_loss" else {}
+    panel = layout(axis("epoch"), axis(label.lower()) | scale) | {"showlegend": True, "hovermode": "x"}
+    return Figure(name, label, f"{label} over the epochs, by recipe", data, panel, 260)
 
 
 def _number(value: Any) -> float:
@@ -280,30 +286,32 @@ def _number(value: Any) -> float:
 
 def _times(report: Report) -> Markup:
     rows = []
-    for each in report.evaluations:
-        spent = each.manifest.get("coupling_seconds", {})
+    for evaluation in report.evaluations:
+        spent = evaluation.manifest.get("coupling_seconds", {})
         steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
         if steps > 0 and math.isfinite(seconds):
-            rows.append((each.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
+            rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
     columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
     return html.table("Time of the coupling, without the second backward pass", columns, rows)
 
 
 def _sweeps(report: Report) -> Markup:
     tables = []
-    for each in report.evaluations:
-        sweep, alpha = each.manifest.get("sweep", {}), each.manifest.get("alpha")
+    for evaluation in report.evaluations:
+        sweep, alpha = evaluation.manifest.get("sweep", {}), evaluation.manifest.get("alpha")
         rows = [
             (tried, [html.score_cell(Score(_number(score), math.nan, math.nan), best=float(tried) == alpha)])
             for tried, score in sweep.items()
         ]
-        caption = f"Lengthscales of {each.name}: NLL on clean and corrupted validation examples by alpha; ★ was chosen"
+        caption = (
+            f"Lengthscales of {evaluation.name}: NLL on clean and corrupted validation examples by alpha; ★ was chosen"
+        )
         tables.append(html.table(caption, ("Alpha", "Validation NLL"), rows))
     return html.join(tables)
 
 
 def provenance(report: Report) -> Markup:
-    """The exact command, the data, the seeds and the versions."""
+    """Return the exact command, the data, the seeds and the versions."""
     eval_set, parts = report.eval_set, []
     if report.command:
         parts.append(
@@ -314,7 +322,7 @@ def provenance(report: Report) -> Markup:
             )
         )
     versions = report.leader.manifest.get("versions", {})
-    seeds = {each.manifest["plan"]["seed"] for each in report.evaluations if "plan" in each.manifest}
+    seeds = {evaluation.manifest["plan"]["seed"] for evaluation in report.evaluations if "plan" in evaluation.manifest}
     facts = {
         "Data": eval_set.name,
         "Fingerprint": eval_set.fingerprint,
@@ -325,7 +333,7 @@ def provenance(report: Report) -> Markup:
         "Date": report.date,
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    known = html.definitions(((name, value) for name, value in facts.items() if value), "facts")
-    parts.append(html.details("Data, seeds and versions", known))
+    listing = html.definitions(((name, value) for name, value in facts.items() if value), "facts")
+    parts.append(html.details("Data, seeds and versions", listing))
     reading = "The command that repeats this report. If the fingerprint of the data differs, so will the numbers."
     return html.section("provenance", "Provenance", reading, html.join(parts))

@@ -16,38 +16,40 @@ Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and it
 def out_of_distribution(report: Report) -> Markup:
     """Detection of every OOD set by every uncertainty."""
     parts = [
-        _part(found, f"ood-{turn}", len(report.evaluations) > 1)
-        for turn, found in enumerate(found_sets(report).values())
+        _part(results, f"ood-{turn}", len(report.evaluations) > 1)
+        for turn, results in enumerate(found_sets(report).values())
     ]
-    told = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
+    explanation = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
     reading = (
         "Inputs of a kind that was not in the training data. Predictions on them cannot be right, but uncertainty can "
         "be higher than on the test examples. ★ marks the best value of a column; the best uncertainty differs from "
         "set to set, so choose it on one and report it on others."
     )
-    return html.section("ood", "Out-of-distribution inputs", reading, html.join([*parts, told]))
+    return html.section("ood", "Out-of-distribution inputs", reading, html.join([*parts, explanation]))
 
 
 def found_sets(report: Report) -> dict[str, Found]:
-    """The results of every recipe by OOD set, in the order the sets came."""
+    """Return the results of every recipe by OOD set, in the order the sets came."""
     sets: dict[str, Found] = {}
-    for place, each in enumerate(report.evaluations):
-        for result in each.ood:
-            sets.setdefault(result.name, []).append((place, each.name, result))
+    for place, evaluation in enumerate(report.evaluations):
+        for result in evaluation.ood:
+            sets.setdefault(result.name, []).append((place, evaluation.name, result))
     return sets
 
 
 def _part(found: Found, name: str, several: bool) -> Markup:
     first = found[0][2]
-    keys = dict.fromkeys(key for _, _, each in found for key in each.detections)
+    keys = dict.fromkeys(key for _, _, result in found for key in result.detections)
     values = {
-        (key, recipe): [getattr(each.detections[key], score) for score in SCORES]
+        (key, recipe): [getattr(result.detections[key], score) for score in SCORES]
         for key in keys
-        for _, recipe, each in found
-        if key in each.detections
+        for _, recipe, result in found
+        if key in result.detections
     }
-    told = [describe(f"detection_{score}") for score in SCORES]
-    best = [winners({key: row[at] for key, row in values.items()}, each.better) for at, each in enumerate(told)]
+    descriptions = [describe(f"detection_{score}") for score in SCORES]
+    best = [
+        winners({key: row[at] for key, row in values.items()}, result.better) for at, result in enumerate(descriptions)
+    ]
     rows = [
         (
             html.row_head(describe(key[0]).label, key[1] if several else ""),
@@ -55,33 +57,35 @@ def _part(found: Found, name: str, several: bool) -> Markup:
         )
         for key, row in values.items()
     ]
-    columns = ["Uncertainty", *map(html.score_head, told)]
+    columns = ["Uncertainty", *map(html.score_head, descriptions)]
     board = html.table(f"Separating {first.name} from the test examples", columns, rows)
     compared = html.figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
     plots = [
-        html.figure(histogram_figure(place, recipe, each, key, name))
-        for place, recipe, each in found
-        for key in each.histograms
+        html.figure(histogram_figure(place, recipe, result, key, name))
+        for place, recipe, result in found
+        for key in result.histograms
     ]
     title = html.tag("h3", f"{first.name}: {count(first.examples)} inputs", "part")
-    shown = html.details("Numbers", board) if compared else board
-    return html.join([title, html.grid([compared, *plots[: 4 if len(found) > 1 else 2]]), shown])
+    numbers = html.details("Numbers", board) if compared else board
+    return html.join([title, html.grid([compared, *plots[: 4 if len(found) > 1 else 2]]), numbers])
 
 
 def detection_figure(found: Found, name: str) -> Figure:
-    """The AUROC of every uncertainty of several recipes."""
-    rows = list(dict.fromkeys(key for _, _, each in found for key in each.detections))
+    """Return the AUROC of every uncertainty of several recipes."""
+    rows = list(dict.fromkeys(key for _, _, result in found for key in result.detections))
     labels = {key: describe(key).label for key in rows}
     series = [
-        Series(recipe, place, {labels[key]: scores.auroc for key, scores in each.detections.items()})
-        for place, recipe, each in found
+        Series(recipe, place, {labels[key]: scores.auroc for key, scores in result.detections.items()})
+        for place, recipe, result in found
     ]
     return dot_rows(name, titled(describe("detection_auroc")), [labels[key] for key in rows], series)
 
 
 def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
-    """An uncertainty of the test examples and of the OOD inputs."""
-    edges, known, ood = found.histograms[key]
-    told = describe(key)
-    title = f"{recipe}: {told.label.lower()}"
-    return histogram(f"{name}-{place}-{key.replace('_', '-')}", told, title, edges, {"test": known, found.name: ood})
+    """Return an uncertainty of the test examples and of the OOD inputs."""
+    edges, reference, ood = found.histograms[key]
+    description = describe(key)
+    title = f"{recipe}: {description.label.lower()}"
+    return histogram(
+        f"{name}-{place}-{key.replace('_', '-')}", description, title, edges, {"test": reference, found.name: ood}
+    )

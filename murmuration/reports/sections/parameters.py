@@ -12,18 +12,20 @@ READING = (
 
 
 def parameters(report: Report) -> Markup:
-    """A summary and a table for every recipe."""
-    found = {
-        each.name: ParameterRoles.from_json(each.manifest["parameters"])
-        for each in report.evaluations
-        if each.manifest.get("parameters")
+    """Return a summary and a table for every recipe."""
+    roles_by_name = {
+        evaluation.name: ParameterRoles.from_json(evaluation.manifest["parameters"])
+        for evaluation in report.evaluations
+        if evaluation.manifest.get("parameters")
     }
-    if not found:
+    if not roles_by_name:
         return NOTHING
-    several = len(found) > 1
-    told = join(tag("p", f"{name}: {roles.summary}" if several else roles.summary) for name, roles in found.items())
-    tables = [details(f"Every parameter: {name}", _table(name, roles)) for name, roles in found.items()]
-    return section("parameters", "Parameters", READING, join([told, *tables]))
+    compared = len(roles_by_name) > 1
+    paragraphs = join(
+        tag("p", f"{name}: {roles.summary}" if compared else roles.summary) for name, roles in roles_by_name.items()
+    )
+    tables = [details(f"Every parameter: {name}", _table(name, roles)) for name, roles in roles_by_name.items()]
+    return section("parameters", "Parameters", READING, join([paragraphs, *tables]))
 
 
 def _table(name: str, roles: ParameterRoles) -> Markup:

@@ -15,7 +15,8 @@ def predictions(report: Report) -> Markup:
     if report.task != "regression" or report.evaluations[0].examples.columns["target"].ndim > 1:
         return NOTHING
     plots = [
-        figure(parity_figure(each, place, f"predictions-{place}")) for place, each in enumerate(report.evaluations)
+        figure(parity_figure(evaluation, place, f"predictions-{place}"))
+        for place, evaluation in enumerate(report.evaluations)
     ]
     reading = (
         "Every point is an example; on the dotted line the prediction is exact. The bar through a point is one "
@@ -27,15 +28,15 @@ def predictions(report: Report) -> Markup:
 def parity_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
     """Predictions against targets, with one predicted standard deviation up and down."""
     columns = evaluation.examples.columns
-    kept = thin(len(columns["target"]), MOST_POINTS)
-    target, mean, std = (np.asarray(columns[key], dtype=float)[kept] for key in ("target", "predicted", "total_std"))
+    rows = thin(len(columns["target"]), MOST_POINTS)
+    target, mean, std = (np.asarray(columns[key], dtype=float)[rows] for key in ("target", "predicted", "total_std"))
     points = scatter("markers", target, mean) | {
         "marker": {"color": colour(place), "symbol": symbol(place), "size": 6, "opacity": 0.7},
         "error_y": {**whiskers(mean, mean - std, mean + std), "color": "var(--member)", "width": 0},
         "hovertemplate": "target %{x:.4g}<br>prediction %{y:.4g}<extra></extra>",
     }
-    known = [value for value in (*target, *mean) if np.isfinite(value)]
-    ends = numbers([min(known, default=0.0), max(known, default=1.0)])
+    finite = [value for value in (*target, *mean) if np.isfinite(value)]
+    ends = numbers([min(finite, default=0.0), max(finite, default=1.0)])
     panel = layout(axis("target"), axis("prediction"))
     label = f"Predictions of {evaluation.name} against the targets"
     return Figure(name, evaluation.name, label, [{"x": ends, "y": ends, **GUIDE}, points], panel, 320)

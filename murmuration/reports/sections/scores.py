@@ -14,29 +14,29 @@ MOST_NUMBERS = 15  # classes whose counts are written into the cells
 
 
 def scores(report: Report) -> Markup:
-    """The table of scores by recipes."""
-    members = max(each.predictions for each in report.evaluations)
+    """Return the table of scores by recipes."""
+    members = max(evaluation.predictions for evaluation in report.evaluations)
     names = [
         name
         for name in shown_in("table", report.task, members=members)
-        if any(name in each.scores for each in report.evaluations)
+        if any(name in evaluation.scores for evaluation in report.evaluations)
     ]
     rows = []
     for name in names:
         measure = MEASURES[report.task][name]
         values = {
-            each.name: each.scores[name]
-            for each in report.evaluations
-            if name in each.scores and (each.predictions > 1 or not measure.needs_members)
+            evaluation.name: evaluation.scores[name]
+            for evaluation in report.evaluations
+            if name in evaluation.scores and (evaluation.predictions > 1 or not measure.needs_members)
         }
         best = winners(values, measure.better)
         head = Markup(f"{text(measure.label)} {html.arrow(measure.better)}{html.tag('small', text(measure.meaning))}")
         cells = [
-            html.score_cell(values.get(each.name), best=each.name in best, proportion=measure.proportion)
-            for each in report.evaluations
+            html.score_cell(values.get(evaluation.name), best=evaluation.name in best, proportion=measure.proportion)
+            for evaluation in report.evaluations
         ]
         rows.append((head, cells))
-    columns = ["Score", *(each.name for each in report.evaluations)]
+    columns = ["Score", *(evaluation.name for evaluation in report.evaluations)]
     among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
     reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
     board = html.tag("div", html.table(f"Scores on all {report.words.examples}", columns, rows), "wrapped")
@@ -48,24 +48,26 @@ def by_class(report: Report) -> Markup:
     if not report.classes:
         return NOTHING
     leader = report.leader
-    drawn = confusion(leader, "confusion") if 1 < len(report.classes) <= MOST_CLASSES else None
-    others = html.join(
-        html.details(f"By class: {each.name}", class_table(each)) for each in report.evaluations if each is not leader
+    figure = confusion(leader, "confusion") if 1 < len(report.classes) <= MOST_CLASSES else None
+    tables = html.join(
+        html.details(f"By class: {evaluation.name}", class_table(evaluation))
+        for evaluation in report.evaluations
+        if evaluation is not leader
     )
     whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
     rows = f"{report.words.examples.capitalize()}{whose} by true class (rows) and predicted class (columns)"
-    body = html.join([html.grid([html.figure(drawn), class_table(leader)]), others])
+    body = html.join([html.grid([html.figure(figure), class_table(leader)]), tables])
     return html.section("classes", "By class", f"{rows}; precision and recall by class.", body)
 
 
 def confusion(evaluation: Evaluation, name: str) -> Figure:
-    """The confusion matrix as a heat map of recall, with counts."""
+    """Return the confusion matrix as a heat map of recall, with counts."""
     classes, matrix = evaluation.classes, evaluation.confusion
     rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
-    labels = [plot_text(shorten(each, 12)) for each in classes]
+    labels = [plot_text(shorten(label, 12)) for label in classes]
     places = list(range(len(classes)))
     ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "constrain": "domain"}
-    few = len(classes) <= MOST_NUMBERS
+    with_numbers = len(classes) <= MOST_NUMBERS
     trace = heat(rates) | {
         "zmin": 0,
         "zmax": 1,
@@ -75,7 +77,7 @@ def confusion(evaluation: Evaluation, name: str) -> Figure:
         "xgap": 1,
         "ygap": 1,
     }
-    if few:
+    if with_numbers:
         trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
     down = axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
     height = max(380, 12 * len(classes))
@@ -88,15 +90,15 @@ def class_table(evaluation: Evaluation) -> Markup:
     """Precision, recall and F1 of every class."""
     rows = [
         (
-            each.name,
+            row.name,
             [
-                html.score_cell(each.precision, proportion=True),
-                html.score_cell(each.recall, proportion=True),
-                number(each.f1),
-                count(each.examples),
+                html.score_cell(row.precision, proportion=True),
+                html.score_cell(row.recall, proportion=True),
+                number(row.f1),
+                count(row.examples),
             ],
         )
-        for each in evaluation.class_scores
+        for row in evaluation.class_scores
     ]
     columns = ("Class", "Precision", "Recall", "F1", "Examples")
     return html.tag("div", html.table(f"{evaluation.name} by class", columns, rows), "compact")

@@ -51,21 +51,21 @@ SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width
 
 
 def shift(report: Report) -> Markup:
-    """Scores by severity as boxes and lines, all together in a table, one by one on demand."""
+    """Return scores by severity as boxes and lines, all together in a table, one by one on demand."""
     shifts = shifts_of(report)
     if not shifts:
         return NOTHING
     names = shift_scores(report)
-    drawn = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
+    figures = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
     body = [
         _pooled_table(report),
-        html.grid(map(html.figure, drawn)),
+        html.grid(map(html.figure, figures)),
         _left_out(report, names),
         *(_by_corruption(report, entry, names) for entry in shifts),
         _sheet(report),
         html.glossary(names, report.task),
     ]
-    about = "; ".join(dict.fromkeys(each.description for each in shifts.values() if each.description))
+    about = "; ".join(dict.fromkeys(result.description for result in shifts.values() if result.description))
     reading = (
         f"The {report.words.examples} under corruption{f' ({about})' if about else ''}. Severity 0 is clean, 5 the "
         f"strongest. Boxes span the quartiles over corruptions, whiskers the range; the line joins the means. "
@@ -75,23 +75,23 @@ def shift(report: Report) -> Markup:
 
 
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
-    """The results under shift by recipe."""
-    return {each.name: each.shift for each in report.evaluations if each.shift is not None}
+    """Return the results under shift by recipe."""
+    return {evaluation.name: evaluation.shift for evaluation in report.evaluations if evaluation.shift is not None}
 
 
 def shift_scores(report: Report) -> list[str]:
-    """The scores that were measured under shift and are drawn."""
+    """Return the scores that were measured under shift and are drawn."""
     shifts = shifts_of(report).values()
-    return [name for name in shown_in("shift", report.task) if any(by_severity(each, name) for each in shifts)]
+    return [name for name in shown_in("shift", report.task) if any(by_severity(result, name) for result in shifts)]
 
 
 def corruptions_of(found: ShiftResult) -> list[str]:
-    """The corruptions in the order they came."""
+    """Return the corruptions in the order they came."""
     return list(dict.fromkeys([*(point.corruption for point in found.cells), *found.by_type]))
 
 
 def spaced(corruption: str) -> str:
-    """A corruption's name for a reader.
+    """Return a corruption's name for a reader.
 
     >>> spaced("approximate_motion_blur")
     'approximate motion blur'
@@ -100,22 +100,32 @@ def spaced(corruption: str) -> str:
 
 
 def _pooled_table(report: Report) -> Markup:
-    """Means over all corruptions and severities, each over its clean value."""
+    """Return means over all corruptions and severities, each over its clean value."""
     shifts = shifts_of(report)
-    names = list(dict.fromkeys(name for each in shifts.values() for name in each.pooled if not name.startswith("set_")))
-    told = {name: describe(name, report.task) for name in names}
+    names = list(
+        dict.fromkeys(name for result in shifts.values() for name in result.pooled if not name.startswith("set_"))
+    )
+    descriptions = {name: describe(name, report.task) for name in names}
     best = {
-        name: winners({e: float(s.pooled[name]) for e, s in shifts.items() if name in s.pooled}, told[name].better)
+        name: winners(
+            {e: float(s.pooled[name]) for e, s in shifts.items() if name in s.pooled}, descriptions[name].better
+        )
         for name in names
     }
-    heads = [html.score_head(told[name], CORRUPTED.get(name, f"{told[name].label}, corrupted")) for name in names]
+    heads = [
+        html.score_head(descriptions[name], CORRUPTED.get(name, f"{descriptions[name].label}, corrupted"))
+        for name in names
+    ]
     rows = [
         (
-            each.name,
-            [_pooled_cell(each, name, each.name in best[name]) if applies(each, name) else MISSING for name in names],
+            result.name,
+            [
+                _pooled_cell(result, name, result.name in best[name]) if applies(result, name) else MISSING
+                for name in names
+            ],
         )
-        for each in report.evaluations
-        if each.shift is not None
+        for result in report.evaluations
+        if result.shift is not None
     ]
     words = (
         "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
@@ -126,7 +136,7 @@ def _pooled_table(report: Report) -> Markup:
 
 
 def applies(evaluation: Evaluation, name: str) -> bool:
-    """Whether a score means something for an evaluation: one member cannot disagree."""
+    """Return whether a score means something for an evaluation: one member cannot disagree."""
     measure = MEASURES[evaluation.task].get(name)
     return evaluation.predictions > 1 or measure is None or not measure.needs_members
 
@@ -141,22 +151,24 @@ def _pooled_cell(evaluation: Evaluation, name: str, wins: bool) -> Markup:
 
 
 def _left_out(report: Report, names: list[str]) -> Markup:
-    """Notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
-    found = list(shifts_of(report).values())
-    values = [float(point.scores[n]) for each in found for point in each.cells for n in names if n in point.scores]
+    """Return notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
+    results = list(shifts_of(report).values())
+    values = [
+        float(point.scores[n]) for result in results for point in result.cells for n in names if n in point.scores
+    ]
     lost = sum(not math.isfinite(value) for value in values)
     words = [
         f"{lost} of {len(values)} values are not finite: boxes, lines and means are without them." if lost else "",
-        APPROXIMATE if any("approximate" in c.lower() for each in found for c in corruptions_of(each)) else "",
+        APPROXIMATE if any("approximate" in c.lower() for result in results for c in corruptions_of(result)) else "",
         CONSTANTS.format(unlike_cifar(report)) if unlike_cifar(report) else "",
     ]
-    return html.join(html.tag("p", each, "aside") for each in words if each)
+    return html.join(html.tag("p", result, "aside") for result in words if result)
 
 
 def unlike_cifar(report: Report) -> str:
-    """The kind of images that generated corruptions were not made for; empty for those of CIFAR, and for tables."""
+    """Name the kind of images that corruptions were not designed for; "" for CIFAR images and tables."""
     preparation = before_features(report.eval_set.preparation)
-    official = any(each.suite.official is not None for each in shifts_of(report).values())
+    official = any(result.suite.official is not None for result in shifts_of(report).values())
     if official or not isinstance(preparation, ImagePreparation) or preparation.shape == (3, 32, 32):
         return ""
     channels, height, width = preparation.shape
@@ -164,31 +176,31 @@ def unlike_cifar(report: Report) -> str:
 
 
 def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:
-    """Every number of one entry, to open on demand."""
-    found = shifts_of(report)[entry]
-    tables = html.join(_score_table(report, entry, found, name) for name in names)
+    """Return every number of one entry, to open on demand."""
+    result = shifts_of(report)[entry]
+    tables = html.join(_score_table(report, entry, result, name) for name in names)
     return html.details(f"By corruption and severity: {entry}", html.tag("div", tables, "shaded"))
 
 
 def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> Markup:
-    """One score by corruption and severity, with means; colour grows with the distance from the clean value."""
+    """Return one score by corruption and severity, with means; colour grows with the distance from the clean value."""
     cells = {(p.corruption, p.severity): p.scores[name] for p in found.cells if name in p.scores}
     if not cells:
         return NOTHING
     severities = sorted({severity for _, severity in cells})
     clean = found.clean.get(name)
     start = float(clean) if clean is not None else math.nan
-    furthest = max((abs(each - start) for each in cells.values() if math.isfinite(each - start)), default=0.0)
-    rows = [("none", [_shade(each, start, furthest) for each in (*(None for _ in severities), clean)])]
+    furthest = max((abs(value - start) for value in cells.values() if math.isfinite(value - start)), default=0.0)
+    rows = [("none", [_shade(value, start, furthest) for value in (*(None for _ in severities), clean)])]
     for corruption in corruptions_of(found):
         line = [cells.get((corruption, severity)) for severity in severities]
         mean = found.by_type.get(corruption, {}).get(name)
-        rows.append((spaced(corruption), [_shade(each, start, furthest) for each in (*line, mean)]))
+        rows.append((spaced(corruption), [_shade(value, start, furthest) for value in (*line, mean)]))
     together = [found.by_severity.get(severity, {}).get(name) for severity in severities]
-    rows.append(("all corruptions", [_shade(each, start, furthest) for each in (*together, found.pooled.get(name))]))
+    rows.append(("all corruptions", [_shade(value, start, furthest) for value in (*together, found.pooled.get(name))]))
     columns = ["Corruption", *(f"Severity {severity}" for severity in severities), "Mean"]
-    told = describe(name, report.task).label
-    return html.table(f"{told} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
+    label = describe(name, report.task).label
+    return html.table(f"{label} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
 
 
 def _shade(score: Score | None, start: float, furthest: float) -> Markup:
@@ -198,7 +210,7 @@ def _shade(score: Score | None, start: float, furthest: float) -> Markup:
 
 
 def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
-    """One example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
+    """Return one example under the corruptions (H, W, 3); None where inputs are not images, or came corrupted."""
     eval_set, shift = evaluation.eval_set, evaluation.shift
     if shift is None or shift.suite.official is not None:
         return None
@@ -211,7 +223,7 @@ def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
 
 def _sheet(report: Report) -> Markup:
     """Images of the corruptions; all recipes were given the same, so those of the first serve."""
-    first = next(each for each in report.evaluations if each.shift is not None)
+    first = next(evaluation for evaluation in report.evaluations if evaluation.shift is not None)
     image = sheet_of(first)
     if image is None or first.shift is None:
         return NOTHING
@@ -219,18 +231,18 @@ def _sheet(report: Report) -> Markup:
     scale = max(1, min(SHEET[0] // width, SHEET[1] // height))
     alt = f"Test images under the corruptions {', '.join(map(spaced, corruptions_of(first.shift)))}"
     size = f'width="{scale * width}" height="{scale * height}"'
-    drawn = Markup(f'<img class="sheet" {size} src="{html.png(image)}" alt="{text(alt)}">')
+    picture = Markup(f'<img class="sheet" {size} src="{html.png(image)}" alt="{text(alt)}">')
     words = "One test example: a row for every corruption, as it is and at every severity."
-    return html.details("Corruptions as images", html.join([html.tag("p", words, "note"), drawn]))
+    return html.details("Corruptions as images", html.join([html.tag("p", words, "note"), picture]))
 
 
 def by_severity(shift: ShiftResult, score: str) -> dict[int, NDArray[np.float64]]:
-    """The finite values of a score over the corruptions, by severity; severity 0 is the clean value alone."""
-    found = {0: [float(shift.clean[score])] if score in shift.clean else []}
+    """Return the finite values of a score over the corruptions, by severity; severity 0 is the clean value alone."""
+    by_level = {0: [float(shift.clean[score])] if score in shift.clean else []}
     for cell in sorted(shift.cells, key=lambda each: each.severity):
         if score in cell.scores:
-            found.setdefault(cell.severity, []).append(float(cell.scores[score]))
-    finite = {severity: np.array([v for v in values if np.isfinite(v)]) for severity, values in found.items()}
+            by_level.setdefault(cell.severity, []).append(float(cell.scores[score]))
+    finite = {severity: np.array([v for v in values if np.isfinite(v)]) for severity, values in by_level.items()}
     return {severity: values for severity, values in finite.items() if len(values)}
 
 
@@ -244,43 +256,43 @@ def quartiles(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def shift_curves(report: Report, score: str, name: str) -> Figure | None:
-    """A score by severity: boxes of quartiles over the corruptions (Ovadia et al. 2019), a line through the means.
+    """Draw a score by severity: boxes over the corruptions (Ovadia et al. 2019), a line through the means.
 
     Whiskers reach to the smallest and the largest. Entries stand side by side around their severity.
     """
-    found = [
-        (place, each.name, by_severity(each.shift, score))
-        for place, each in enumerate(report.evaluations)
-        if each.shift is not None and applies(each, score)
+    curves = [
+        (place, evaluation.name, by_severity(evaluation.shift, score))
+        for place, evaluation in enumerate(report.evaluations)
+        if evaluation.shift is not None and applies(evaluation, score)
     ]
-    kept = [each for each in found if any(each[2])]  # a clean value alone is no curve
-    if not kept:
+    curves = [curve for curve in curves if any(curve[2])]  # severities above 0: a clean value alone is not a curve
+    if not curves:
         return None
-    step = min(0.8 / len(kept), 0.34)
+    step = min(0.8 / len(curves), 0.34)
     data: list[dict[str, Any]] = []
-    for turn, (place, entry, values) in enumerate(kept):
-        aside = step * (turn - (len(kept) - 1) / 2)
+    for turn, (place, entry, values) in enumerate(curves):
+        aside = step * (turn - (len(curves) - 1) / 2)
         data += [_boxes(values, aside, step, place), _means(entry, values, aside, place)]
-    severities = sorted({severity for _, _, values in kept for severity in values})
+    severities = sorted({severity for _, _, values in curves for severity in values})
     if score in NOMINAL:
         ends = [severities[0] - 0.5, severities[-1] + 0.5]
         data.append({**figures.GUIDE, "x": ends, "y": [NOMINAL[score]] * 2, "name": "nominal"})
-    told = describe(score, report.task)
+    description = describe(score, report.task)
     across = figures.axis("severity") | {"tickvals": severities, "showgrid": False}
     panel = figures.layout(across, figures.axis() | {"nticks": 6, "hoverformat": ".4g"})
-    panel |= {"showlegend": len(kept) > 1, "boxmode": "overlay"}
-    spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in kept)
-    label = f"{told.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
-    return Figure(name, figures.titled(told), label, data, panel, 260)
+    panel |= {"showlegend": len(curves) > 1, "boxmode": "overlay"}
+    spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in curves)
+    label = f"{description.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
+    return Figure(name, figures.titled(description), label, data, panel, 260)
 
 
 def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, place: int) -> dict[str, Any]:
-    """Boxes of the severities above 0, from quartiles worked out here."""
-    drawn = {severity: quartiles(each) for severity, each in values.items() if severity}
+    """Return boxes of the severities above 0, from quartiles worked out here."""
+    boxes = {severity: quartiles(sample) for severity, sample in values.items() if severity}
     return {
         "type": "box",
-        "x": figures.numbers(severity + aside for severity in drawn),
-        **{name: figures.numbers(box[name] for box in drawn.values()) for name in QUARTILES},
+        "x": figures.numbers(severity + aside for severity in boxes),
+        **{name: figures.numbers(box[name] for box in boxes.values()) for name in QUARTILES},
         "width": 0.8 * step,
         "line": {"color": figures.colour(place), "width": 1.2},
         "showlegend": False,
@@ -288,7 +300,7 @@ def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, pl
 
 
 def _means(entry: str, values: dict[int, NDArray[np.float64]], aside: float, place: int) -> dict[str, Any]:
-    x, y = (severity + aside for severity in values), (each.mean() for each in values.values())
+    x, y = (severity + aside for severity in values), (sample.mean() for sample in values.values())
     return figures.scatter("lines+markers", x, y, entry) | {
         "line": {"color": figures.colour(place), "width": 2, "dash": figures.dash(place)},
         "marker": {"color": figures.colour(place), "symbol": figures.symbol(place), "size": 8},

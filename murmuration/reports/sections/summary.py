@@ -18,7 +18,7 @@ OPEN = 4  # findings that are shown at once
 
 
 def summary(report: Report) -> Markup:
-    """The verdict, what was evaluated, headline scores and findings."""
+    """Return the verdict, what was evaluated, headline scores and findings."""
     first, *more = report.verdict
     lead = join([tag("p", first, "verdict"), tag("p", " ".join(more), "lead")])
     leader = report.leader
@@ -29,7 +29,7 @@ def summary(report: Report) -> Markup:
 
 
 def _about(report: Report) -> str:
-    """What was evaluated on which data, and whose scores the cards hold."""
+    """Return what was evaluated on which data, and whose scores the cards hold."""
     eval_set, compared = report.eval_set, len(report.evaluations)
     kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
@@ -41,13 +41,13 @@ def _about(report: Report) -> str:
     if compared == 1:
         return f"{data} {_training(report)}Ranges are 95 % intervals."
     words = report.words
-    chosen = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
+    caution = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
     cards = f"Scores of {report.leader.name}, one of {compared} {words.subject}s, with 95 % intervals."
-    return f"{data} {cards} {chosen}"
+    return f"{data} {cards} {caution}"
 
 
 def _training(report: Report) -> str:
-    """The network by name and the settings it was trained with; nothing where there is no run or no name."""
+    """Return the network by name and the settings it was trained with; nothing where there is no run or no name."""
     ensemble = report.leader.ensemble
     manifest = {} if ensemble is None else ensemble.manifest or {}
     net, plan = manifest.get("net") or {}, manifest.get("plan") or {}
@@ -55,15 +55,15 @@ def _training(report: Report) -> str:
         return ""
     dynamics = manifest["recipe"]["dynamics"].partition(":")[0]
     optimizer = plan["optimizer"] or ("adam" if dynamics == "optimizer" else dynamics)
-    known = optimizer in OPTIMIZERS
-    decay = make_optimizer(optimizer, weight_decay=plan["weight_decay"]).weight_decay if known else plan["weight_decay"]
+    named = optimizer in OPTIMIZERS
+    decay = make_optimizer(optimizer, weight_decay=plan["weight_decay"]).weight_decay if named else plan["weight_decay"]
     settings = [f"learning rate {plan['lr']:g}", *([f"weight decay {decay:g}"] if decay else [])]
     settings += [f"batches of {plan['batch_size']}"]
     return f"Network: {net['name']}, trained by {optimizer.removeprefix(OBJECT)}, {', '.join(settings)}. "
 
 
 def _rows_of_numbers(report: Report) -> str:
-    """Which rows of an audited file the numbers of the page are of."""
+    """Return which rows of an audited file the numbers of the page are of."""
     before = report.leader.before
     if before is None:
         return "All numbers are of all rows."
@@ -73,12 +73,12 @@ def _rows_of_numbers(report: Report) -> str:
 
 def _card(report: Report, name: str, score: Score) -> Markup:
     measure = MEASURES[report.task][name]
-    shown = percent(score) if measure.proportion else number(score)
+    value = percent(score) if measure.proportion else number(score)
     ends = percent_interval(score) if measure.proportion else interval(score)
     better = tag("span", f"{measure.better} is better", "direction") if measure.better != "neutral" else NOTHING
     parts = [
         tag("h3", Markup(f"{text(measure.label)} {better}")),
-        tag("p", shown, "value"),
+        tag("p", value, "value"),
         tag("p", ends, "interval"),
     ]
     return tag("div", join(parts), "card")
@@ -88,9 +88,9 @@ def _findings(report: Report) -> Markup:
     items = [tag("li", note) for note in report.notes]
     if not items:
         return NOTHING
-    shown, hidden = (items, []) if len(items) <= OPEN + 2 else (items[:OPEN], items[OPEN:])
+    visible, hidden = (items, []) if len(items) <= OPEN + 2 else (items[:OPEN], items[OPEN:])
     more = details(f"{len(hidden)} more findings", tag("ul", join(hidden), "findings"))
-    return join([tag("h3", "Findings", "part"), tag("ul", join(shown), "findings"), more])
+    return join([tag("h3", "Findings", "part"), tag("ul", join(visible), "findings"), more])
 
 
 def winners(values: Mapping[Key, float], better: str) -> set[Key]:

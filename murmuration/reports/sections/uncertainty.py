@@ -26,17 +26,18 @@ SUMS = {"classification": "They add up to the total.", "regression": "Their vari
 
 
 def uncertainty(report: Report) -> Markup:
-    """Histograms of the total uncertainty, and its decomposition."""
+    """Return histograms of the total uncertainty, and its decomposition."""
     plots = [
-        html.figure(uncertainty_figure(each, f"uncertainty-{place}")) for place, each in enumerate(report.evaluations)
+        html.figure(uncertainty_figure(evaluation, f"uncertainty-{place}"))
+        for place, evaluation in enumerate(report.evaluations)
     ]
-    ensembles = [each for each in report.evaluations if each.predictions > 1]
+    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1]
     dots = [
-        html.figure(by_class_figure(each, f"uncertainty-classes-{place}"))
-        for place, each in enumerate(ensembles)
-        if len(each.class_uncertainty) <= MOST_DRAWN
+        html.figure(by_class_figure(evaluation, f"uncertainty-classes-{place}"))
+        for place, evaluation in enumerate(ensembles)
+        if len(evaluation.class_uncertainty) <= MOST_DRAWN
     ]
-    tables = html.join(_class_table(each) for each in report.evaluations if each.classes)
+    tables = html.join(_class_table(evaluation) for evaluation in report.evaluations if evaluation.classes)
     return html.section(
         "uncertainty",
         "Uncertainty",
@@ -48,14 +49,14 @@ def uncertainty(report: Report) -> Markup:
 
 
 def uncertainty_figure(evaluation: Evaluation, name: str) -> Figure:
-    """The total uncertainty of right and of wrong predictions."""
+    """Return the total uncertainty of right and of wrong predictions."""
     columns, classes = evaluation.examples.columns, evaluation.task == "classification"
     kind = "entropy" if classes else "total_std"
     good = columns["correct"] if classes else columns["inside_90"] >= 1
     words = ("right", "wrong") if classes else ("target inside the 90 % interval", "outside")
     edges, groups = histogram_of(columns[kind], dict(zip(words, (good, ~good), strict=True)))
-    told = describe(kind)
-    return histogram(name, told, f"{evaluation.name}: {told.label.lower()}", edges, groups)
+    description = describe(kind)
+    return histogram(name, description, f"{evaluation.name}: {description.label.lower()}", edges, groups)
 
 
 def histogram_of(values: np.ndarray, groups: dict[str, np.ndarray]) -> tuple[np.ndarray, dict[str, Any]]:
@@ -80,11 +81,13 @@ def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
 def _overall(evaluations: list[Evaluation], words: Words) -> Markup:
     rows = [
         (
-            html.row_head(each.name, members_and_draws(each.predictions // each.draws, each.draws)),
-            [html.score_cell(each.scores.get(kind)) for kind in UNCERTAINTIES],
+            html.row_head(
+                evaluation.name, members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
+            ),
+            [html.score_cell(evaluation.scores.get(kind)) for kind in UNCERTAINTIES],
         )
-        for each in evaluations
-        if each.classes
+        for evaluation in evaluations
+        if evaluation.classes
     ]
     columns = [words.subject.capitalize(), *(html.score_head(describe(kind)) for kind in UNCERTAINTIES)]
     board = html.table(f"Mean uncertainty of all {words.examples}", columns, rows)

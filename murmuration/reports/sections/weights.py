@@ -32,29 +32,32 @@ COLUMNS = (
 
 
 def weights(report: Report) -> Markup:
-    """The finding and a row for every recipe, then by layer."""
-    found = {each.name: each.weights for each in report.evaluations if each.weights is not None}
-    several = len(found) > 1
-    said = [
-        f"{name}: {line}" if several else line
-        for name, each in found.items()
-        for line in (each.finding, *each.untold)
+    """Return the finding and a row for every recipe, then by layer."""
+    diagnoses = {diagnosis.name: diagnosis.weights for diagnosis in report.evaluations if diagnosis.weights is not None}
+    many_recipes = len(diagnoses) > 1
+    sentences = [
+        f"{name}: {line}" if many_recipes else line
+        for name, diagnosis in diagnoses.items()
+        for line in (diagnosis.finding, *diagnosis.untold)
         if line
     ]
-    told = join(tag("p", line) for line in said)
-    compared = any(each.distance is not None for each in found.values())
+    paragraphs = join(tag("p", line) for line in sentences)
+    compared = any(diagnosis.distance is not None for diagnosis in diagnoses.values())
     aside = tag("p", DISTANCE if compared else "", "aside")
     rows = [
         (
-            row_head(name, members_and_draws(each.members, each.draws), f"prior {each.prior}"),
-            _cells(each),
+            row_head(name, members_and_draws(diagnosis.members, diagnosis.draws), f"prior {diagnosis.prior}"),
+            _cells(diagnosis),
         )
-        for name, each in found.items()
+        for name, diagnosis in diagnoses.items()
     ]
     board = table("Gaussian weights", COLUMNS, rows)
-    plots = grid(figure(snr_figure(name, each, f"weights-{place}")) for place, (name, each) in enumerate(found.items()))
-    layers = join(details(f"Layer by layer: {name}", _layers(name, each)) for name, each in found.items())
-    return section("weights", "Gaussian weights", READING, join([told, board, aside, plots, layers]))
+    plots = grid(
+        figure(snr_figure(name, diagnosis, f"weights-{place}"))
+        for place, (name, diagnosis) in enumerate(diagnoses.items())
+    )
+    layers = join(details(f"Layer by layer: {name}", _layers(name, diagnosis)) for name, diagnosis in diagnoses.items())
+    return section("weights", "Gaussian weights", READING, join([paragraphs, board, aside, plots, layers]))
 
 
 def _cells(found: Diagnosis) -> list[str]:
@@ -71,7 +74,7 @@ def _cells(found: Diagnosis) -> list[str]:
 
 
 def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
-    """How many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
+    """Return how many weights have which signal-to-noise ratio, a colour for each of the largest tensors."""
     centres = (SNR_EDGES[:-1] + SNR_EDGES[1:]) / 2
     ranked = sorted(found.layers, key=lambda layer: -layer.weights)
     groups = {layer.name: np.asarray(layer.snr_counts) for layer in ranked[:DRAWN]}

@@ -1,0 +1,379 @@
+"""`mm.compare`: train several recipes on the same splits and seed, with paired tests and one report."""
+
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from murmuration.core.recipe import Recipe, parse_recipe
+from murmuration.data import Data, open_data, open_training_data
+from murmuration.data.preparation import TablePreparation
+from murmuration.evaluation import Evaluation, eval_set_of, evaluate_on, ood_inputs
+from murmuration.evaluation.metrics import describe, shown_in
+from murmuration.evaluation.record import Ood, Shift, suite_of
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION, Likelihood
+from murmuration.models.estimators.table import BASELINES, check_model, models_for
+from murmuration.models.nets.source import Net
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.findings import BASELINE, Difference
+from murmuration.reports.formatting import ARROWS, interval, number, plural
+from murmuration.reports.page import render, write_report
+from murmuration.reports.report import Report, report_of, this_command
+from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
+from murmuration.runs.locks import holders
+from murmuration.system.errors import Failure, Misuse
+from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
+from murmuration.system.progress import counting_bar, is_watched, training_bar
+from murmuration.training.fitting import fit, sort_settings
+from murmuration.training.plan import Plan
+from murmuration.training.resuming import resume
+
+SETTINGS, RESULTS, REPORT = "compare.json", "results.json", "report.html"
+RECIPES = ("single", "deep-ensemble")  # compared by default
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Evaluations of several recipes on the same examples, with paired tests between them.
+
+    Attributes:
+        summary: The report: evaluations, paired tests, verdict and findings.
+        seed: Random seed of all recipes.
+        out: Directory with one run per recipe, `results.json` and `report.html`; None if nothing was written.
+    """
+
+    summary: Report
+    seed: int
+    out: Path | None = None
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The evaluation of every recipe and baseline, in the order in which they were named."""
+        return self.summary.evaluations
+
+    @property
+    def tests(self) -> tuple[Difference, ...]:
+        """The paired tests of every two recipes, with p-values corrected by Holm's method."""
+        return self.summary.differences
+
+    @property
+    def recommended(self) -> str:
+        """The name of the recipe with the lowest NLL or, within noise of it, of the clear leader under corruption."""
+        return self.summary.leader.name
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Which recipe to use and whether its lead is more than noise, in sentences."""
+        return self.summary.verdict
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Findings on every recipe and on the differences between them, in sentences."""
+        return self.summary.notes
+
+    @property
+    def table(self) -> Any:
+        """The scores and costs as a pandas DataFrame, one row per recipe."""
+        return self.summary.table
+
+    def __repr__(self) -> str:
+        first = self.evaluations[0]
+        names = shown_in("brief", first.task)
+        heads = [f"{describe(name).label} {ARROWS[describe(name).better]}".strip() for name in names]
+        rows = [
+            [e.name, *(f"{number(e.scores[name])} {interval(e.scores[name])}".strip() for name in names)]
+            for e in self.evaluations
+        ]
+        widths = [max(map(len, column)) for column in zip(["", *heads], *rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in (["", *heads], *rows)
+        ]
+        part = "example" if first.eval_set.part == "test" else f"{first.eval_set.part} example"
+        title = f"Comparison on {plural(first.examples.inputs, part)} of {first.eval_set.name}"
+        return "\n".join([title, *lines, *self.verdict])
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as one self-contained HTML file.
+
+        Args:
+            path: The file to write; missing folders are created.
+        """
+        write_report(path, self.summary)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that `results.json` holds: scores, tests, verdict and findings, as plain values."""
+        eval_set, record = self.summary.eval_set, self.summary.to_json()
+        if self.out is not None:
+            runs = {name: {"run": str(self.out / run_name(name))} for name in record["results"]}
+            record["results"] = {name: result | runs[name] for name, result in record["results"].items()}
+            record["report"] = str(self.out / REPORT)
+        return {
+            "data": {"name": eval_set.name, "task": eval_set.task, "fingerprint": eval_set.fingerprint},
+            "seed": self.seed,
+            **record,
+            "versions": versions(),
+            "command": self.summary.command,
+        }
+
+
+def compare(
+    data: Any = "digits",
+    recipes: Sequence[str | Recipe] = RECIPES,
+    *,
+    net: Net | None = None,
+    baselines: Sequence[str] | None = None,
+    plan: Plan | None = None,
+    noise_std: float | None = None,
+    link: str | None = None,
+    likelihood: Likelihood | str | None = None,
+    shift: Shift = None,
+    ood: Ood = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Any,
+) -> Comparison:
+    """Train several recipes on the same splits with the same seed and test which differences are significant.
+
+    With `out`, every recipe is a run in a sub-directory; a comparison that was killed continues when the same call is
+    repeated, and recipes that have finished are loaded.
+
+    Args:
+        data: What `open_data` takes: a name, a path, a pair (x, y), a table with `target=`, or a `Data`. Recipes are
+            evaluated on its test examples, or on its validation examples if it has none to test.
+        recipes: Names of presets, recipes in text such as `"forde:members=10"`, or `Recipe` objects.
+        net: The network of all recipes, as `fit` takes it; chosen by the data if left out.
+        baselines: Names of models that are not networks (`murmur list models`); by default those of a table, `()` for
+            none.
+        plan: Settings of training; those among `settings` take precedence.
+        noise_std: Known noise of a regression target.
+        link: Link of a classification, softmax or softplus.
+        likelihood: The likelihood, or a loss by name.
+        shift: Evaluate under corruption too: True for all that fit, a list of names, or a `ShiftSuite`.
+        ood: Out-of-distribution inputs to detect: a list of sources, or sources by name.
+        out: Directory for runs, `results.json` and `report.html`; nothing is written if left out.
+        progress: Whether to show progress; by default on a terminal and in a notebook.
+        checkpoint_seconds: Seconds between checkpoints.
+        **settings: Fields of `Plan`, such as `members`, `epochs` and `seed`, and keywords of `open_data`.
+
+    Returns:
+        The evaluations with paired tests: `table`, `tests`, `verdict`, `recommended`, `report(path)`, `to_json()`.
+
+    Raises:
+        Misuse: For fewer than two recipes and baselines, a recipe named twice, a bad setting, or a directory that
+            holds something else or a comparison with other settings.
+
+    >>> comparison = compare("two-moons", ["single", "deep-ensemble"], net="mlp", members=2, epochs=1)
+    >>> comparison.table.index.tolist(), len(comparison.tests)
+    (['single', 'deep-ensemble'], 2)
+    """
+    if isinstance(recipes, str | Recipe):
+        raise Misuse(f"recipes={str(recipes)!r}: expected a list of two or more")
+    parsed = [parse_recipe(recipe) if isinstance(recipe, str) else recipe for recipe in recipes]
+    refuse_repeated([recipe.name for recipe in parsed])
+    training, reading = sort_settings(settings, net)
+    base = replace(plan or Plan(), **training)
+    opened = open_comparison_data(data, likelihood, reading)
+    eval_set = eval_set_of(opened, validation=True)
+    suite, foreign = suite_of(shift, eval_set), ood_inputs(ood, eval_set)
+    models = choose_baselines(baselines, opened)
+    if len(parsed) + len(models) < 2:
+        names = f"recipes='{parsed[0].name}' alone" if parsed else "no recipes"
+        raise Misuse(f"{names}: need two names, such as single,deep-ensemble, or baselines=")
+    path = None if out is None else Path(out)
+    quiet = not (is_watched() if progress is None else progress)
+    trainer = Trainer(opened, net, plan, training, base, noise_std, link, likelihood, checkpoint_seconds, quiet)
+    with comparison_directory(path, trainer.settings(parsed, models)):
+        ensembles = {recipe.name: trainer.train_or_resume(recipe, path) for recipe in parsed}
+        ensembles |= {f"{name} {BASELINE}": trainer.fit_baseline(name, path) for name in models}
+        evaluations = []
+        for name, ensemble in ensembles.items():
+            with counting_bar(f"{name} under shift", quiet or suite is None) as count:
+                evaluations.append(evaluate_on(ensemble, eval_set, name, suite, foreign, count))
+        comparison = Comparison(report_of(evaluations, command=this_command()), base.seed, path)
+        if path is not None:
+            write_json(path / RESULTS, comparison.to_json())
+            write_bytes(path / REPORT, render(comparison.summary).encode())
+    return comparison
+
+
+def run_name(name: str) -> str:
+    """Return the name of a recipe as that of a directory.
+
+    >>> run_name("deep-ensemble:coupling=outputs")
+    'deep-ensemble-coupling-outputs'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+
+
+def refuse_repeated(names: Sequence[str]) -> None:
+    """Refuse two recipes that would have the same directory."""
+    directories = [run_name(name) for name in names]
+    repeated = [name for name, directory in zip(names, directories, strict=True) if directories.count(directory) > 1]
+    if repeated:
+        raise Misuse(f"recipes= names '{repeated[0]}' twice: write each once")
+
+
+def open_comparison_data(data: Any, likelihood: Any, reading: dict[str, Any]) -> Data:
+    """Open the data with its test split; refuse tasks that cannot be compared."""
+    if isinstance(data, Data):
+        opened = open_training_data(data, **reading)  # refuses keywords beside a Data
+    else:
+        if getattr(likelihood, "task", None) == REGRESSION:
+            reading = {"task": REGRESSION, **reading}
+        opened = open_data(data, **reading)
+    if opened.task == MULTI_LABEL:
+        raise Misuse("multi-label data cannot be compared: write mm.score(ensemble.predict(x), y) for each recipe")
+    return opened
+
+
+def choose_baselines(names: Sequence[str] | None, data: Data) -> list[str]:
+    """Return the named models, each once; by default those of a table, if they can be stored."""
+    if isinstance(names, str):
+        raise Misuse(f"baselines={names!r}: expected a list of names")
+    if names is None:
+        table = isinstance(data.preparation, TablePreparation) and importlib.util.find_spec("skops")
+        return list(models_for(BASELINES, data.task)) if table else []
+    for name in names:
+        check_model(name, data.task)
+    return list(dict.fromkeys(names))
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What all recipes of a comparison are trained with."""
+
+    data: Data
+    net: Net | None
+    plan: Plan | None  # as the caller gave it: with None, tables get their own defaults
+    training: Mapping[str, Any]  # fields of `Plan` that the caller gave
+    base: Plan  # both together
+    noise_std: float | None
+    link: str | None
+    likelihood: Likelihood | str | None
+    checkpoint_seconds: float
+    quiet: bool
+
+    def settings(self, recipes: Sequence[Recipe], baselines: Sequence[str]) -> dict[str, Any]:
+        """Return what must be the same when a comparison is continued."""
+        net = self.net
+        if not isinstance(net, str | None):
+            net = getattr(net, "__qualname__", type(net).__qualname__)
+        likelihood = self.likelihood
+        return {
+            "baselines": list(baselines),
+            "recipes": [recipe.to_json() for recipe in recipes],
+            "plan": {**self.base.to_json(), "augment": list(self.base.augment)},
+            "net": net,
+            "noise_std": self.noise_std,
+            "link": self.link,
+            "loss": likelihood if isinstance(likelihood, str | None) else repr(likelihood),
+            "data": {"source": self.data.source, "fingerprint": self.data.fingerprint},
+        }
+
+    def train_or_resume(self, recipe: Recipe, path: Path | None) -> Ensemble:
+        """Return the ensemble of one recipe: loaded if it is finished, resumed if it was interrupted, else trained."""
+        run = None if path is None else path / run_name(recipe.name)
+        if run is not None and is_begun(run):
+            return self.resume(recipe, run)
+        members, requested = recipe.members or self.base.members, self.base.members
+        if requested not in (0, members) and not self.quiet:
+            print(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
+        return fit(
+            self.net,
+            self.data,
+            recipe=recipe,
+            plan=self.plan,
+            noise_std=self.noise_std,
+            link=self.link,
+            likelihood=self.likelihood,
+            out=run,
+            progress=not self.quiet,
+            checkpoint_seconds=self.checkpoint_seconds,
+            **{**self.training, **({"members": members} if members else {})},
+        )
+
+    def resume(self, recipe: Recipe, run: Path) -> Ensemble:
+        """Load a finished run, or train one that was interrupted to its end."""
+        with repair_hint(run), training_bar(read_run(run)["plan"]["epochs"], self.quiet, recipe.name) as show:
+            return resume(
+                run,
+                data=self.data,
+                net=None if isinstance(self.net, str) else self.net,
+                recipe=recipe,
+                optimizer=self.base.optimizer if callable(self.base.optimizer) else None,
+                likelihood=None if isinstance(self.likelihood, str) else self.likelihood,
+                show=show,
+                checkpoint_seconds=self.checkpoint_seconds,
+            )
+
+    def fit_baseline(self, name: str, path: Path | None) -> Ensemble:
+        """Return the ensemble of a baseline: loaded if its run exists, else fitted."""
+        run = None if path is None else path / run_name(f"{name} {BASELINE}")
+        if run is not None and is_begun(run):
+            with repair_hint(run):
+                return resume(run, data=self.data)
+        if not self.quiet:
+            print(f"{name}: fitting")
+        return fit(name, self.data, noise_std=self.noise_std, plan=replace(self.base, members=1), out=run)
+
+
+def is_begun(run: Path) -> bool:
+    """Return whether the run of a recipe was begun; one that has lost its manifest is refused when it is read."""
+    return (run / "run.json").exists() or has_lost_manifest(run)
+
+
+@contextmanager
+def repair_hint(run: Path) -> Iterator[None]:
+    """Add to an error about a damaged run how to train that run again."""
+    try:
+        yield
+    except Failure as error:
+        if not str(error).endswith(DAMAGED):
+            raise
+        raise Failure(f"{error}; remove {run} and repeat the command to train it again") from None
+
+
+@contextmanager
+def comparison_directory(path: Path | None, settings: dict[str, Any]) -> Iterator[None]:
+    """Lock a directory that is new or holds a comparison with the same settings; remove it if no run was begun."""
+    if path is None:
+        yield
+        return
+    parts = [run_name(recipe["name"]) for recipe in settings["recipes"]]
+    if not (path / SETTINGS).exists() and any((path / part / "run.json").exists() for part in parts):
+        lost = f"{path / SETTINGS} is missing, and {path} holds runs of these recipes"
+        raise Failure(f"{lost}: restore it, or choose another out=")
+    if not holders(path) and not (path / SETTINGS).exists():
+        require_free(path)  # refuse a directory with other files before it is locked
+    with locked(path):
+        if (path / SETTINGS).exists():
+            require_same_settings(path, read_record(path / SETTINGS), settings)
+        else:
+            require_free(path)
+        try:
+            write_record(path / SETTINGS, settings)
+            yield
+        except BaseException:
+            if not any(path.glob("*/run.json")):
+                (path / SETTINGS).unlink(missing_ok=True)
+            raise
+
+
+def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
+    """Refuse to continue a comparison with other settings."""
+    stored = before if isinstance(before, dict) else {}
+    settings = json.loads(json.dumps(now))
+    differing = [key for key in settings if stored.get(key) != settings[key]]
+    if not differing:
+        return
+    name = differing[0]
+    if name == "plan" and isinstance(stored.get("plan"), dict):
+        name = next((key for key, value in settings["plan"].items() if stored["plan"].get(key) != value), name)
+    raise Misuse(f"{path} holds a comparison with other settings ({name} differs): repeat them, or choose another out=")
