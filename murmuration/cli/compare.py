@@ -65,8 +65,7 @@ def compare(
     from murmuration.reports.comparison import compare as compare_recipes
 
     parsed = [parse_recipe(text) for text in options.split_recipes(recipes) or RECIPES]
-    checked = plan.plan(trust.config())
-    settings = {name: getattr(checked, name) for name in plan.chosen()}
+    settings = plan.settings(trust.config())
     models = options.listed(baselines)
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data, path, quiet=as_json)
@@ -86,7 +85,6 @@ def compare(
             out=path,
             progress=not as_json,
             checkpoint_seconds=checkpoint_seconds,
-            posthoc=checked.posthoc,
             **settings,
         )
     except KeyboardInterrupt:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from murmuration.core.recipe import Recipe
     from murmuration.data import Data
     from murmuration.prediction.posthoc import PostHocConfig
-    from murmuration.training.plan import Plan
-    from murmuration.training.table_defaults import TableDefaults
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
@@ -364,29 +362,25 @@ class TrainingOptions:
     device: Device = "cpu"
     precision: Precision = "float32"
 
-    def chosen(self) -> dict[str, Any]:
-        """The settings that differ from those of a command line without any."""
-        usual = TrainingOptions()
-        return {name: value for name, value in asdict(self).items() if value != getattr(usual, name)}
-
-    def plan(self, posthoc: "PostHocConfig | None" = None, defaults: "TableDefaults | None" = None) -> "Plan":
-        """The plan, checked as far as it can be without data; with the defaults of a table where nothing is given."""
+    def settings(self, posthoc: "PostHocConfig | None" = None) -> dict[str, Any]:
+        """Return the settings that differ from the defaults, as keywords of `mm.fit`, checked without data."""
         from murmuration.models.estimators.table import refuse_unused
         from murmuration.training.plan import Plan
-        from murmuration.training.table_defaults import filled_plan
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: {WHOLE}")
         refuse_unused(None, asdict(self))
-        given: dict[str, Any] = {
-            **{name: value for name, value in asdict(self).items() if value is not None},
-            "members": self.members or 0,
-            "augment": tuple(listed(self.augment)),
-            "same": tuple(listed(self.same)),
-            "lr_multipliers": tuple(map(lr_multiplier, listed(self.lr_multipliers))),
-            "posthoc": posthoc,
+        usual = TrainingOptions()
+        texts: dict[str, Any] = {
+            name: value for name, value in asdict(self).items() if value != getattr(usual, name) and value is not None
         }
-        return Plan(**given) if defaults is None else filled_plan(defaults, given)
+        for name in ("augment", "same"):
+            if name in texts:
+                texts[name] = tuple(listed(texts[name]))
+        if "lr_multipliers" in texts:
+            texts["lr_multipliers"] = tuple(map(lr_multiplier, listed(texts["lr_multipliers"])))
+        Plan(**{**texts, "posthoc": posthoc})
+        return {**texts, "posthoc": posthoc}
 
 
 def lr_multiplier(text: str) -> tuple[str, float]:

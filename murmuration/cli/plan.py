@@ -1,7 +1,6 @@
 """`murmur plan`: the costs of a training run before it is paid for."""
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import murmuration.cli.options as options
@@ -44,27 +43,24 @@ def plan(
 ) -> None:
     """Predict the costs of a training run from a few steps."""
     began = time.perf_counter(), time.process_time()
-    from murmuration.cli.training import TrainingRequest, with_table_defaults
     from murmuration.training.costs import Seconds, estimate_costs, parse_budget
 
     if budget is not None:
         parse_budget(budget)
-    chosen, settings = answers.recipe(recipe), training.plan()
+    chosen, settings = answers.recipe(recipe), training.settings()
     opened = reading.open(data, quiet=as_json)
-    request = TrainingRequest(opened, settings, options.network(net), fill=partial(training.plan, None))
-    request = with_table_defaults(request, chosen)
     taken = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
     found = estimate_costs(
-        request.net,
+        options.network(net),
         opened,
         recipe=chosen,
-        plan=request.plan,
         ranks=ranks,
         budget=budget,
         noise_std=noise_std,
         link=link,
         likelihood=loss,
         of_command=taken,
+        **settings,
     )
     if as_json:
         return print_json(found.to_json())

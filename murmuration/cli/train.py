@@ -1,7 +1,6 @@
 """`murmur train`: train, calibrate and evaluate an ensemble."""
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -108,12 +107,12 @@ def train(
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
-    from murmuration.cli.training import TrainingRequest, new_run_path, train_run, with_resume_hint
-    from murmuration.models.estimators.table import refuse_unused
+    from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.runs.directory import locked, new_run
     from murmuration.runs.processes import continues, from_first, is_first
+    from murmuration.training.fitting import fit
 
-    chosen, settings = answers.recipe(recipe), plan.plan(trust.config())
+    chosen, settings = answers.recipe(recipe), plan.settings(trust.config())
     if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
         raise Misuse("torchrun --max-restarts without out=...: a run that is started again is found by its directory")
     path = Path(from_first(str(out or new_run_path(data, chosen.name))))
@@ -122,14 +121,22 @@ def train(
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
             print(about_data(opened, folds))
-        parts = tuple(options.listed(reset))
-        weights = True if pretrained == "yes" else pretrained or False
-        own = options.network(net)
-        refuse_unused(own, plan.chosen())
-        fill = partial(plan.plan, trust.config())
-        start = (init_from, parts, weights, loss, folds, checkpoint_seconds, fill)
-        request = TrainingRequest(opened, settings, own, noise_std, link, *start)
-        ensemble = train_run(request, chosen, path, quiet=quiet)
+        ensemble = fit(
+            options.network(net),
+            opened,
+            recipe=chosen,
+            likelihood=loss,
+            folds=folds,
+            out=path,
+            progress=not quiet,
+            noise_std=noise_std,
+            link=link,
+            init_from=init_from,
+            reset=tuple(options.listed(reset)),
+            pretrained=True if pretrained == "yes" else pretrained or False,
+            checkpoint_seconds=checkpoint_seconds,
+            **settings,
+        )
         if is_first():
             finish_run(path, ensemble, opened, as_json=as_json)
 

@@ -1,9 +1,8 @@
 """Training, resuming and loading runs, with a progress bar."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,72 +12,11 @@ from murmuration.system.errors import Failure
 from murmuration.system.progress import training_bar
 
 if TYPE_CHECKING:
-    from murmuration.core.recipe import Recipe
     from murmuration.data import Data
     from murmuration.prediction.ensemble import Ensemble
     from murmuration.prediction.posthoc.fit import PostHoc
-    from murmuration.training.plan import Plan
-    from murmuration.training.table_defaults import TableDefaults
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
-
-
-@dataclass(frozen=True)
-class TrainingRequest:
-    """What to train apart from the recipe: data, plan, network and likelihood."""
-
-    data: "Data"
-    plan: "Plan"
-    net: Any = None
-    noise_std: float | None = None
-    link: str | None = None
-    init_from: str | None = None
-    reset: tuple[str, ...] = ()
-    pretrained: bool | str = False
-    loss: str | None = None
-    folds: int | None = None
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    fill: "Callable[[TableDefaults], Plan] | None" = None  # a plan with defaults of tables where nothing is given
-
-
-def with_table_defaults(request: TrainingRequest, recipe: "Recipe") -> TrainingRequest:
-    """The request with the plan of a table, and with its network if none is named."""
-    from dataclasses import replace
-
-    from murmuration.training.batches import plan_for_steps
-    from murmuration.training.table_defaults import defaults_for, filled_loss
-
-    random_start = request.init_from is None and not request.pretrained
-    found = defaults_for(request.data, recipe, request.net) if random_start else None
-    plan = request.plan
-    if found is not None and request.fill is not None:
-        plan = replace(request.fill(found), members=plan.members)
-        request = replace(request, net=found.net, loss=filled_loss(found, request.loss, request.noise_std))
-    return replace(request, plan=plan_for_steps(plan, request.data.train))
-
-
-def train_run(request: TrainingRequest, recipe: "Recipe", path: Path, *, quiet: bool) -> "Ensemble":
-    """The ensemble of a new run in `path`."""
-    from murmuration.training.fitting import fit
-
-    request = with_table_defaults(request, recipe)
-    with training_bar(request.plan.epochs, quiet, recipe.name) as show:
-        return fit(
-            request.net,
-            request.data,
-            recipe=recipe,
-            plan=request.plan,
-            folds=request.folds,
-            noise_std=request.noise_std,
-            link=request.link,
-            likelihood=request.loss,
-            init_from=request.init_from,
-            reset=request.reset,
-            pretrained=request.pretrained,
-            out=path,
-            show=show,
-            checkpoint_seconds=request.checkpoint_seconds,
-        )
 
 
 def resume_run(

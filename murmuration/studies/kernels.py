@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.core.engines import assemble, engine, member_outputs
-from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.recipe import Recipe
 from murmuration.core.tangent_kernels import check_members, member_kernels, smooth_gamma, trace_ratio
 from murmuration.core.weights import Structure, trace_kernels
 from murmuration.core.weights.distributions import Distribution
 from murmuration.data import Data, open_data
-from murmuration.models.nets.source import EDGES, Net, net_source
+from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.studies.infinite_width import Kernels, architecture_of, limit_kernels
 from murmuration.system.devices import CPU
@@ -30,8 +30,9 @@ from murmuration.system.errors import Failure, Misuse
 from murmuration.system.option_text import short
 from murmuration.training import TrainSpec
 from murmuration.training.head_only import head_only_spec, with_backbone
+from murmuration.training.loading import source_again
 from murmuration.training.plan import Plan, plan_from_json
-from murmuration.training.resolve import make_spec
+from murmuration.training.resolve import resolve
 
 RegimeName = Literal["independent", "between", "collective", "degenerate"]
 
@@ -241,9 +242,8 @@ def planned_spec(
     plan: Plan | None = None,
 ) -> TrainSpec:
     """The training spec that `fit` with these arguments would carry out."""
-    given: dict[str, Any] = {name: value for name, value in (("members", members), ("seed", seed)) if value is not None}
-    chosen = make_recipe(recipe)
-    return make_spec(net, open_data(data), chosen, replace(plan or Plan(), **given).for_recipe(chosen))[0]
+    settings = {name: value for name, value in (("members", members), ("seed", seed)) if value is not None}
+    return resolve(net, open_data(data), recipe, plan, settings).spec()[0]
 
 
 def kernels_before_run(
@@ -330,11 +330,7 @@ def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec
         raise Misuse(
             "the ensemble was not trained by this library: its initial members are unknown, use kernel_diagnosis"
         )
-    named = manifest["net"].get("name")
-    if net is None and named is None:
-        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=")
-    edges = manifest["net"].get(EDGES)
-    source = net_source(net or named, data.input_shape, likelihood.width, edges=edges)
+    source = source_again(manifest, net)
     body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # not trained
     plan = plan_from_json(manifest["plan"], device=CPU)
     return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from murmuration.core.recipe import Recipe, make_recipe
-from murmuration.data import Data, open_training_data
+from murmuration.core.recipe import Recipe
+from murmuration.data import Data
 from murmuration.likelihoods import CLASSIFICATION
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
@@ -33,7 +33,7 @@ from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.files import json_numbers
 from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
-from murmuration.training.resolve import make_spec, sort_settings
+from murmuration.training.resolve import resolve
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,12 +160,12 @@ def factorial(
         raise Misuse(
             f"{decided[0]}= with factorial, which decides it: leave it out; learning rates are lrs=(0.001, ...)"
         )
-    planned, reading = sort_settings({"members": 2, "engine": "threads", **settings, "posthoc": None})
-    chosen, opened = make_recipe(recipe), open_training_data(data, **reading)
-    plan = replace(Plan(epochs=epochs), **planned).for_recipe(chosen)
+    given = {"members": 2, "engine": "threads", **settings, "posthoc": None}
+    resolved = resolve(net, data, recipe, Plan(epochs=epochs), given)
+    plan, chosen, opened = resolved.plan, resolved.recipe, resolved.data
     if plan.members < 2:
         raise Misuse(f"members={plan.members}: a factorial compares members; need at least 2")
-    spec, source = make_spec(net, opened, chosen, plan)
+    spec, source = resolved.spec()
     if spec.likelihood.task != CLASSIFICATION:
         raise Misuse("a factorial of a regression: disagreement compares predicted classes; give a classification")
     if plan.batch_order == "same":

@@ -29,16 +29,14 @@ from murmuration.core.gradients import local_pass
 from murmuration.core.population import Population
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.step import step
-from murmuration.data import Data, open_training_data
 from murmuration.models.nets.source import Net
 from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, choose_engine
-from murmuration.training.batches import epoch_batches, plan_for_steps
+from murmuration.training.batches import epoch_batches
 from murmuration.training.head_only import head_only_spec
 from murmuration.training.plan import Plan
-from murmuration.training.resolve import make_spec, sort_settings
-from murmuration.training.table_defaults import defaults_for, filled_loss, filled_plan
+from murmuration.training.resolve import resolve
 
 FEW = 8  # members that are measured, at most
 WARM_UP, STEPS = 4, 7  # steps before those that are timed, for caches and captured operators; steps that are timed
@@ -182,40 +180,26 @@ def estimate_costs(
     """
     require_integer("ranks", ranks, 1)
     seconds = None if budget is None else parse_budget(budget)
-    chosen = make_recipe(recipe)
-    given = {name: settings[name] for name in OF_THE_SPEC if settings.get(name) is not None}
-    others = {name: value for name, value in settings.items() if name not in (*OF_THE_SPEC, *NOT_NEEDED)}
-    planned, reading = sort_settings(others)
-    opening, opened = timed_result(lambda: open_training_data(data, **reading))
+    for name in ("out", "progress"):
+        settings.pop(name, None)
+    likelihood = settings.pop("likelihood", None)
+    asked = {name: settings.get(name, getattr(plan, name, None)) for name in ("members", "batch_order")}
+    settings |= {"trajectory": None}
+    opening, run = timed_result(lambda: resolve(net, data, recipe, plan, settings, likelihood=likelihood))
     start = opening if of_command is None else of_command
-    asked = replace(plan or Plan(), **planned)
-    random_start = "init_from" not in given and not given.get("pretrained")
-    defaults = defaults_for(opened, chosen, net) if plan is None and random_start else None
-    if defaults is not None:
-        net, asked = defaults.net, filled_plan(defaults, planned)
-        given["likelihood"] = filled_loss(defaults, given.get("likelihood"), given.get("noise_std"))
-    asked = replace(asked, trajectory=None)
 
     def make(other: Recipe) -> TrainSpec:
-        return _spec(net, opened, other, asked, given)
+        """Return the specification that is trained: that of the heads alone on a frozen backbone."""
+        plan = replace(run.plan, members=asked["members"] or 0, batch_order=asked["batch_order"]).for_recipe(other)
+        return head_only_spec(replace(run, recipe=other, plan=plan).spec()[0])
 
-    spec = make(chosen)
+    spec = make(run.recipe)
     if ranks > spec.plan.members:
         raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
     probe = measure(spec, ranks)
     found = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
     left = 0.0 if seconds is None else seconds - (found.start + found.report).wall
     return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, left, seconds))
-
-
-OF_THE_SPEC = ("noise_std", "link", "likelihood", "init_from", "reset", "pretrained", "output")  # keywords of `fit`
-NOT_NEEDED = ("out", "progress", "show", "checkpoint_seconds")
-
-
-def _spec(net: Net | None, data: Data, recipe: Recipe, plan: Plan, given: dict[str, Any]) -> TrainSpec:
-    """The specification that is trained: that of the heads alone on a frozen backbone."""
-    filled = plan_for_steps(plan.for_recipe(recipe), data.train)
-    return head_only_spec(make_spec(net, data, recipe, filled, **given)[0])
 
 
 def parse_budget(text: str | float) -> float:

@@ -7,12 +7,10 @@ from torch import nn
 
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import ParameterRoles, roles_before_training
-from murmuration.data import open_training_data
 from murmuration.models.nets.adapt import plain_module
 from murmuration.models.nets.source import Net, check_net
 from murmuration.system.errors import Misuse
-from murmuration.training.plan import Plan
-from murmuration.training.resolve import make_spec
+from murmuration.training.resolve import resolve
 
 
 def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:
@@ -31,5 +29,5 @@ def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles
         if isinstance(net, str):
             raise Misuse(f"net='{net}' with inputs alone, which do not say how many outputs it has: give data with y")
         return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), chosen, data)
-    spec, _ = make_spec(net, open_training_data(data), chosen, Plan().for_recipe(chosen))
+    spec, _ = resolve(net, data, chosen).spec()
     return roles_before_training(spec.member(0), chosen, spec.data.train.prepared[: spec.plan.batch_size])

@@ -27,6 +27,7 @@ from murmuration.system.files import digest_of, read_tensors, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import Show
 from murmuration.training import TrainSpec, begin, choose_engine, fitting, membership
+from murmuration.training.manifests import engine_from
 from murmuration.training.membership import ADDING, STREAMS, StoredMembers
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.run import show_nothing, with_posthoc

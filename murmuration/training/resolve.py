@@ -267,7 +267,7 @@ def make_spec(
 def choose_likelihood(
     data: Data, recipe: Recipe, likelihood: Likelihood | str | None, noise_std: float | None, link: str | None
 ) -> Likelihood:
-    """Return the likelihood that was asked for, else that of the recipe's loss or of the task, fitted to the targets."""
+    """Return the likelihood asked for, else that of the recipe's loss or of the task, fitted to the targets."""
     if likelihood is None and recipe.loss is not None:
         if data.task != CLASSIFICATION:
             raise Misuse(

@@ -5,6 +5,7 @@ import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.cli.training import TrainingRequest, train_run
 from murmuration.core.recipe import PRESETS, make_recipe
 from murmuration.models.nets.source import freshly_initialised
 from murmuration.models.nets.validation import check_initialisation
@@ -289,16 +289,17 @@ def test_members_that_begin_equal_are_warned_of_and_others_are_not():
 
 
 def test_the_command_line_takes_given_weights(tmp_path: Path, monkeypatch):
-    asked: list[TrainingRequest] = []
-    monkeypatch.setattr("murmuration.cli.training.train_run", lambda request, *args, **kwargs: asked.append(request))
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("murmuration.training.fitting.fit", lambda *args, **settings: asked.append(settings))
     monkeypatch.setattr("murmuration.cli.results.finish_run", lambda *args, **kwargs: None)
     out = ["--out", str(tmp_path / "none"), "--json"]
     assert main(["train", "two-moons", *out, "--init-from", "first", "--reset", "head,body.0"]) == 0
-    assert (asked[0].init_from, asked[0].reset) == ("first", ("head", "body.0"))
+    assert (asked[0]["init_from"], asked[0]["reset"]) == ("first", ("head", "body.0"))
+    monkeypatch.undo()
     before = mm.fit("mlp", (X, Y), plan=PLAN, out=tmp_path / "first")
     data = mm.open_data((X, Y))
-    request = TrainingRequest(data, STILL, "mlp", init_from=str(tmp_path / "first"), reset=("head",))
-    after = train_run(request, make_recipe("deep-ensemble"), tmp_path / "second", quiet=True)
+    first, second = str(tmp_path / "first"), tmp_path / "second"
+    after = mm.fit("mlp", data, plan=STILL, init_from=first, reset=("head",), out=second)
     record = json.loads((tmp_path / "second" / "run.json").read_text())
     assert record["net"]["init_from"] == {"source": str(tmp_path / "first"), "reset": ["head"]}
     for name, tensor in before.member(1).state_dict().items():
