@@ -17,7 +17,8 @@ from murmuration.core.roles import roles_of
 from murmuration.core.state import Batch, NoiseStreams, Probe, State
 from murmuration.core.step import step
 from murmuration.likelihoods import Likelihood
-from murmuration.models.nets.source import Net, net_source
+from murmuration.models.nets import edges_for
+from murmuration.models.nets.source import Net
 from murmuration.models.nets.validation import check_network
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.system.errors import Misuse, unknown
@@ -26,6 +27,7 @@ from murmuration.system.workers import single_core_pool
 from murmuration.training.batches import batch_slices
 from murmuration.training.engine_choice import draws_globally, engine_for_optimizer
 from murmuration.training.plan import Plan
+from murmuration.training.resolve import source_for
 
 STEP_SETTINGS = (  # fields of `Plan` that concern a step
     *("members", "epochs", "batch_size", "optimizer", "momentum", "weight_decay", "decay", "l1", "clip_norm"),
@@ -96,7 +98,8 @@ class Method:
         self.inputs = None if inputs is None else torch.as_tensor(inputs)
         self.examples = examples or (self.plan.batch_size if self.inputs is None else len(self.inputs))
         shape = () if self.inputs is None else tuple(self.inputs.shape[1:])
-        source = net_source(net, shape, likelihood.width)
+        edges = None if self.inputs is None else edges_for(net, self.inputs)
+        source = source_for(net, shape, likelihood, edges=edges)
         if self.inputs is not None:
             with torch.random.fork_rng(devices=[]):
                 source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)

@@ -231,9 +231,7 @@ def make_spec(
     anew = EVERY if init_from is None else patterns
     chosen = net or default_net(data)
     edges = edges_for(chosen, data.train.prepared)
-    plain = net_source(chosen, data.input_shape, likelihood.width, anew, edges)
-    if likelihood.takes_cosines and "name" in plain.record:
-        plain = ending_in_cosines(plain)
+    plain = source_for(chosen, data.input_shape, likelihood, anew, edges)
     source = for_preparation(plain, data.preparation, data.input_shape, output)
     used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
     if isinstance(net, nn.Module) and not used:
@@ -262,6 +260,14 @@ def make_spec(
     if COSINES in source.record:
         require_traceable_cosines(spec)
     return spec, source
+
+
+def source_for(
+    net: Net, input_shape: tuple[int, ...], likelihood: Likelihood, reset: Sequence[str] = EVERY, edges: Any = None
+) -> NetSource:
+    """Return the source of networks whose outputs a likelihood takes; a network by name may end in cosines."""
+    source = net_source(net, input_shape, likelihood.width, reset, edges)
+    return ending_in_cosines(source) if likelihood.takes_cosines and "name" in source.record else source
 
 
 def choose_likelihood(

@@ -1,0 +1,149 @@
+"""`mm.Method` in a hand-written loop: bit-identical to `mm.fit`, saved and restored, refused where it cannot work."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import murmuration as mm
+from murmuration.core.dynamics import TrainTime
+from murmuration.core.recipe import PRESETS
+from murmuration.training.batches import example_order, learning_rate, plan_slices
+from murmuration.training.plan import plan_from_json
+
+SEED, EPOCHS = 7, 2
+ONE = ("single", "swa", "swag", "snapshot", "csgmcmc")
+TUNED = ("forde-tuned",)  # chosen on validation examples, which a loop of one's own has not
+SETTINGS = {"epochs": EPOCHS, "batch_size": 128}
+
+
+def by_hand(method: mm.Method, data: mm.Data, plan: mm.Plan, state=None, until: int | None = None):
+    """Train with the batches and learning rates of `mm.fit` in a plain loop."""
+    x, y = data.train.prepared, data.train.y
+    state = method.init(seed=SEED) if state is None else state
+    schedule = plan.schedule or method.recipe.dynamics.schedule() or "cosine"
+    slices = plan_slices(len(x), plan)
+    for step in range(state.step, until or len(slices) * EPOCHS):
+        epoch, index = divmod(step, len(slices))
+        rows = example_order(data.train, plan, -1, epoch)[slices[index]]
+        method.step(state, x[rows], y[rows], lr=learning_rate(plan, schedule, TrainTime(step, len(slices), EPOCHS)))
+    return state
+
+
+def assert_same(first: mm.Ensemble, second: mm.Ensemble, x: torch.Tensor) -> None:
+    a, b = (ensemble.groups[0].population.to_tensors() for ensemble in (first, second))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert torch.equal(first.predict(x, prepared=True).outputs, second.predict(x).outputs)
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked", pytest.param("threads", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("recipe", [name for name in PRESETS if name not in TUNED])
+def test_a_hand_written_loop_is_bit_identical_to_fit(recipe: str, engine: str, moons: mm.Data):
+    members = {} if recipe in ONE else {"members": 3}
+    plan = mm.Plan(**SETTINGS, **members, engine=engine, lr=3e-3, seed=SEED, batch_order="same")
+    fitted = mm.fit("mlp", moons, recipe=recipe, plan=plan, posthoc=None)
+    method = mm.Method(
+        "mlp", fitted.likelihood, recipe, inputs=moons.train.prepared, engine=engine, **SETTINGS, **members
+    )
+    state = by_hand(method, moons, plan_from_json(fitted.manifest["plan"]))
+    assert_same(fitted, method.ensemble(state), moons.test.prepared)
+
+
+@pytest.mark.parametrize("recipe", ["deep-ensemble", "forde", "batch-ensemble", "bayes", "multi-swag", "csgmcmc"])
+def test_a_state_is_saved_and_restored_as_safetensors(recipe: str, moons: mm.Data, tmp_path: Path):
+    members = {} if recipe in ONE else {"members": 2}
+    settings = {**SETTINGS, **members, "engine": "loop", "inputs": moons.train.prepared}
+    method, plan = mm.Method("mlp", mm.Categorical(2), recipe, **settings), mm.Plan(**SETTINGS, lr=3e-3, seed=SEED)
+    undisturbed = by_hand(method, moons, plan)
+    save_file(by_hand(method, moons, plan, until=3).state_dict(), tmp_path / "state.safetensors")
+    other = mm.Method("mlp", mm.Categorical(2), recipe, **settings)
+    restored = other.load_state(load_file(tmp_path / "state.safetensors"))
+    assert restored.step == 3
+    continued = by_hand(other, moons, plan, restored)
+    first, second = undisturbed.state_dict(), continued.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_torch_optimizer_has_a_state_too(moons: mm.Data):
+    settings = {**SETTINGS, "members": 2, "optimizer": torch.optim.Adagrad, "inputs": moons.train.prepared}
+    method, plan = mm.Method("mlp", mm.Categorical(2), **settings), mm.Plan(**SETTINGS, lr=3e-3, seed=SEED)
+    whole, part = by_hand(method, moons, plan), by_hand(method, moons, plan, until=2)
+    again = by_hand(method, moons, plan, method.load_state(part.state_dict()))
+    for name, tensor in whole.population.own.items():
+        assert torch.equal(tensor, again.population.own[name])
+
+
+def test_members_may_have_batches_and_sample_weights_of_their_own(moons: mm.Data):
+    x, y = moons.train.prepared, moons.train.y
+    method = mm.Method("mlp", mm.Categorical(2), inputs=x, members=2, engine="loop")
+    state, swapped = method.init(0), method.init(0)
+    losses = method.step(state, [x[:32], x[32:64]], [y[:32], y[32:64]], lr=1e-2)
+    other = method.step(swapped, [x[32:64], x[32:64]], [y[32:64], y[32:64]], lr=1e-2)
+    assert losses[0] != other[0]
+    assert losses[1] == other[1]
+    weight = torch.ones(32)
+    weight[:16] = 0
+    halved = method.step(method.init(0), x[:32], y[:32], lr=1e-2, weight=2 * weight)
+    expected = method.step(method.init(0), x[16:32], y[16:32], lr=1e-2)
+    torch.testing.assert_close(halved, expected)
+
+
+def test_an_ensemble_is_calibrated_saved_and_loaded(moons: mm.Data, tmp_path: Path):
+    net = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
+    method = mm.Method(net, mm.Categorical(2), "bayes", inputs=moons.train.prepared, **SETTINGS)
+    ensemble = method.ensemble(by_hand(method, moons, mm.Plan(**SETTINGS, lr=1e-2)))
+    ensemble = ensemble.fit_posthoc(moons.val.prepared, moons.val.y)
+    ensemble.save(tmp_path / "run")
+    loaded = mm.load(tmp_path / "run", net=net)
+    x = moons.test.prepared
+    assert torch.equal(ensemble.predict(x).probs, loaded.predict(x).probs)
+    assert torch.equal(ensemble.predict(x, draws=3).outputs, loaded.predict(x, draws=3).outputs)
+
+
+def test_a_member_that_diverges_is_left_out(moons: mm.Data):
+    x, y = moons.train.prepared.clone(), moons.train.y
+    method = mm.Method("mlp", mm.Categorical(2), inputs=x, members=2, engine="loop")
+    state, bad = method.init(0), x[:32].clone()
+    bad[0] = torch.inf
+    losses = method.step(state, [x[:32], bad], [y[:32], y[:32]])
+    assert losses.isnan().tolist() == [False, True]
+    ensemble = method.ensemble(state)
+    assert ensemble.members == 1
+    assert method.load_state(state.state_dict()).diverged.keys() == {1}
+    method.step(state, [bad, x[:32]], [y[:32], y[:32]])
+    with pytest.raises(mm.Misuse, match="every member has diverged: lower the learning rate"):
+        method.ensemble(state)
+
+
+NET = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"recipe": "forde"}, "recipe forde needs training inputs: write inputs=x_train"),
+        ({"net": "mlp"}, "network 'mlp' needs training inputs: write inputs=x_train"),
+        ({"recipe": "swag"}, "dynamics swag depends on the length of training: write epochs="),
+        ({"recipe": "mixed"}, "recipe mixed has members that are not networks: train it with mm.fit"),
+        ({"recipe": "forde-tuned"}, "chooses its settings on validation examples: train it with mm.fit"),
+        ({"patience": 3}, "unknown setting of a method 'patience'"),
+        ({"likelihood": "categorical"}, "likelihood='categorical': give an object such as mm.Categorical"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, message):
+    given = {"net": NET, "likelihood": mm.Categorical(2), **settings}
+    with pytest.raises(mm.Misuse, match=message):
+        mm.Method(given.pop("net"), given.pop("likelihood"), given.pop("recipe", "deep-ensemble"), **given)
+
+
+def test_steps_beyond_the_plan_are_refused(moons: mm.Data):
+    x, y = moons.train.prepared, moons.train.y
+    method = mm.Method(NET, mm.Categorical(2), inputs=x, epochs=1, steps_per_epoch=1)
+    state = method.init(0)
+    method.step(state, x[:8], y[:8])
+    with pytest.raises(mm.Misuse, match=r"step 2 of 1: training was planned for epochs=1"):
+        method.step(state, x[:8], y[:8])
