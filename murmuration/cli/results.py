@@ -62,10 +62,10 @@ def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *,
     show_scores(evaluations)
     if caution := words_of(evaluations[0]).caution:
         print(caution)
-    for each in evaluations:
-        show_shift(each)
-    for each in evaluations:
-        show_ood(each)
+    for evaluation in evaluations:
+        show_shift(evaluation)
+    for evaluation in evaluations:
+        show_ood(evaluation)
     show_sentences(record)
 
 
@@ -88,9 +88,9 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
         members = first.predictions
         size = members_and_draws(members // first.draws, first.draws)
         title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
-        alone = "a member alone" if first.draws == 1 else "a draw alone"
-        alone += ", uncalibrated" if first.uncalibrated is not first.examples else ""
-        columns = ["score", "value", "95 % interval", "better", *([alone] if members > 1 else [])]
+        single = "a member alone" if first.draws == 1 else "a draw alone"
+        single += ", uncalibrated" if first.uncalibrated is not first.examples else ""
+        columns = ["score", "value", "95 % interval", "better", *([single] if members > 1 else [])]
         return print_table(columns, score_rows(first), title=title)
     names = shown_in("brief", eval_set.task)
     columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
@@ -102,8 +102,8 @@ def heading(name: str) -> str:
     from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import ARROWS
 
-    found = describe(name)
-    return f"{found.label} {ARROWS[found.better]}".strip()
+    description = describe(name)
+    return f"{description.label} {ARROWS[description.better]}".strip()
 
 
 def score_rows(evaluation: "Evaluation") -> list[list[str]]:
@@ -116,8 +116,8 @@ def score_rows(evaluation: "Evaluation") -> list[list[str]]:
         measure = MEASURES[evaluation.task][name]
         if name.startswith("member_") or (members == 1 and measure.needs_members):
             continue
-        alone = evaluation.scores.get(f"member_{name}")
-        beside = [number(alone) if alone is not None else ""] if members > 1 else []
+        single = evaluation.scores.get(f"member_{name}")
+        beside = [number(single) if single is not None else ""] if members > 1 else []
         rows.append([measure.label, number(score), interval(score), ARROWS[measure.better], *beside])
     return rows
 
@@ -128,11 +128,11 @@ def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> 
 
     return [
         [
-            each.name,
-            *(f"{number(each.scores[name])}\n{interval(each.scores[name])}" for name in names),
-            *((f"{each.cost['members']:,}", duration(each.cost["seconds"])) if each.cost else ()),
+            evaluation.name,
+            *(f"{number(evaluation.scores[name])}\n{interval(evaluation.scores[name])}" for name in names),
+            *((f"{evaluation.cost['members']:,}", duration(evaluation.cost["seconds"])) if evaluation.cost else ()),
         ]
-        for each in evaluations
+        for evaluation in evaluations
     ]
 
 
@@ -157,11 +157,11 @@ def show_ood(evaluation: "Evaluation") -> None:
     from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import interval, number
 
-    for found in evaluation.ood:
+    for result in evaluation.ood:
         rows = [
             [describe(name).label, number(d.auroc), interval(d.auroc), number(d.aupr), number(d.fpr95)]
-            for name, d in found.detections.items()
+            for name, d in result.detections.items()
         ]
-        sizes = f"{found.examples:,} of {found.name} against {evaluation.examples.inputs:,} in-distribution inputs"
+        sizes = f"{result.examples:,} of {result.name} against {evaluation.examples.inputs:,} in-distribution inputs"
         columns = ["uncertainty", "AUROC ↑", "95 % interval", "AUPR ↑", "FPR95 ↓"]
         print_table(columns, rows, title=f"{evaluation.name}: {sizes}")

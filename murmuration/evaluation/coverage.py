@@ -24,7 +24,7 @@ from murmuration.prediction.posthoc.serialization import to_json
 
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one
-FEWEST = 10  # examples of a class or group whose coverage is listed
+MIN_SUBSET_EXAMPLES = 10  # examples of a class or group whose coverage is listed
 FALSE_ALARM = 0.025  # probability that a valid rule is called under-covering, and as well over-covering
 
 
@@ -157,7 +157,9 @@ def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[s
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
     coverages = [
-        coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in groups.items() if len(rows) >= FEWEST
+        coverage_of(posthoc.conformal[0], scores, name, rows)
+        for name, rows in groups.items()
+        if len(rows) >= MIN_SUBSET_EXAMPLES
     ]
     adjusted = holm([coverage.p_value for coverage in coverages])
     return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]

@@ -13,7 +13,7 @@ from murmuration.evaluation.ood_scores import FeatureDistance, distance_columns,
 from murmuration.prediction.ensemble import Ensemble
 
 BINS = 30  # of a histogram
-SHOWN = ("entropy", "mutual_information", "total_std", "epistemic_std")  # uncertainties drawn as histograms
+HISTOGRAM_SCORES = ("entropy", "mutual_information", "total_std", "epistemic_std")  # uncertainties drawn as histograms
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def evaluate_ood(ensemble: Ensemble, known: InDistribution, name: str, x: Tensor
     """
     scores = uncertainties(ensemble, x, known.distance)
     detections = {key: score_detection(known.columns[key], scores[key]) for key in known.columns}
-    histograms = {key: histogram_of(known.columns[key], scores[key]) for key in SHOWN if key in scores}
+    histograms = {key: histogram_of(known.columns[key], scores[key]) for key in HISTOGRAM_SCORES if key in scores}
     return OodResult(name, len(x), detections, histograms)
 
 

@@ -20,7 +20,7 @@ from murmuration.prediction.predictive import Predictive, checked_members, input
 from murmuration.system.errors import Failure, Misuse
 
 NEIGHBOURS = 10  # the distance to this nearest training example counts
-SHOWN = 64  # inputs that suffice to see whether outputs are logits or logarithms of probabilities
+INSPECTED = 64  # inputs that suffice to see whether outputs are logits or logarithms of probabilities
 MEASURED = 1000  # training examples, at most, whose median distance is a member's unit
 LEAST_SHRINKAGE = 1e-6  # of a covariance: a unit that never varied in training must not divide by zero
 OPERATORS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -36,7 +36,7 @@ def several_members(pred: Predictive) -> bool:
 
 def has_logits(pred: Predictive) -> bool:
     """Return whether outputs say more than their probabilities: not so where their exponentials sum to one."""
-    return bool((pred.at(slice(SHOWN)).logits.logsumexp(-1).abs() > 1e-5).any())
+    return bool((pred.at(slice(INSPECTED)).logits.logsumexp(-1).abs() > 1e-5).any())
 
 
 def has_spread(pred: Predictive) -> bool:

@@ -191,7 +191,8 @@ def evaluate_shift(
         progress(f"{name} {severity}", turn, len(suite.cells))
         result = score_predictions(predict_split(ensemble, suite.split(eval_set, name, severity)), posthoc)
         groups = group_of(result.uncalibrated.inputs, seed=0, most=GROUPS)  # official arrays have a size of their own
-        cells.append(sums_of(result.view(calibrated), measures, groups))
+        columns = result.view(calibrated).columns
+        cells.append({key: group_sums(measure.features(columns), groups) for key, measure in measures.items()})
         worst += [result] if severity == max(suite.severities) and posthoc is not None else []
     progress("", len(suite.cells), len(suite.cells))
     table = Table((len(suite.names), len(suite.severities)), measures, groups, cells)
@@ -212,11 +213,6 @@ def worst_views(results: Sequence[EvalResult]) -> dict[str, ExampleScores]:
         "before": ExampleScores.joined([result.uncalibrated for result in results]),
         "after": ExampleScores.joined([result.view(True) for result in results]),
     }
-
-
-def sums_of(scores: ExampleScores, measures: Mapping[str, Measure], groups: np.ndarray) -> dict[str, np.ndarray]:
-    """For each measure the sums (G, F) of its features over groups of examples."""
-    return {name: group_sums(measure.features(scores.columns), groups) for name, measure in measures.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from murmuration.prediction.predictive import SUM_TOLERANCE, Predictive
 from murmuration.system.errors import Misuse
 
 EntryName = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
-SMALLEST = float(np.finfo(np.float32).tiny)  # of standard deviations: errors in units of smaller ones overflow
+MIN_STD = float(np.finfo(np.float32).tiny)  # of standard deviations: errors in units of smaller ones overflow
 SILVERMAN = 1.06  # the width of a Gaussian kernel is this times std times S^(-1/5) (Silverman 1986)
 
 MEANS = ("mean", "prediction", "predicted")  # names in files; the first that is there is taken
@@ -106,7 +106,7 @@ def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
         noises = noise.read(rows) if isinstance(noise, Block) else np.full_like(means, noise)
         with np.errstate(invalid="ignore"):  # a negative variance becomes NaN and is refused
             stds = np.sqrt(noises) if squared else noises
-            usable = (stds >= SMALLEST) & (stds <= LARGEST)
+            usable = (stds >= MIN_STD) & (stds <= LARGEST)
         mean.check_finite(means, rows)
         if usable.all():
             return Predictive.from_moments(means, stds)
@@ -115,7 +115,7 @@ def moments(mean: Block, noise: Block | float, *, squared: bool) -> Outputs:
         entry = f"{noise.entry(rows, spot) if isinstance(noise, Block) else all_rows} is {noises[spot]:.6g}"
         expected = f"expected a positive {'variance' if squared else 'standard deviation'} of the prediction's error"
         hint = "without one take that of the errors on other data"
-        size = f" from {SMALLEST:.2g} to {LARGEST:.2g}" if stds[spot] > 0 and np.isfinite(stds[spot]) else ""
+        size = f" from {MIN_STD:.2g} to {LARGEST:.2g}" if stds[spot] > 0 and np.isfinite(stds[spot]) else ""
         raise Misuse(f"{entry}: {expected}{size}; {hint}")
 
     return Outputs("moments", mean.shape, take)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 LEVEL = 0.01  # probability of any false alarm
 LEAST = 0.1  # size of a change that counts: distance of two distributions, from 0 to 1
-FEWEST = 5  # expected rows of a category in the chi-square test: rarer ones are pooled
-SMALLEST = 20  # rows of a table
+MIN_EXPECTED_ROWS = 5  # expected rows of a category in the chi-square test: rarer ones are pooled
+MIN_ROWS = 20  # rows of a table
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
         raise Misuse(f"drift compares tables: the ensemble was trained on other inputs{write}")
     if not is_table(table):
         raise Misuse(f"new data of type {type(table).__name__}: expected a table, such as pandas.read_csv(...)")
-    if len(table) < SMALLEST:
-        raise Misuse(f"{len(table)} rows: need at least {SMALLEST} to compare distributions")
+    if len(table) < MIN_ROWS:
+        raise Misuse(f"{len(table)} rows: need at least {MIN_ROWS} to compare distributions")
     changes: list[Change] = []
     for column in preparation.columns:
         old, new = (find_column(frame, column.name) for frame in (data.train.x, table))
@@ -130,7 +130,7 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
         categorical = isinstance(column, CategoricalColumn)
         changes += [categories_change(column.name, old, new) if categorical else numbers_change(column.name, old, new)]
     usual = data.test if len(data.test) else data.val
-    changes += uncertainty_changes(ensemble, usual.x, table) if len(usual) >= SMALLEST else []
+    changes += uncertainty_changes(ensemble, usual.x, table) if len(usual) >= MIN_ROWS else []
     adjusted = holm([change.p_value for change in changes])
     return Drift(
         tuple(replace(change, adjusted=float(p)) for change, p in zip(changes, adjusted, strict=True)),
@@ -186,7 +186,7 @@ def categories_change(name: str, old: Any, new: Any) -> Change:
     shares = counts / counts.sum(1, keepdims=True)
     size = float(np.abs(shares[0] - shares[1]).sum() / 2)
     expected = counts.sum(0) * min(totals) / sum(totals)
-    rare = expected < FEWEST
+    rare = expected < MIN_EXPECTED_ROWS
     pooled = np.concatenate([counts[:, ~rare], counts[:, rare].sum(1, keepdims=True)], 1)
     pooled = pooled[:, pooled.sum(0) > 0]
     unseen = sum(count for level, count in after.items() if level not in before) / totals[1]

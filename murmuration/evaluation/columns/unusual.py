@@ -10,7 +10,7 @@ from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.errors import Misuse
 
 NEIGHBOURS = 5  # the mean distance to so many nearest training rows counts
-SHOWN = 10
+DEFAULT_COUNT = 10
 NAMED = 3  # columns of a row
 MEASURED = 5000  # training rows, at most
 
@@ -25,7 +25,7 @@ class UnusualRow:
     values: tuple[Any, ...]  # of these columns
 
 
-def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = SHOWN) -> list[UnusualRow]:
+def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = DEFAULT_COUNT) -> list[UnusualRow]:
     """Find the rows of a table that are farthest from the training rows.
 
     Args:

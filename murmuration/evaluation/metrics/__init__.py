@@ -5,7 +5,6 @@ from murmuration.evaluation.metrics.comparison import (
     compare_predictives,
     holm,
     paired_test,
-    smallest_difference,
 )
 from murmuration.evaluation.metrics.curves import (
     PitCurve,
@@ -47,5 +46,4 @@ __all__ = [
     "score_detection",
     "score_examples",
     "shown_in",
-    "smallest_difference",
 ]

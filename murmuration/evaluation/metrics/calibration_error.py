@@ -65,7 +65,7 @@ def largest_gap(means: np.ndarray) -> np.ndarray:
 
 
 def calibration_interval(binning: Callable[[np.ndarray], np.ndarray], *, largest: bool = False) -> Interval:
-    """Return the 95 % interval of a calibration error (sum of the bins' gaps, or the largest), columns -> (low, high).
+    """Return the 95 % interval of a calibration error (sum of the bins' gaps, or largest) as columns -> (low, high).
 
     With gaps d of the bins and noise e of their accuracies, the ends are the errors of gaps t d for which the measured
     error is at the upper or lower 2.5 % of those of t d + e: a test of "the gaps are so large", inverted. A calibrated

@@ -80,26 +80,6 @@ def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, in
     return PairedTest(name, score, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
-def smallest_difference(
-    a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000
-) -> float:
-    """Return the smallest detectable difference of a score: half the width of the paired interval.
-
-    Args:
-        a: Per-example scores of the first model.
-        b: Those of the second model.
-        name: Name of the score.
-        seed: Seed of the resampling.
-        resamples: Number of bootstrap resamples.
-
-    Returns:
-        The difference, which falls as 1 / sqrt(N) and is smaller for models that err on the same examples.
-    """
-    measure, sums, sizes = sums_of_both(a, b, name, seed)
-    score = paired_difference(measure, *sums, sizes=sizes, seed=seed, resamples=resamples)
-    return (score.high - score.low) / 2
-
-
 def holm(p_values: Any) -> np.ndarray:
     """Adjust p-values for multiple testing (Holm 1979).
 

@@ -143,8 +143,8 @@ def resampled_precisions(cells: np.ndarray, *, seed: int, resamples: int) -> np.
     precisions = np.empty((2, resamples))
     for start in range(0, resamples, CHUNK):
         rows = min(CHUNK, resamples - start)
-        low_counts, high_counts = (resampled_counts(counts, rows, rng) for counts in cells)
-        precisions[:, start : start + rows] = both_precisions(low_counts, high_counts)
+        resampled = [rng.multinomial(counts.sum(), counts / counts.sum(), size=rows) for counts in cells]
+        precisions[:, start : start + rows] = both_precisions(*resampled)
     return precisions
 
 
@@ -168,12 +168,6 @@ def evenly_ranked(group: np.ndarray, most: int) -> np.ndarray:
     if len(distinct) <= most:
         return distinct
     return group[np.linspace(0, len(group) - 1, most).round().astype(int)]
-
-
-def resampled_counts(counts: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """Return counts (rows, C) in cells when as many examples are drawn from counts (C,), with replacement."""
-    total = int(counts.sum())
-    return rng.multinomial(total, counts / total, size=rows)
 
 
 def both_precisions(known: np.ndarray, ood: np.ndarray) -> np.ndarray:

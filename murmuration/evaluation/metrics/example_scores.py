@@ -141,7 +141,9 @@ class ScoreAccumulator:
         targets, size, start = pred.checked(y), inputs_at_once(pred.outputs), self.inputs
         kind = len(pred.outputs), pred.likelihood
         if self._kind is None:
-            self._kind, self._origin = kind, member_origin(pred.at(slice(size)))
+            self._kind = kind
+            if pred.task == REGRESSION:  # a point (K,) near the members' means, subtracted before squares are summed
+                self._origin = pred.at(slice(size)).mean.mean(0)
         if kind != self._kind:
             raise Misuse(f"a chunk has {len(pred.outputs)} members or a task unlike the first: expected one ensemble")
 
@@ -240,11 +242,6 @@ def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> 
     2.12
     """
     return score_examples(pred, y).scores(seed=seed, resamples=resamples)
-
-
-def member_origin(pred: Predictive) -> Tensor | None:
-    """Return a point (K,) near the members' means, to subtract before summing squares; None for classes."""
-    return pred.mean.mean(0) if pred.task == REGRESSION else None
 
 
 def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:

@@ -11,8 +11,8 @@ from murmuration.evaluation.metrics.example_scores import ExampleScores, Score
 from murmuration.evaluation.metrics.ranking import selective
 from murmuration.system.errors import Misuse
 
-FEWEST = 10  # examples a group has to have to stand alone
-POOLED = f"(fewer than {FEWEST})"  # where the others go, together
+MIN_GROUP_EXAMPLES = 10  # examples a group has to have to stand alone
+POOLED = f"(fewer than {MIN_GROUP_EXAMPLES})"  # where the others go, together
 DOUBT = 0.05  # the chance of calling any group worse when none is
 
 
@@ -65,8 +65,8 @@ def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:
     """Return the inputs of each group, from texts (N,): in order, small groups pooled at the end."""
     values, inverse, counts = np.unique(texts, return_inverse=True, return_counts=True)
     parts = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
-    large = {str(value): part for value, part in zip(values, parts, strict=True) if len(part) >= FEWEST}
-    small = [part for part in parts if len(part) < FEWEST]
+    large = {str(value): part for value, part in zip(values, parts, strict=True) if len(part) >= MIN_GROUP_EXAMPLES}
+    small = [part for part in parts if len(part) < MIN_GROUP_EXAMPLES]
     return {**large, POOLED: np.sort(np.concatenate(small))} if small else large
 
 

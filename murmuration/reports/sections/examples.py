@@ -21,7 +21,7 @@ from murmuration.reports.formatting import number, plural, shorten
 from murmuration.reports.html import NOTHING, Markup, definitions, details, join, png, section, tag, text
 from murmuration.reports.report import Report
 
-SHOWN = 10
+MOST_EXAMPLES = 10
 CHANNELS = (1, 3, 4)  # of an image that can be shown
 RANKED_BY = {"classification": "entropy", "regression": "total_std"}
 MEASURES = {
@@ -61,7 +61,7 @@ def examples(report: Report) -> Markup:
     return section("examples", "Most uncertain examples", reading, cards(selected, report.task))
 
 
-def uncertain_examples(evaluation: Evaluation, shown: int = SHOWN) -> tuple[Example, ...]:
+def uncertain_examples(evaluation: Evaluation, shown: int = MOST_EXAMPLES) -> tuple[Example, ...]:
     """Return the examples of the highest total uncertainty, in falling order; only these are predicted again."""
     eval_set, columns = evaluation.eval_set, evaluation.examples.columns
     if evaluation.ensemble is None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import Score, describe
-from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, member_matrix, scale_of, scatter
 from murmuration.reports.formatting import (
     MISSING,
@@ -41,11 +40,11 @@ COUPLING_READING = (
 
 def recipes(report: Report) -> Markup:
     """Return the settings of every recipe, and its cost."""
-    settings = [
-        (evaluation.name, [answers_of(evaluation.ensemble).get(question, MISSING) for question in QUESTIONS])
-        for evaluation in report.evaluations
-        if evaluation.ensemble is not None
-    ]
+    settings = []
+    for evaluation in report.evaluations:
+        if evaluation.ensemble is not None:
+            answers = evaluation.ensemble.recipe.answers() if evaluation.ensemble.groups else {}
+            settings.append((evaluation.name, [answers.get(question, MISSING) for question in QUESTIONS]))
     columns = ["Recipe", *(question.capitalize() for question in QUESTIONS)]
     board = html.tag("div", html.table("Recipes", columns, settings), "words")
     reading = "Cost and settings of every recipe. Times are comparable within this table only."
@@ -66,11 +65,6 @@ def _selections(report: Report) -> Markup:
             title = f"Parts of {evaluation.name}, weighted by greedy selection on the validation examples"
             tables.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
     return html.join(tables)
-
-
-def answers_of(ensemble: Ensemble) -> dict[str, str]:
-    """Return the answers of the recipe, where there are networks."""
-    return ensemble.recipe.answers() if ensemble.groups else {}
 
 
 def _costs(report: Report) -> Markup:

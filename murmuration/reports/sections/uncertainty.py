@@ -14,7 +14,7 @@ from murmuration.reports.html import Markup
 from murmuration.reports.report import Report
 
 BINS = 20  # of a histogram
-SHOWN = ("accuracy", "aleatoric", "epistemic", "mutual_information")  # of every class
+CLASS_COLUMNS = ("accuracy", "aleatoric", "epistemic", "mutual_information")  # of every class
 MOST_DRAWN = 30  # classes
 GROUPS = {"classification": "right and of wrong predictions"}
 READING = (
@@ -97,7 +97,7 @@ def _overall(evaluations: list[Evaluation], words: Words) -> Markup:
 
 
 def _class_table(evaluation: Evaluation) -> Markup:
-    kinds = [kind for kind in SHOWN if evaluation.predictions > 1 or kind in ("accuracy", "aleatoric")]
+    kinds = [kind for kind in CLASS_COLUMNS if evaluation.predictions > 1 or kind in ("accuracy", "aleatoric")]
     rows = [
         (html.row_head(row.name, f"{row.examples:,} examples"), [html.score_cell(row.scores[kind]) for kind in kinds])
         for row in evaluation.class_uncertainty

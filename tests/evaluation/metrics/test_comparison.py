@@ -12,7 +12,6 @@ from murmuration.evaluation.metrics import (
     holm,
     paired_test,
     score_examples,
-    smallest_difference,
 )
 from murmuration.evaluation.metrics.comparison import mcnemar, paired_sums, swap_test
 from murmuration.evaluation.metrics.scores import measure_of
@@ -112,18 +111,18 @@ def test_holm_keeps_the_chance_of_any_false_alarm() -> None:
     assert (p_values.min(1) < 0.05).mean() > 0.5
 
 
-def test_the_smallest_difference_is_that_of_a_paired_mean() -> None:
+def test_the_interval_of_a_mean_is_two_standard_errors_of_the_paired_differences() -> None:
     """For a mean: 1.96 standard errors of the differences, which fall with the number of examples."""
     a, b, y = pair(inputs=2000)
     left, right = score_examples(a, y), score_examples(b, y)
     d = left.columns["brier"] - right.columns["brier"]
     expected = 1.96 * d.std() / math.sqrt(2000)
     noise = 4 * 0.06  # of two 2.5 % quantiles of 1,000 resamples, relative to their distance
-    assert smallest_difference(left, right, "brier") == pytest.approx(expected, rel=noise)
-    few = np.arange(200)
-    assert smallest_difference(left.select(few), right.select(few), "brier") > 2 * expected
-    found = paired_test(left, right, "brier").difference
-    assert smallest_difference(left, right, "brier") == pytest.approx((found.high - found.low) / 2, abs=1e-15)
+    difference = paired_test(left, right, "brier").difference
+    assert (difference.high - difference.low) / 2 == pytest.approx(expected, rel=noise)
+    first = np.arange(200)
+    difference = paired_test(left.select(first), right.select(first), "brier").difference
+    assert (difference.high - difference.low) / 2 > 2 * expected
 
 
 def test_sums_are_compared_as_the_examples_are() -> None:
