@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """The results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
+    """Yield the results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
 
     If that number is 1, as inside such a thread, everything runs in the calling thread.
 
@@ -33,7 +33,7 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
 @contextmanager
 def single_core_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, each with one core inside an operator.
+    """Yield a pool of threads, each with one core inside an operator.
 
     `torch.set_num_threads` in a thread also sets the number with which threads made later start, for the whole process:
     it is restored at the end, so that the host's own threads keep their cores.
