@@ -30,7 +30,8 @@ def load_hub(source: str, options: LoadOptions) -> RawData:
     image_parts, resized = {}, False
     for key, rows in parts.items():
         row_names = [f"row {i}" for i in range(len(rows))]
-        planes, part_resized = stack_images(row_names, lambda i, rows=rows: rows[i][images[0]], options)
+        opened: Any = lambda i, rows=rows: rows[i][images[0]]  # noqa: E731
+        planes, part_resized = stack_images(row_names, opened, options)
         image_parts[key] = RawPart(planes, None if target is None else np.asarray(rows[target]))
         resized |= part_resized
     return RawData(image_parts, "classification", tuple(names) if names else None, peak=255.0, resized=resized)

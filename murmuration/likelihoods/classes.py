@@ -138,7 +138,7 @@ class Categorical(ClassOutputs):
         classes: Number of classes K.
         link: "softmax" or "softplus".
         class_weight: A number for each class, "balanced", "effective", or None.
-        label_smoothing: Share e of the target that is spread over all classes.
+        label_smoothing: Share e of the target that all classes share equally.
     """
 
     link: str = field(default="softmax", metadata=FIXED)

@@ -122,7 +122,7 @@ class GaussianOutputs(Standardised):
         return Normals(*self.mean_var(outputs), self.outliers)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Compute negative log densities (..., N) in the targets' units of standardised y (..., N, K), summed over K."""
+        """Compute negative log densities (..., N), in target units, of standardised y (..., N, K), summed over K."""
         mean, var = self.standardised(outputs)
         if self.outliers:
             losses = 0.5 * var.log() - contaminated_log_prob((y - mean).square() / var, self.outliers)

@@ -154,8 +154,8 @@ def check_initialisation(module: nn.Module) -> None:
         if problem := difference(tensor, new[name], other[name], bounds.get(name)):
             kind = type(module).__name__
             raise Misuse(
-                f"'{name}' of the {kind} given {problem}, and would be lost: write lambda: {kind}(...) as the net for new"
-                " random weights, or init_from=net to begin with these"
+                f"'{name}' of the {kind} given {problem}, and would be lost: write lambda: {kind}(...) as the net for"
+                " new random weights, or init_from=net to begin with these"
             )
 
 
