@@ -224,10 +224,8 @@ def open_data(
     options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), in_memory=in_memory, roles=roles)
     name, raw = load_source(source, options)
     holdouts: dict[str, Any] = {"val": val, "test": test}
-    for part in ("val", "test"):
-        value = holdouts[part]
-        if isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value):
-            raw = with_part(raw, part, holdouts.pop(part), source, replace(options, roles={}), weight)
+    for part in [part for part, value in holdouts.items() if is_other_data(value)]:
+        raw = with_part(raw, part, holdouts.pop(part), source, replace(options, roles={}), weight)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
@@ -235,9 +233,7 @@ def open_data(
     train_part, train_rows = rows["train"]
     digest = fingerprint(raw)
     if imbalance is not None:
-        require_number("imbalance", imbalance, 100)
-        if data_task != "classification":
-            raise Misuse(f"imbalance={imbalance:g} for data of {data_task}: expected a classification")
+        check_imbalance(imbalance, data_task)
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
@@ -256,13 +252,10 @@ def open_data(
         if isinstance(x, Streamed):
             x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), data_task, classes))
         x = streams[part_name].subset(indices) if part_name in streams else x
-        return Split(
-            x,
-            targets[part_name][torch.from_numpy(indices)],
-            embedded[part_name][indices] if embedded else prepared_split(x, name, preparation),
-            None if weights is None else torch.from_numpy(weights[indices].astype(np.float32)),
-            take_keys(part.keys, indices),
-        )
+        prepared = embedded[part_name][indices] if embedded else prepared_split(x, name, preparation)
+        weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
+        y = targets[part_name][torch.from_numpy(indices)]
+        return Split(x, y, prepared, weight, take_keys(part.keys, indices))
 
     arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
     arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
@@ -327,6 +320,18 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
     if not isinstance(source, str | Path) and not are_parts(source) and not are_pairs(source):
         val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
     return open_data(source, val=val, test=test, **options)
+
+
+def is_other_data(value: Any) -> bool:
+    """Return whether `val` or `test` is a separate source: a path or name, a pair (x, y), a table, a dataset."""
+    return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
+
+
+def check_imbalance(imbalance: float, task: Task) -> None:
+    """Refuse a long tail that cannot be cut."""
+    require_number("imbalance", imbalance, 100)
+    if task != "classification":
+        raise Misuse(f"imbalance={imbalance:g} for data of {task}: expected a classification")
 
 
 def check_streamed(inputs: Streamed, shared: set[str]) -> None:
