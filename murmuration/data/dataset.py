@@ -254,8 +254,7 @@ def open_data(
         x = streams[part_name].subset(indices) if part_name in streams else x
         prepared = embedded[part_name][indices] if embedded else prepared_split(x, name, preparation)
         weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
-        y = targets[part_name][torch.from_numpy(indices)]
-        return Split(x, y, prepared, weight, take_keys(part.keys, indices))
+        return Split(x, targets[part_name][torch.from_numpy(indices)], prepared, weight, take_keys(part.keys, indices))
 
     arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
     arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
