@@ -321,7 +321,7 @@ def test_splits_that_would_break_a_promise_are_refused() -> None:
     groups, times = np.arange(200) // 10, np.arange(200.0)
     for options, told in (
         ({"groups": groups, "time": times}, "groups= and time=: rows cannot be split by both"),
-        ({"groups": groups % 7, "val": KFold(5)}, "groups stand in both"),
+        ({"groups": groups % 7, "val": KFold(5)}, "groups are in both"),
         ({"time": times, "val": KFold(5)}, "time= with a splitter as val="),
         ({"val": GroupKFold(5)}, "val= cannot split the rows: .*; give groups=, a column's name or an array"),
         ({"time": np.full(200, np.nan)}, "time= holds missing values: expected a number in every row"),
@@ -376,7 +376,7 @@ def test_lists_switches_and_sizes(tmp_path: Path) -> None:
     pd.DataFrame({"file": ["a/x.png", "b/y.png"] * 20, "label": ["a", "b"] * 20}).to_csv(
         tmp_path / "l.csv", index=False
     )
-    with pytest.raises(Misuse, match="which is no file: 40 of 40 are missing"):
+    with pytest.raises(Misuse, match="which is not a file: 40 of 40 are missing"):
         mm.open_data(tmp_path / "l.csv", target="label")
 
 
@@ -574,6 +574,6 @@ def test_an_interrupt_raised_by_a_callback_writes_a_checkpoint(tmp_path: Path) -
 
 
 def test_a_share_for_a_part_that_the_data_has_is_refused():
-    with pytest.raises(mm.Misuse, match="test= for data that has a test part of its own, 500 examples: leave it out"):
+    with pytest.raises(mm.Misuse, match="test= for data that has a test part already, 500 examples: leave it out"):
         mm.open_data("two-moons", test=0.3)
     assert len(mm.open_data("two-moons", val=0.3).val) == 450

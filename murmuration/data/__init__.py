@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, imported from its module: torch takes seconds to load, and `murmur --help` does not need it."""
+    """Import a public name at its first use: torch takes seconds to load, and `murmur --help` does not need it."""
     for home in _HOMES if name in __all__ else ():
         if hasattr(module := import_module(f"murmuration.data.{home}"), name):
             return getattr(module, name)

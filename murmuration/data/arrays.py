@@ -17,15 +17,17 @@ from murmuration.system.errors import Misuse, listed
 
 
 def load_npz(path: Path, options: LoadOptions) -> RawData:
-    """The arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test` ... of one with parts.
+    """Load the arrays `x`, `y` of a file, or `x_train`, `y_train`, `x_test`, ... of one with parts.
 
-    Inputs stay in the file if there are many of them; see `is_streamed`.
+    Large inputs stay in the file; see `is_streamed`.
     """
     archive = open_archive(path)
-    found = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.names}
-    if "x" in archive.names and found:
-        raise Misuse(f"'{path}' holds x and also {listed('x' + s for s in found.values())}: expected one or the other")
-    suffixes = {"all": ""} if "x" in archive.names else found
+    part_suffixes = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.names}
+    if "x" in archive.names and part_suffixes:
+        raise Misuse(
+            f"'{path}' holds x and also {listed('x' + s for s in part_suffixes.values())}: expected one or the other"
+        )
+    suffixes = {"all": ""} if "x" in archive.names else part_suffixes
     if not suffixes:
         raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.names) or 'nothing'}")
     with naming(path):
@@ -37,12 +39,12 @@ def load_npz(path: Path, options: LoadOptions) -> RawData:
 
 
 def npz_classes(archive: Archive, parts: dict[str, RawPart]) -> tuple[str, ...] | None:
-    """The names `classes` of whole-number labels, where the archive has them."""
+    """Return the array `classes`, the names of integer labels, if the archive has it."""
     labels = [part.targets for part in parts.values() if part.targets is not None]
-    if "classes" not in archive.names or any(each.dtype.kind not in "iu" or each.ndim > 1 for each in labels):
+    if "classes" not in archive.names or any(targets.dtype.kind not in "iu" or targets.ndim > 1 for targets in labels):
         return None
     names = tuple(map(str, archive.values("classes").ravel()))
-    highest = max(int(each.max()) for each in labels)
+    highest = max(int(targets.max()) for targets in labels)
     if highest >= len(names):
         raise Misuse(
             f"'{archive.path}' has the label {highest} and {len(names)} classes: expected a name for every label"
@@ -51,7 +53,7 @@ def npz_classes(archive: Archive, parts: dict[str, RawPart]) -> tuple[str, ...] 
 
 
 def npz_part(archive: Archive, suffix: str, labelled: bool, streamed: bool) -> RawPart:
-    """The arrays x and y with one suffix."""
+    """Load the arrays x and y with one suffix."""
     name = f"y{suffix}"
     if labelled and name not in archive.names:
         raise Misuse(f"'{archive.path}' has no array {name}: found {listed(archive.names)}")
@@ -60,16 +62,14 @@ def npz_part(archive: Archive, suffix: str, labelled: bool, streamed: bool) -> R
 
 
 def stored_inputs(archive: Archive, name: str, streamed: bool) -> Any:
-    """One array of inputs: in memory, or rows that stay in the file, where it is not compressed."""
-    several = bool(archive.header(name).shape)  # one number has no rows, and is refused later
-    if streamed and several and not archive.is_compressed(name):
-        return archive.stored(name).rows()
-    found = archive.array(name)
-    return rows_of(found) if streamed and several else found
+    """Load one array of inputs into memory, or as rows that stay in the file if `streamed`."""
+    if not streamed or not archive.header(name).shape:  # a single number has no rows, and is refused later
+        return archive.array(name)
+    return rows_of(archive.array(name)) if archive.is_compressed(name) else archive.stored(name).rows()
 
 
 def load_npy(path: Path, options: LoadOptions) -> RawData:
-    """The inputs of an .npy file; `target` names the .npy file of their targets, relative to its folder."""
+    """Load the inputs of an .npy file; `target` names the .npy file of their targets, relative to its folder."""
     archive = open_array(path, "x")
     with naming(path):
         x = stored_inputs(archive, "x", is_streamed(options.in_memory, math.prod(archive.header("x").shape)))
@@ -85,7 +85,7 @@ def load_npy(path: Path, options: LoadOptions) -> RawData:
 
 
 def checked_part(x: Any, y: Any, name: str) -> RawPart:
-    """Inputs (N, ...), an array or rows in files, and targets (N,) or (N, K) as an array of equal length."""
+    """Check inputs (N, ...), an array or rows in files, and targets (N,) or (N, K); refuse unequal lengths."""
     inputs = checked_array(x, name)
     if not inputs.size:
         raise Misuse(f"{name} has the shape {inputs.shape}: expected at least one row and one value a row")
@@ -103,24 +103,24 @@ def checked_part(x: Any, y: Any, name: str) -> RawPart:
 
 
 def is_array(source: Any) -> bool:
-    """Whether an object is a tensor or array of inputs."""
+    """Return whether an object is a tensor or array of inputs."""
     return isinstance(source, torch.Tensor | np.ndarray)
 
 
 def is_pair(source: Any) -> bool:
-    """Whether an object is a pair (inputs, targets); two numbers are not."""
+    """Return whether an object is a pair (inputs, targets); two numbers are not."""
     return isinstance(source, tuple | list) and len(source) == 2 and not all(map(np.isscalar, source))
 
 
 def are_pairs(source: Any) -> bool:
-    """Whether an object is two or three pairs (x, y): the parts of a data set."""
+    """Return whether an object is two or three pairs (x, y): the parts of a data set."""
     if not isinstance(source, tuple | list) or len(source) not in (2, 3):
         return False
-    return all(is_pair(each) and not isinstance(each[1], tuple | list | dict) for each in source)
+    return all(is_pair(item) and not isinstance(item[1], tuple | list | dict) for item in source)
 
 
 def load_pairs(source: Any, options: LoadOptions) -> RawData:
-    """Three pairs (x, y): those that train, validate and test."""
+    """Load three pairs (x, y): those that train, validate and test."""
     if len(source) == 2:
         raise Misuse("two pairs (x, y): whether the second validates or tests is not known; give it as val= or test=")
     parts = dict(zip(("train", "val", "test"), source, strict=True))
@@ -129,7 +129,7 @@ def load_pairs(source: Any, options: LoadOptions) -> RawData:
 
 
 def load_pair(source: Any, options: LoadOptions) -> RawData:
-    """A pair (x, y) of tensors, arrays, or a pandas table and its targets."""
+    """Load a pair (x, y) of tensors, arrays, or a pandas table and its targets."""
     if options.drop and not is_table(source[0]):
         raise Misuse(f"drop={options.drop[0]!r} names a column, and x is not a table: leave it out")
     x, y = source[0], source[1] if options.labelled else None
@@ -137,22 +137,22 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
         raise Misuse(
             f"a data set beside a {type(y).__name__}: give (train, val) data sets, or the other as val= or test="
         )
-    several = several_inputs(x)
-    if several is not None:
-        parts = {name: checked_part(values, y, f"x[{name}]") for name, values in several.arrays.items()}
-        return RawData({"all": RawPart(several, next(iter(parts.values())).targets)})
+    inputs = several_inputs(x)
+    if inputs is not None:
+        parts = [checked_part(values, y, f"x[{name}]") for name, values in inputs.arrays.items()]
+        return RawData({"all": RawPart(inputs, parts[0].targets)})
     if not is_table(x):
         return RawData({"all": checked_part(x, y, "x")})
-    named = "".join(map(str, [getattr(y, "name", None) or "y"]))
     if y is None:
         return load_frame(x, options)
-    if named in x.columns:
-        raise Misuse(f"the targets are named '{named}' like a column of x: give the table alone with target={named!r}")
-    return load_frame(x.assign(**{named: as_array(y)}), replace(options, target=named))
+    name = str(getattr(y, "name", None) or "y")
+    if name in x.columns:
+        raise Misuse(f"the targets are named '{name}' like a column of x: give the table alone with target={name!r}")
+    return load_frame(x.assign(**{name: as_array(y)}), replace(options, target=name))
 
 
 def load_array(source: Any, options: LoadOptions) -> RawData:
-    """Inputs without targets, for prediction only."""
+    """Load inputs without targets, for prediction only."""
     if options.labelled:
         raise Misuse(f"one array of shape {tuple(source.shape)}: expected a pair (x, y) of inputs and targets")
     return RawData({"all": checked_part(source, None, "x")})

@@ -17,7 +17,7 @@ SINE_NOISE = 0.25
 
 @dataclass(frozen=True)
 class Builtin:
-    """A data set that needs no file: its description and its loader, which takes a seed."""
+    """A data set that needs no file: its description and a loader that takes a seed."""
 
     description: str
     load: Callable[[int], RawData]
@@ -25,12 +25,12 @@ class Builtin:
 
 
 def generator(seed: int, toy: int) -> np.random.Generator:
-    """The random generator of one toy; every toy has its own."""
+    """Return the random generator of one toy data set; each toy has a separate stream."""
     return np.random.default_rng(np.random.SeedSequence([seed, toy]))
 
 
 def two_moons(seed: int) -> RawData:
-    """Two interleaved half circles with noise 0.1, 1500 points to train and validate, 500 to test."""
+    """Draw two interleaved half circles with noise 0.1: 1500 points to train and validate, 500 to test."""
     from sklearn.datasets import make_moons
 
     draws = generator(seed, 1).integers(2**31, size=2)
@@ -42,7 +42,7 @@ def two_moons(seed: int) -> RawData:
 
 
 def five_gaussians(seed: int) -> RawData:
-    """Five Gaussian classes of deviation 1, centred on a circle of radius 5 that starts at the angle pi/2.
+    """Draw five Gaussian classes of deviation 1, centred on a circle of radius 5 that starts at the angle pi/2.
 
     40 points a class train, 10 validate, 20 test (D'Angelo & Fortuin 2021; the validation points are ours).
     """
@@ -50,8 +50,8 @@ def five_gaussians(seed: int) -> RawData:
     angles = np.pi / 2 + 2 * np.pi * np.arange(5) / 5
     centres = 5 * np.stack([np.cos(angles), np.sin(angles)], axis=1)  # (5, 2)
 
-    def draw(each: int) -> RawPart:
-        y = np.repeat(np.arange(5), each)
+    def draw(per_class: int) -> RawPart:
+        y = np.repeat(np.arange(5), per_class)
         return RawPart(centres[y] + rng.standard_normal((len(y), 2)), y)
 
     parts = {"train": draw(40), "val": draw(10), "test": draw(20)}
@@ -59,7 +59,7 @@ def five_gaussians(seed: int) -> RawData:
 
 
 def gaps_function(x: np.ndarray) -> np.ndarray:
-    """The noiseless target (N,) of `gaps-1d` at x (N,): a parabola with ripples.
+    """Return the noiseless target (N,) of `gaps-1d` at x (N,): a parabola with ripples.
 
     The parabola's means over the three clusters are -0.48, 0.63 and 0.69; the periods of the ripples divide the width
     2.4 of the clusters, so that the means do not change.
@@ -70,17 +70,17 @@ def gaps_function(x: np.ndarray) -> np.ndarray:
 
 
 def gaps_features(x: np.ndarray) -> np.ndarray:
-    """The features [x/2, (x/2)^2], (N, 2), of x (N,)."""
+    """Return the features [x/2, (x/2)^2], (N, 2), of x (N,)."""
     return np.stack([x / 2, (x / 2) ** 2], axis=1)
 
 
 def uniform(rng: np.random.Generator, ranges: tuple[tuple[float, float, int], ...]) -> np.ndarray:
-    """Points (N,) uniform in each range (from, to, count)."""
+    """Draw points (N,), uniform in each range (from, to, count)."""
     return np.concatenate([rng.uniform(low, high, count) for low, high, count in ranges])
 
 
 def gaps_1d(seed: int) -> RawData:
-    """Regression with two gaps, in the manner of Izmailov et al. 2019: x in three clusters, noise 0.1.
+    """Draw a regression with two gaps, after Izmailov et al. 2019: x in three clusters, noise 0.1.
 
     115, 136 and 149 points train, a tenth as many validate and a third test, from the same clusters.
     The inputs are the features [x/2, (x/2)^2], not standardised.
@@ -96,14 +96,14 @@ def gaps_1d(seed: int) -> RawData:
 
 
 def x_sin_x(seed: int) -> RawData:
-    """Regression y = x sin x + N(0, 0.25^2): 45 points in [1.5, 2.5] and 45 in [4.5, 6].
+    """Draw the regression y = x sin x + N(0, 0.25^2): 45 points in [1.5, 2.5] and 45 in [4.5, 6].
 
     The regression of D'Angelo & Fortuin 2021; 20 more points from these ranges validate. The test inputs are
     the grid of 100 points on [0, 7], gap and outside included, with noise like the rest.
     """
     rng = generator(seed, 4)
-    few = tuple((low, high, 10) for low, high, _ in SINE_RANGES)
-    inputs = {"train": uniform(rng, SINE_RANGES), "val": uniform(rng, few), "test": np.linspace(0, 7, 100)}
+    val_ranges = tuple((low, high, 10) for low, high, _ in SINE_RANGES)
+    inputs = {"train": uniform(rng, SINE_RANGES), "val": uniform(rng, val_ranges), "test": np.linspace(0, 7, 100)}
     parts = {
         name: RawPart(x[:, None], x * np.sin(x) + SINE_NOISE * rng.standard_normal(len(x)))
         for name, x in inputs.items()
@@ -112,25 +112,25 @@ def x_sin_x(seed: int) -> RawData:
 
 
 def digits(seed: int) -> RawData:
-    """Handwritten digits, 1797 grey images of 8x8 pixels with 17 levels (scikit-learn's)."""
+    """Load scikit-learn's handwritten digits: 1797 grey images of 8x8 pixels with 17 levels."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    images = found.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
-    return RawData({"all": RawPart(images, found.target)}, "classification", peak=16.0)
+    bunch = load_digits()
+    images = bunch.images.astype(np.uint8)[:, None]  # (1797, 1, 8, 8)
+    return RawData({"all": RawPart(images, bunch.target)}, "classification", peak=16.0)
 
 
 def bundled(name: str) -> Callable[[int], RawData]:
-    """The loader of one of scikit-learn's tables, `load_<name>`."""
+    """Return the loader of one of scikit-learn's tables, `load_<name>`."""
 
     def load(seed: int) -> RawData:
         from sklearn import datasets
 
-        found: Any = getattr(datasets, f"load_{name}")()
-        names = tuple(map(str, found.target_names)) if "target_names" in found else None
-        features = tuple(map(str, found.feature_names))
+        bunch: Any = getattr(datasets, f"load_{name}")()
+        names = tuple(map(str, bunch.target_names)) if "target_names" in bunch else None
+        features = tuple(map(str, bunch.feature_names))
         task: Task = "regression" if names is None else "classification"
-        return RawData({"all": RawPart(found.data, found.target)}, task, names, features)
+        return RawData({"all": RawPart(bunch.data, bunch.target)}, task, names, features)
 
     return load
 
@@ -151,12 +151,16 @@ BUILTINS = {
 
 
 def builtin_names() -> dict[str, str]:
-    """The built-in data sets: name -> one-line description."""
+    """List the built-in data sets.
+
+    Returns:
+        Name -> one-line description.
+    """
     return {name: builtin.description for name, builtin in BUILTINS.items()}
 
 
 def is_toy(name: str) -> bool:
-    """Whether a name is that of a toy, drawn from a seed.
+    """Return whether a name is that of a toy data set, drawn from a seed.
 
     >>> is_toy("two-moons"), is_toy("diabetes")
     (True, False)
@@ -165,10 +169,10 @@ def is_toy(name: str) -> bool:
 
 
 def is_builtin(source: Any) -> bool:
-    """Whether a source is the name of a built-in data set."""
+    """Return whether a source is the name of a built-in data set."""
     return isinstance(source, str) and source in BUILTINS
 
 
 def load_builtin(source: str, options: LoadOptions) -> RawData:
-    """The built-in data set of that name."""
+    """Load the built-in data set called `source`."""
     return BUILTINS[source].load(options.seed)

@@ -13,19 +13,19 @@ ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{
 
 
 def find_column(table: Any, name: str) -> Any:
-    """The pandas column of that name; the error names the columns that exist."""
+    """Return the pandas column called `name`; the refusal lists the columns that exist."""
     if name not in table.columns:
         raise Misuse(f"no column '{name}' in the table: expected it; found {listed(map(str, table.columns))}")
     return table[name]
 
 
 def column_values(values: Any) -> np.ndarray:
-    """A pandas column as float64 with NaN for missing, or as texts (objects) with None for missing."""
+    """Convert a pandas column to float64 with NaN for missing, or to strings (objects) with None for missing."""
     return to_numbers(values) if is_numeric(values) else to_texts(values)
 
 
 def is_numeric(values: Any) -> bool:
-    """Whether a pandas column is numeric: numbers, decimals, dates, durations or ISO dates in text."""
+    """Return whether a pandas column holds numbers, decimals, dates, durations or ISO dates as strings."""
     from pandas.api import types
 
     if types.is_bool_dtype(values) or isinstance(values.dtype, types.CategoricalDtype):
@@ -39,14 +39,14 @@ def is_numeric(values: Any) -> bool:
 
 
 def is_time(values: Any) -> bool:
-    """Whether a pandas column has a type of dates or durations."""
+    """Return whether a pandas column has a type of dates or durations."""
     from pandas.api import types
 
     return bool(types.is_datetime64_any_dtype(values) or types.is_timedelta64_dtype(values))
 
 
 def to_numbers(values: Any) -> np.ndarray:
-    """A pandas column (N,) as float64, NaN where missing; dates become seconds since 1970 (UTC)."""
+    """Convert a pandas column (N,) to float64, NaN where missing; dates become seconds since 1970 (UTC)."""
     from pandas.api import types
 
     if is_time(values):
@@ -57,50 +57,50 @@ def to_numbers(values: Any) -> np.ndarray:
         numbers = parsed_numbers(values)
     beyond = np.abs(numbers) > LARGEST
     if beyond.any():
-        place = int(beyond.argmax())
-        got = "infinite" if np.isinf(numbers[place]) else f"{numbers[place]:g}"
+        position = int(beyond.argmax())
+        got = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
         expected = f"expected finite numbers up to {LARGEST:.2g}"
-        raise Misuse(f"column '{values.name}' is {got} in row {row_number(values, place)}: {expected}")
+        raise Misuse(f"column '{values.name}' is {got} in row {row_number(values, position)}: {expected}")
     return numbers
 
 
-def row_number(values: Any, place: int) -> int:
-    """The row, counted from 1 in the file, of a place in a pandas column that may be a selection of rows."""
-    label = values.index[place]
-    return int(label) + 1 if isinstance(label, int | np.integer) else place + 1
+def row_number(values: Any, position: int) -> int:
+    """Return the row in the file, counted from 1, of a position in a pandas column or a selection of its rows."""
+    label = values.index[position]
+    return int(label) + 1 if isinstance(label, int | np.integer) else position + 1
 
 
 def parsed_numbers(values: Any) -> np.ndarray:
-    """Numbers (N,) of a pandas column of objects: texts of numbers, decimals, or ISO dates."""
+    """Parse a pandas column of objects as numbers (N,): strings of numbers, decimals, or ISO dates."""
     present = values.dropna()
     out = np.full(len(values), np.nan)
-    found = iso_seconds(present)
-    if found is None:
+    numbers = iso_seconds(present)
+    if numbers is None:
         refuse_other_than_dates(present)
-        for place, value in enumerate(present.tolist()):
+        for position, value in enumerate(present.tolist()):
             if not is_number(str(value)):
-                row = row_number(present, place)
+                row = row_number(present, position)
                 raise Misuse(f"column '{values.name}' holds '{value}' in row {row}: expected a number")
-        found = np.array([float(str(value)) for value in present], dtype=np.float64)  # inf: int of 400 digits
-    out[values.notna().to_numpy()] = found
+        numbers = np.array([float(str(value)) for value in present], dtype=np.float64)  # inf: int of 400 digits
+    out[values.notna().to_numpy()] = numbers
     return out
 
 
 def refuse_other_than_dates(present: Any) -> None:
-    """Refuse the first value that is no date, in a column some of whose values are."""
+    """Refuse the first value that is not a date, in a column where other values are dates."""
     import pandas as pd
 
     texts = present.astype(str)
     dates = texts.str.fullmatch(ISO_DATE)
     if dates.any():
         odd = pd.to_datetime(texts.where(dates), format="ISO8601", utc=True, errors="coerce").isna().to_numpy()
-        place = int(odd.argmax())
-        row, value = row_number(present, place), present.tolist()[place]
+        position = int(odd.argmax())
+        row, value = row_number(present, position), present.tolist()[position]
         raise Misuse(f"column '{present.name}' holds '{value}' in row {row}: expected a date such as 2024-01-31")
 
 
 def iso_seconds(present: Any) -> np.ndarray | None:
-    """Seconds since 1970 of a column of dates or ISO texts without missing values; None if it is not one."""
+    """Convert a column of dates or ISO dates without missing values to seconds since 1970; None if it is not one."""
     import pandas as pd
 
     if any(isinstance(value, bytes) for value in present.tolist()):  # which pandas would decode
@@ -113,7 +113,7 @@ def iso_seconds(present: Any) -> np.ndarray | None:
 
 
 def seconds(values: Any) -> np.ndarray:
-    """Seconds (N,) float64 since 1970 of dates, or the length of durations; NaN where missing."""
+    """Convert dates to seconds (N,) float64 since 1970, durations to their length; NaN where missing."""
     import pandas as pd
 
     if isinstance(values.dtype, pd.DatetimeTZDtype):
@@ -124,7 +124,7 @@ def seconds(values: Any) -> np.ndarray:
 
 
 def to_texts(values: Any) -> np.ndarray:
-    """A pandas column (N,) as texts, None where missing."""
+    """Convert a pandas column (N,) to strings, None where missing."""
     missing = values.isna().to_numpy()
     out = np.empty(len(values), dtype=object)
     for i, value in enumerate(values.tolist()):

@@ -65,16 +65,26 @@ VAL_SHARE = 0.15  # of the examples given to `fit`, to choose and calibrate by
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """Examples: inputs as they were given, their targets, and the inputs as a network takes them.
+    """Examples: raw inputs, targets, and the inputs as a network takes them.
 
-    Without `prepared`, x is a tensor that needs no preparation. Rows are selected by `split[:100]` or `split[indices]`.
+    `split[:100]` and `split[indices]` select rows.
+
+    Attributes:
+        x: Raw inputs (N, ...), an array or a pandas table; None where only prepared inputs exist.
+        y: Labels (N,) int64, or targets (N, K) float64 in their original units.
+        prepared: Inputs (N, ...) as a network takes them; `x` itself, a tensor, unless given.
+        weight: Sample weights (N,), or None.
+        keys: Names of the rows (N,): the index of a table, or image files.
+
+    Raises:
+        Misuse: Without `prepared`, if `x` is not a tensor.
     """
 
-    x: Any  # (N, ...) array or pandas table as given; None where only prepared inputs exist
-    y: Tensor  # (N,) int64 labels, or (N, K) float64 targets in their own units
-    prepared: Tensor = None  # type: ignore[assignment]  # (N, ...); x itself unless given
-    weight: Tensor | None = None  # (N,) sample weights
-    keys: Keys = field(default_factory=dict)  # the caller's names of the rows: the index of a table, image files
+    x: Any
+    y: Tensor
+    prepared: Tensor = None  # type: ignore[assignment]
+    weight: Tensor | None = None
+    keys: Keys = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.prepared is None:
@@ -86,12 +96,9 @@ class Split:
         return len(self.prepared)
 
     def __getitem__(self, rows: slice | np.ndarray) -> "Split":
-        def some(values: Any) -> Any:
-            if values is None:
-                return None
-            return values.iloc[rows] if is_table(values) else values[rows]
-
-        return Split(some(self.x), self.y[rows], self.prepared[rows], some(self.weight), take_keys(self.keys, rows))
+        x = self.x.iloc[rows] if is_table(self.x) else None if self.x is None else self.x[rows]
+        weight = None if self.weight is None else self.weight[rows]
+        return Split(x, self.y[rows], self.prepared[rows], weight, take_keys(self.keys, rows))
 
     def __repr__(self) -> str:
         return f"Split({len(self):,} examples of shape {tuple(self.prepared.shape[1:])})"
@@ -99,18 +106,31 @@ class Split:
 
 @dataclass(frozen=True, repr=False)
 class Data:
-    """Three splits of one data set, prepared by statistics of the training split alone."""
+    """Three splits of one data set, prepared by statistics of the training split alone.
 
-    name: str  # as the user wrote the source
+    Attributes:
+        name: The source as the user wrote it.
+        task: "classification", "multi-label" or "regression".
+        train: Training examples.
+        val: Validation examples.
+        test: Test examples; may be empty.
+        classes: Class names in the order of the labels; empty for regression.
+        preparation: Map from raw to prepared inputs, stored with a run and applied by `predict`.
+        fingerprint: Sha256 of the raw data, by which a run notices that its data changed.
+        feature_names: Names of the prepared columns, if they have names.
+        source: Arguments of `open_data` that open the data again, see `reopen_arguments`; None if there are none.
+    """
+
+    name: str
     task: Task
     train: Split
     val: Split
     test: Split
-    classes: tuple[str, ...]  # names in the order of the labels; empty for regression
-    preparation: Preparation  # x -> prepared, stored with a run and applied by `predict`
-    fingerprint: str  # sha256 of the raw data, by which a run notices that its data changed
-    feature_names: tuple[str, ...] = ()  # of the prepared inputs, if they have names
-    source: dict[str, Any] | None = None  # arguments of `open_data` that open it again, see `reopen_arguments`
+    classes: tuple[str, ...]
+    preparation: Preparation
+    fingerprint: str
+    feature_names: tuple[str, ...] = ()
+    source: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         kind = f"{self.task} of {len(self.classes)} classes" if self.classes else self.task
@@ -124,7 +144,7 @@ class Data:
 
     @property
     def held_out(self) -> Split:
-        """The test split, or the validation split where no rows test."""
+        """The test split, or the validation split if the test split is empty."""
         return self.test if len(self.test) else self.val
 
     @property
@@ -151,31 +171,41 @@ def open_data(
     imbalance: float | None = None,
     features: FeatureNetwork | None = None,
 ) -> Data:
-    """A source split into train, validation and test, prepared by statistics of the training split.
+    """Open a source, split it into train, validation and test, and prepare it by statistics of the training split.
 
-    `source` is a built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset or DataLoader, (train,
-    val[, test]) of these, a pandas table or a Data, which is returned unchanged (the table `FORMATS` has all formats).
-    `target` names the column(s) of a table to predict. `task` is inferred from the targets (see `infer_task`) unless
-    given.
+    If the source has a test part, it is kept and 10 % of the other rows validate; otherwise the split is 70/10/20 %.
 
-    `inputs="tokens"` takes whole numbers as indices for an embedding, `inputs="images"` takes an array (N, H, W) as
-    images; otherwise numbers are numbers. `prepare` is `standardise`; `robust` (median and interquartile range, clipped
-    smoothly) or `quantile` (to a normal distribution) for rows of numbers; `unit` (images from 0 to 1) or `none`. Image
-    files are resized and cropped to `size`, (H, W) or one number for both. Examples of a Dataset or DataLoader are
-    read when they are needed and taken as they are (`none`); with `in_memory` they are read once and prepared. Rows of
-    .npz, .npy and .parquet files and of image folders are read and prepared when they are needed if `in_memory` is
-    False, or if they would take more than 1 GiB (4 bytes a value) and it is left out; results are the same bit for bit.
+    Args:
+        source: A built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset or DataLoader, (train,
+            val[, test]) of these, or a pandas table; see `FORMATS`. A Data is returned unchanged.
+        target: Column or columns of a table to predict; for an .npy file, the .npy file of its targets.
+        task: "classification", "multi-label" or "regression"; inferred from the targets by default (`infer_task`).
+        seed: Seed of the split, and of toy data.
+        inputs: "tokens" takes integers as indices for an embedding, "images" takes an array (N, H, W) as images,
+            "numbers" takes arrays as they are; recognised by default.
+        prepare: "standardise" (default); "robust" (median and interquartile range, clipped smoothly) or "quantile"
+            (to a normal distribution) for rows of numbers; "unit" (images from 0 to 1) or "none".
+        in_memory: False reads and prepares rows when they are needed, True reads all once. By default, a Dataset or
+            DataLoader is read when needed and not prepared, and so are .npz, .npy, .parquet files and image folders
+            that would take more than 1 GiB (4 bytes a value), with bit-identical results.
+        val: Validation rows: a share, indices, a mask, a scikit-learn splitter, or other data (a path, a pair, a
+            table).
+        test: Test rows, like `val`; "none" for no test split.
+        groups: Column name or array (N,); rows of one group stay in one split.
+        time: Column name or array (N,); the latest rows test, those before them validate.
+        weight: Sample weights: a column name (also of other data given as `val`) or an array (N,).
+        drop: Columns that are not inputs, in addition to those of `groups`, `time` and `weight`.
+        size: Pixels (H, W), or one number for both, to which image files are resized and cropped.
+        imbalance: Cut a long tail: drop training rows at random until the first class has this many times the
+            examples of the last (`long_tail_counts`).
+        features: A pretrained network applied before the preparation; see `mm.embed`.
 
-    If the source has a test part, it is kept and 10 % of the rest validate; otherwise the split is 70/10/20 % by
-    `seed`. `val` and `test` choose otherwise: a share of the rows, other data (a path, a pair, a table), indices or a
-    mask of rows, or a scikit-learn splitter; `test="none"`: all rows train and validate. `groups` and `time` are a
-    column's name or an array (N,): no group stands in two splits; the latest rows test, those before them validate.
-    `weight` are sample weights, a column's name (also of other data given as `val`) or an array (N,). These columns,
-    and those named by `drop`, are not inputs.
-    `imbalance` cuts a long tail: training rows are left out at random until the first class has so many times the
-    examples of the last (`long_tail_counts`).
+    Returns:
+        The three splits with their task, class names and preparation.
 
-    With `features`, a network that is not trained stands before the preparation: write `mm.embed` for it.
+    Raises:
+        Misuse: For a source, option or combination that cannot be opened; the message says what to write.
+        Failure: For damaged or unreadable files.
 
     >>> data = open_data("five-gaussians")
     >>> len(data.train), len(data.val), len(data.test), data.classes
@@ -183,55 +213,55 @@ def open_data(
     """
     if isinstance(source, Data):
         return source
-    for name, value, known in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
-        if value is not None and value not in get_args(known):
-            raise unknown(name, value, get_args(known))
+    for name, value, literal in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
+        if value is not None and value not in get_args(literal):
+            raise unknown(name, value, get_args(literal))
     dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop)
     roles = {"groups": groups, "time": time, "weight": weight}
     if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
-        test = 0.0  # all is (train, val)
+        test = 0.0  # the source is (train, val)
     sizes = (size, size) if isinstance(size, int) else size
     options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), in_memory=in_memory, roles=roles)
     name, raw = load_source(source, options)
-    held: dict[str, Any] = {"val": val, "test": test}
-    for part in [part for part, value in held.items() if is_other_data(value)]:
-        raw = with_part(raw, part, load_other(part, held.pop(part), source, replace(options, roles={})), weight)
-    chosen, classes, targets = encode_targets(raw, task)
-    strata = {part: y.numpy() if chosen == "classification" else np.zeros(len(y)) for part, y in targets.items()}
+    holdouts: dict[str, Any] = {"val": val, "test": test}
+    for part in [part for part, value in holdouts.items() if is_other_data(value)]:
+        raw = with_part(raw, part, holdouts.pop(part), source, replace(options, roles={}), weight)
+    data_task, classes, targets = encode_targets(raw, task)
+    strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
-    rows = split_rows(strata, seed, **held, groups=extra.get("groups"), time=extra.get("time"))
+    rows = split_rows(strata, seed, **holdouts, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
     digest = fingerprint(raw)
     if imbalance is not None:
-        check_imbalance(imbalance, chosen)
+        check_imbalance(imbalance, data_task)
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
-    chosen_inputs = take(raw.parts[train_part].inputs, train_rows)
-    prepare = prepare or ("none" if isinstance(chosen_inputs, Streamed) else "standardise")
-    preparation, made = fit_features(raw, features, rows["train"], prepare, name, inputs)
-    streams = {} if made else streamed_parts(raw, preparation)
-    if isinstance(chosen_inputs, Streamed):
-        check_streamed(chosen_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
+    train_inputs = take(raw.parts[train_part].inputs, train_rows)
+    prepare = prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
+    preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
+    streams = {} if embedded else streamed_parts(raw, preparation)
+    if isinstance(train_inputs, Streamed):
+        check_streamed(train_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
 
     def split(name: str) -> Split:
-        part, kept = raw.parts[rows[name][0]], rows[name][1]
-        x, given = take(part.inputs, kept), part.extra.get("weight")
-        weights = None if given is None else torch.from_numpy(given[kept].astype(np.float32))
-        y = targets[rows[name][0]][torch.from_numpy(kept)]
+        part_name, indices = rows[name]
+        part = raw.parts[part_name]
+        x, weights = take(part.inputs, indices), part.extra.get("weight")
         if isinstance(x, Streamed):
-            x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), chosen, classes))
-        x = streams[rows[name][0]].subset(kept) if rows[name][0] in streams else x
-        prepared = made[rows[name][0]][kept] if made else prepared_split(x, name, preparation)
-        return Split(x, y, prepared, weights, take_keys(part.keys, kept))
+            x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), data_task, classes))
+        x = streams[part_name].subset(indices) if part_name in streams else x
+        prepared = embedded[part_name][indices] if embedded else prepared_split(x, name, preparation)
+        weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
+        return Split(x, targets[part_name][torch.from_numpy(indices)], prepared, weight, take_keys(part.keys, indices))
 
-    again = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    again |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
-    again |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
+    arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
+    arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
+    arguments |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
     return Data(
         name=name,
-        task=chosen,
+        task=data_task,
         train=split("train"),
         val=split("val"),
         test=split("test"),
@@ -239,42 +269,52 @@ def open_data(
         preparation=preparation,
         fingerprint=digest,
         feature_names=preparation.names,
-        source=reopen_arguments(source, again),
+        source=reopen_arguments(source, arguments),
     )
 
 
 def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:
-    """The examples of every part whose rows stay in files, prepared when they are read.
+    """Return the examples of every part whose rows stay in files, prepared when they are read.
 
-    The prepared rows of a table are written to a temporary file, from which any order can be read.
+    Prepared rows of a table are first written to a temporary file that can be read in any order.
     """
-    found = {}
+    streams = {}
     for name, part in raw.parts.items():
         if isinstance(part.inputs, FileTable):
             prepared = prepared_rows(part.inputs, preparation.apply, len(preparation.names))
-            found[name] = streamed_rows(prepared).prepared(preparation, torch.from_numpy)
+            streams[name] = streamed_rows(prepared).prepared(preparation, torch.from_numpy)
         elif isinstance(part.inputs, FileRows):
-            found[name] = streamed_rows(part.inputs).prepared(preparation)
-    return found
+            streams[name] = streamed_rows(part.inputs).prepared(preparation)
+    return streams
 
 
 def prepared_split(x: Any, split: str, preparation: Preparation) -> Any:
-    """Prepared inputs of a split; a streamed one stays so, but for validation examples, which every epoch asks for."""
+    """Prepare the inputs of a split; streamed ones stay streamed, except few validation examples, read every epoch."""
     if not isinstance(x, Streamed):
         return preparation.apply(x)
-    few = not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES
-    return x[:] if split == "val" and few else x
+    is_small = not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES
+    return x[:] if split == "val" and is_small else x
 
 
 def open_training_data(source: Any, *, val: Any = None, test: Any = None, **options: Any) -> Data:
-    """The data that `fit` trains on: as `open_data`, but an object in memory is all for training and validation.
+    """Open the data that `fit` trains on: like `open_data`, but without a test split for objects in memory.
 
-    15 % of its rows validate unless `val` says otherwise, and none test unless `test` says so.
+    Args:
+        source: As for `open_data`.
+        val: As for `open_data`; 15 % of the rows by default if the source is an object in memory.
+        test: As for `open_data`; no rows by default if the source is an object in memory.
+        **options: Further arguments of `open_data`.
+
+    Returns:
+        The three splits.
+
+    Raises:
+        Misuse: As `open_data`, and for options given with a Data, which is split and prepared already.
     """
     if isinstance(source, Data):
-        given = {name for name, value in {"val": val, "test": test, **options}.items() if value is not None}
-        if given:
-            raise Misuse(f"{listed(sorted(given))}= with a Data, which is split and prepared: give them to open_data")
+        surplus = sorted(name for name, value in {"val": val, "test": test, **options}.items() if value is not None)
+        if surplus:
+            raise Misuse(f"{listed(surplus)}= with a Data, which is split and prepared: give them to open_data")
         return source
     if not isinstance(source, str | Path) and not are_parts(source) and not are_pairs(source):
         val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
@@ -282,16 +322,8 @@ def open_training_data(source: Any, *, val: Any = None, test: Any = None, **opti
 
 
 def is_other_data(value: Any) -> bool:
-    """Whether `val` or `test` is a source of its own: a path or name, a pair (x, y), a table, a dataset."""
+    """Return whether `val` or `test` is a separate source: a path or name, a pair (x, y), a table, a dataset."""
     return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
-
-
-def load_other(part: str, value: Any, source: Any, options: LoadOptions) -> RawData:
-    """The data of `val` or `test`; refuses the file, folder or built-in data set that trains."""
-    paths = isinstance(value, str | Path) and isinstance(source, str | Path)
-    if paths and Path(value).resolve() == Path(source).resolve():
-        raise Misuse(f"{part}={str(value)!r} is the training data: give other rows, or a share such as {part}=0.2")
-    return load_source(value, options)[1]
 
 
 def check_imbalance(imbalance: float, task: Task) -> None:
@@ -302,7 +334,7 @@ def check_imbalance(imbalance: float, task: Task) -> None:
 
 
 def check_streamed(inputs: Streamed, shared: set[str]) -> None:
-    """Refuse a sampler, and warn of augmentation, that would act on other splits; `shared` come from one dataset."""
+    """Refuse a sampler, and warn about augmentation, that also acts on other splits; `shared` come from one dataset."""
     if shared == {"train"}:
         return
     if inputs.own_sampler is not None:
@@ -316,26 +348,33 @@ def check_streamed(inputs: Streamed, shared: set[str]) -> None:
         )
 
 
-def with_part(raw: RawData, name: str, other: RawData, weight: Any = None) -> RawData:
-    """The source with the test part of another, or all its rows if it has none, as its part `name`.
+def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOptions, weight: Any) -> RawData:
+    """Add other data `value` to `raw` as part `name`: its test part if it has one, else all rows.
 
-    Its sample weights are its own column of the name `weight`, if it has one.
+    Its sample weights are its column `weight`, if it has one. The training data itself, `source`, is refused.
     """
-    found = other.parts.get("test") or other.parts.get("all")
-    if found is None:
+    if (
+        isinstance(value, str | Path)
+        and isinstance(source, str | Path)
+        and Path(value).resolve() == Path(source).resolve()
+    ):
+        raise Misuse(f"{name}={str(value)!r} is the training data: give other rows, or a share such as {name}=0.2")
+    _, other = load_source(value, options)
+    other_part = other.parts.get("test") or other.parts.get("all")
+    if other_part is None:
         raise Misuse(f"{name}= has only the parts {', '.join(other.parts)}: expected one with all rows or a test part")
     parts = {("train" if part == "all" else part): value for part, value in raw.parts.items()}
     if raw.class_names != other.class_names:
         raise Misuse(f"{name}= has other class names than the data: expected the same")
-    if isinstance(weight, str) and is_table(found.inputs) and weight in found.inputs.columns:
-        found = replace(found, extra={"weight": role_values(found.inputs[weight], "weight")})
-    return replace(raw, parts={**parts, name: found})
+    if isinstance(weight, str) and is_table(other_part.inputs) and weight in other_part.inputs.columns:
+        other_part = replace(other_part, extra={"weight": role_values(other_part.inputs[weight], "weight")})
+    return replace(raw, parts={**parts, name: other_part})
 
 
 def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | None:
-    """Arguments of `open_data` that open a source again from any directory.
+    """Return arguments of `open_data` that open a source again from any directory.
 
-    Without "source" for an object in memory, which has to be given again; None if an option is such an object.
+    They lack "source" for an object in memory, which the caller has to pass again; None if an option is such an object.
     """
     plain = {name: value for name, value in options.items() if value is not None}
     plain = {name: located(value) if name in ("val", "test") else value for name, value in plain.items()}
@@ -345,11 +384,11 @@ def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | N
 
 
 def located(source: Any) -> Any:
-    """A path as text that holds in any directory; all else as it is."""
+    """Return a path as an absolute string; anything else unchanged."""
     if not isinstance(source, str | Path):
         return source
-    found = resolve(source)
-    return str(found.resolve() if isinstance(found, Path) else found)
+    resolved = resolve(source)
+    return str(resolved.resolve() if isinstance(resolved, Path) else resolved)
 
 
 def open_split(
@@ -361,9 +400,21 @@ def open_split(
     target: str | tuple[str, ...] | None = None,
     seed: int = 0,
 ) -> Split:
-    """The test part of a source, or all its rows if it has none, with the preparation and classes of an earlier run.
+    """Open the test part of a source, or all its rows if it has none, with the preparation of an earlier run.
 
-    For a table, `target` defaults to the target columns of that run. `seed` only matters for toy data.
+    Args:
+        source: As for `open_data`.
+        preparation: Preparation of the earlier run.
+        task: Its task.
+        classes: Its class names.
+        target: Target columns of a table; by default those of the earlier run.
+        seed: Seed of toy data.
+
+    Returns:
+        Prepared examples with labels that index `classes`.
+
+    Raises:
+        Misuse: If the source has other columns, shapes or classes than the run was trained on.
     """
     if isinstance(source, Data):
         if source.classes != tuple(classes):
@@ -372,39 +423,53 @@ def open_split(
             return source.test
         return replace(source.test, prepared=open_inputs(source, preparation=preparation))
     if target is None and isinstance(preparation, TablePreparation):
-        usual = preparation.targets if format_of(resolve(source)).takes_target else ()
-        target = usual or None
+        target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
     _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
     names = list(test_parts(raw))
     ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
     prepared: Any = prepare_parts(raw, names, preparation)
-    streamed = isinstance(prepared, Streamed)
-    x = prepared if streamed else join_inputs([raw.parts[name].inputs for name in names])
+    x = prepared if isinstance(prepared, Streamed) else join_inputs([raw.parts[name].inputs for name in names])
     return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
 
 
 def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
-    """The prepared inputs (N, ...) of `open_keyed_inputs` alone."""
+    """Open inputs without targets, with the preparation of an earlier run.
+
+    Args:
+        source: As for `open_data`; also a table without its target, an .npz without y, a flat folder of images (in the
+            order of their paths), a list of images, or a tensor or array.
+        preparation: Preparation of the earlier run.
+        seed: Seed of toy data.
+        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adapt_images`.
+
+    Returns:
+        Prepared inputs (N, ...) of the test part, or of all rows if there is none.
+    """
     return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
 
 
 def open_keyed_inputs(
     source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
 ) -> tuple[Tensor, Keys]:
-    """Prepared inputs (N, ...) of the test part of a source, or of all its rows if it has none, and their keys.
+    """Open inputs as `open_inputs` does, and return them with the names of their rows.
 
-    Targets are not needed. Besides all formats of `open_data`: a table without its target, an npz without y, a flat
-    folder of images (in the order of their paths), a list of images, a tensor or array alone. With `adapt`, images of
-    other sizes and colours are resized and recoloured to those of the preparation, see `adapt_images`. `in_memory` is
-    that of `open_data`: False reads and prepares rows when they are needed, None those of large files.
+    Args:
+        source: As for `open_inputs`.
+        preparation: Preparation of the earlier run.
+        seed: Seed of toy data.
+        adapt: As for `open_inputs`.
+        in_memory: As for `open_data`: False reads and prepares rows when they are needed, None those of large files.
+
+    Returns:
+        Prepared inputs (N, ...) and their keys.
     """
     first = before_features(preparation)
     fit_to = first if adapt and isinstance(first, ImagePreparation) else None
 
     def adapted(images: Any, white: float | None) -> Tensor:
         assert fit_to is not None
-        found = adapt_images(images, white, fit_to)
-        return preparation.apply_prepared(found) if isinstance(preparation, FeaturePreparation) else found
+        prepared = adapt_images(images, white, fit_to)
+        return preparation.apply_prepared(prepared) if isinstance(preparation, FeaturePreparation) else prepared
 
     if isinstance(source, Data):
         if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
@@ -414,9 +479,8 @@ def open_keyed_inputs(
             return source.test.prepared, source.test.keys
         source = source.test.x
     if isinstance(source, FileRows):
-        return prepared_when_read(source, None, preparation), {}
-    short = is_array(source) and not fit_to and in_memory is not False
-    if short:  # one input should not wait for the table of formats
+        return prepare_inputs(source, None, preparation), {}
+    if is_array(source) and not fit_to and in_memory is not False:  # fast for one input: no table of formats
         return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
@@ -425,9 +489,9 @@ def open_keyed_inputs(
     if fit_to and isinstance(raw.parts[names[0]].inputs, FileRows):
         images = joined_rows([raw.parts[name].inputs for name in names])
         white = adapted_peak(images, raw.peak, fit_to)
-        change = partial(fit_to_preparation, white=white, preparation=fit_to)
-        later = preparation.apply_prepared if isinstance(preparation, FeaturePreparation) else None
-        apply = change if later is None else lambda x: later(change(x))
+        resize = partial(fit_to_preparation, white=white, preparation=fit_to)
+        embed = preparation.apply_prepared if isinstance(preparation, FeaturePreparation) else None
+        apply = resize if embed is None else lambda x: embed(resize(x))
         return streamed_rows(images).prepared(preparation, apply), keys  # type: ignore[return-value]
     if fit_to:
         return torch.cat([adapted(raw.parts[name].inputs, raw.peak) for name in names]), keys
@@ -435,7 +499,7 @@ def open_keyed_inputs(
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:
-    """The options that resize image files as those of training were resized, or refuse other sizes."""
+    """Return the load options that resize image files as in training, or refuse other sizes."""
     first = before_features(preparation)
     if isinstance(first, ImagePreparation) and first.resized:
         return {"size": first.shape[1:]}
@@ -443,48 +507,48 @@ def resized_for(preparation: Preparation) -> dict[str, Any]:
 
 
 def join_inputs(parts: list[Any]) -> Any:
-    """The rows of several arrays or tables, one after the other."""
+    """Concatenate the rows of arrays or tables."""
     if len(parts) == 1:
         return parts[0]
-    if is_table(parts[0]):
-        import pandas as pd
+    if not is_table(parts[0]):
+        return np.concatenate(parts)
+    import pandas as pd
 
-        return pd.concat(parts)
-    return np.concatenate(parts)
+    return pd.concat(parts)
 
 
 def target_name(raw: RawData) -> str:
-    """The name of the targets in messages."""
+    """Return the name of the targets for messages."""
     return f"target '{', '.join(raw.target_names)}'" if raw.target_names else "target"
 
 
 def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ...], dict[str, Tensor]]:
-    """The task, the classes (empty for regression), and the targets of every part as tensors."""
+    """Return the task, the classes (empty for regression), and the targets of every part as tensors."""
     base = raw.parts.get("train") or raw.parts.get("all")
     rows = len(base) if base is not None else 0
     if base is not None and rows < FEWEST_ROWS:
         raise Misuse(f"{rows} rows to train on: expected at least {FEWEST_ROWS}, one for each split")
-    found = {name: part_targets(raw, part) for name, part in raw.parts.items()}
-    first = next(iter(found.values()))
-    chosen: Task | None = task or raw.task
-    if chosen is None:
-        chosen = infer_task(first, image_peak(raw) is not None, target_name(raw))
-        if chosen == "classification" and first.dtype.kind in "OU":
+    targets = {name: part_targets(raw, part) for name, part in raw.parts.items()}
+    first = next(iter(targets.values()))
+    data_task: Task | None = task or raw.task
+    if data_task is None:
+        data_task = infer_task(first, image_peak(raw) is not None, target_name(raw))
+        if data_task == "classification" and first.dtype.kind in "OU":
             refuse_local_numbers(target_name(raw), tuple(map(str, label_names(first, None)[0])))
             refuse_free_text(first, target_name(raw))
-    classes = class_list(list(found.values()), raw.class_names) if chosen == "classification" else ()
-    ys = {name: encode_part(raw, part, chosen, classes) for name, part in raw.parts.items()}
-    if chosen == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
+    classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
+    ys = {name: encode_part(raw, part, data_task, classes) for name, part in raw.parts.items()}
+    if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
         raise Misuse(
             f"task='multi-label' and {target_name(raw)} holds other values than 0 and 1: expected zeros and ones"
         )
-    if chosen == "regression":
+    if data_task == "regression":
         refuse_constant(torch.cat(list(ys.values())), target_name(raw))
-    return chosen, classes, ys
+    return data_task, classes, ys
 
 
 def part_targets(raw: RawData, part: RawPart) -> np.ndarray:
-    """The targets of a part; refuses missing ones."""
+    """Return the targets of a part; refuse missing ones."""
     if part.targets is None:
         raise Misuse("the source has no targets: expected labels or numbers to predict")
     refuse_missing(part.targets, target_name(raw))
@@ -492,7 +556,7 @@ def part_targets(raw: RawData, part: RawPart) -> np.ndarray:
 
 
 def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...]) -> Tensor:
-    """The targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
+    """Encode the targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
     targets = part_targets(raw, part)
     if task == "classification":
         return encode_labels(targets, raw.class_names, classes)
@@ -500,46 +564,39 @@ def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...
 
 
 def test_parts(raw: RawData) -> tuple[str, ...]:
-    """The names of the parts to evaluate on: the test part, or all parts if there is none."""
+    """Return the names of the parts to evaluate on: the test part, or all parts if there is none."""
     return ("test",) if "test" in raw.parts else tuple(raw.parts)
 
 
 def prepare_parts(raw: RawData, names: Sequence[str], preparation: Preparation) -> Tensor:
-    """The inputs (N, ...) of parts by the preparation of an earlier run; those of a dataset are still to be read."""
+    """Prepare the inputs (N, ...) of parts as in an earlier run; those of a dataset are prepared when they are read."""
     inputs = [raw.parts[name].inputs for name in names]
     if isinstance(inputs[0], Streamed):
         return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, raw.peak, preparation))  # type: ignore[return-value]
     if isinstance(inputs[0], FileTable):
         return streamed_rows(inputs[0]).prepared(preparation)  # type: ignore[return-value]
     if isinstance(inputs[0], FileRows):
-        return prepared_when_read(joined_rows(inputs), raw.peak, preparation)
+        return prepare_inputs(joined_rows(inputs), raw.peak, preparation)
     return torch.cat([prepare_inputs(x, raw.peak, preparation) for x in inputs])
 
 
-def prepared_when_read(inputs: FileRows, peak: float | None, preparation: Preparation) -> Tensor:
-    """Rows in files by the preparation of an earlier run, a few at a time; the white of images is that of all rows."""
-    first, apply = before_features(preparation), preparation.apply
-    if isinstance(first, ImagePreparation):
-        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
-    return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
-
-
 def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:
-    """Inputs (N, ...) by the preparation of an earlier run.
+    """Prepare inputs (N, ...) as in an earlier run; rows in files are prepared when they are read.
 
     Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled.
     """
-    first = before_features(preparation)
-    if not isinstance(first, ImagePreparation):
-        return preparation.apply(inputs)
-    if is_table(inputs):
-        raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
-    white = first.white_of(inputs, peak)
-    return preparation.apply(inputs, peak=white)  # type: ignore[call-arg]  # the first takes a peak, so this one does
+    first, apply = before_features(preparation), preparation.apply
+    if isinstance(first, ImagePreparation):
+        if is_table(inputs):
+            raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
+        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
+    if isinstance(inputs, FileRows):
+        return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
+    return apply(inputs)
 
 
 def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
-    """Some prepared inputs as a reader can see them, and their preparation: images, not their features."""
+    """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
     if not isinstance(preparation, FeaturePreparation):
         return preparation, split.prepared[rows]
     first = preparation.inputs

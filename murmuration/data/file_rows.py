@@ -1,7 +1,7 @@
-"""Inputs that stay in files until some rows are asked for: arrays, images, and how they are reduced piece by piece.
+"""Inputs that stay in files until rows are needed (arrays, images), and their reduction block by block.
 
 Sums, extremes and quantiles of rows in files come from the same blocks of rows as those of arrays in memory, so the
-statistics of a preparation are equal bit for bit.
+statistics of a preparation are bit-identical.
 """
 
 import math
@@ -20,8 +20,8 @@ STREAMED_BYTES = 2**30  # of inputs in single precision; files with more are rea
 UNPACKED_BYTES = 2**30  # of compressed arrays, which cannot be read row by row; larger ones are refused
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 COLUMN_BYTES = 2**28  # of columns in double precision that are sorted at once
-MOST_WORKERS = 4  # processes that decode images
-FEWEST_DECODED = 512  # images that are worth the start of such processes
+MAX_WORKERS = 4  # processes that decode images
+MIN_DECODED_IN_WORKERS = 512  # images; for fewer, starting processes takes longer than decoding
 READ_AT_ONCE = 64  # images that a process decodes at a time
 
 
@@ -51,21 +51,21 @@ class FileRows:
         return math.prod(self.shape)
 
     def subset(self, rows: Any) -> "FileRows":
-        """Some of the rows, still in the file."""
+        """Select rows, still in the file."""
         return replace(self, places=self.places[rows])
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        chosen = self.places[rows]
-        if self.workers and len(chosen) >= FEWEST_DECODED:
-            out = np.empty((len(chosen), *self.example), self.dtype)
-            parts = [slice(at, at + READ_AT_ONCE) for at in range(0, len(chosen), READ_AT_ONCE)]
-            for rows_of, part in zip(parts, self.batches(chosen[part] for part in parts), strict=True):
-                out[rows_of] = part
-            return out
-        return self.read(chosen)
+        places = self.places[rows]
+        if not self.workers or len(places) < MIN_DECODED_IN_WORKERS:
+            return self.read(places)
+        out = np.empty((len(places), *self.example), self.dtype)
+        parts = [slice(at, at + READ_AT_ONCE) for at in range(0, len(places), READ_AT_ONCE)]
+        for part, values in zip(parts, self.batches(places[part] for part in parts), strict=True):
+            out[part] = values
+        return out
 
     def batches(self, requests: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-        """The rows at each of the places (n,) asked for; worker processes read ahead."""
+        """Yield the rows at the places (n,) of each request; worker processes read ahead."""
         if not self.workers:
             yield from map(self.read, requests)
             return
@@ -77,7 +77,7 @@ class FileRows:
             batch_sampler=requests,  # type: ignore[arg-type]  # any iterable will do
             num_workers=self.workers,
             collate_fn=as_read,  # type: ignore[arg-type]
-            generator=Generator(),  # or torch's global one would be drawn from
+            generator=Generator(),  # otherwise torch's global generator would advance
             multiprocessing_context="fork",
         )
         for batch in loader:
@@ -86,18 +86,18 @@ class FileRows:
             yield batch
 
     def then(self, change: Callable[[np.ndarray], np.ndarray], example: tuple[int, ...]) -> "FileRows":
-        """The same rows with their arrays changed whenever they are read."""
-        return replace(self, read=partial(_changed, self.read, change), example=example)
+        """Apply `change` to the rows whenever they are read; `example` is the shape of one result."""
+        return replace(self, read=partial(_read_and_change, self.read, change), example=example)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """A torch data set of which whole batches are asked for: `__getitems__` instead of one example at a time."""
+    """A torch data set that is read by batches: `__getitems__` instead of one example at a time."""
 
     read: Callable[[np.ndarray], np.ndarray]
 
     def __getitems__(self, places: np.ndarray) -> np.ndarray | Exception:
-        """The rows; or the error, which torch would wrap in a traceback of the worker process."""
+        """Read rows, or return the error, which torch would wrap in a traceback of the worker process."""
         try:
             return self.read(places)
         except (Misuse, Failure) as error:
@@ -105,23 +105,23 @@ class Batches:
 
 
 def as_read(batch: np.ndarray) -> np.ndarray:
-    """A batch as it was read: there is nothing to collate."""
+    """Return the batch unchanged: there is nothing to collate."""
     return batch
 
 
-def _changed(
+def _read_and_change(
     read: Callable[[np.ndarray], np.ndarray], change: Callable[[np.ndarray], np.ndarray], places: np.ndarray
 ) -> np.ndarray:
     return change(read(places))
 
 
 def rows_of(values: np.ndarray) -> FileRows:
-    """An array (N, ...), in memory or memory-mapped, as rows of which some are copied when they are asked for."""
+    """Wrap an array (N, ...), in memory or memory-mapped, as rows that are copied when they are read."""
     return FileRows(values.__getitem__, values.shape[1:], values.dtype, np.arange(len(values)))
 
 
 def joined_rows(parts: list[FileRows]) -> FileRows:
-    """The rows of several parts, one after the other."""
+    """Concatenate the rows of parts."""
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0, *map(len, parts)])
@@ -138,12 +138,12 @@ def joined_rows(parts: list[FileRows]) -> FileRows:
 
 
 def decoding_workers() -> int:
-    """The number of processes that decode images: one for each core up to four, where processes can be forked."""
-    return min(MOST_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0
+    """Return the number of processes that decode images: one per core, at most four; 0 where fork is unavailable."""
+    return min(MAX_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0
 
 
 def is_streamed(in_memory: bool | None, values: int) -> bool:
-    """Whether a file of so many input values is read when rows are needed: as asked, or by its size."""
+    """Return whether a file with this number of input values is read row by row: by the option, or else by its size."""
     return 4 * values > STREAMED_BYTES if in_memory is None else not in_memory
 
 
@@ -160,28 +160,28 @@ def require_unpacked(place: str, size: int) -> None:
 
 
 def blocks(values: Any) -> Iterator[slice]:
-    """Slices of rows that cover an array (N, ...)."""
+    """Cut an array (N, ...) into slices of rows of at most `BLOCK` values."""
     rows = max(1, BLOCK * len(values) // max(values.size, 1))
     return (slice(start, start + rows) for start in range(0, len(values), rows))
 
 
 def pieces(values: Any) -> Iterator[np.ndarray]:
-    """The blocks of an array (N, ...), or of rows in files, one after the other."""
+    """Iterate over the blocks of an array (N, ...), or of rows in files."""
     if isinstance(values, FileRows):
         return values.batches(values.places[rows] for rows in blocks(values))
     return (values[rows] for rows in blocks(values))
 
 
 def extremes(values: Any) -> tuple[Any, Any]:
-    """The smallest and the largest value of an array (N, ...), or of rows in files; NaN if there is one."""
+    """Return the smallest and the largest value of an array (N, ...), or of rows in files; NaN if there is one."""
     if not isinstance(values, FileRows):
         return values.min(), values.max()
-    found = [(part.min(), part.max()) for part in pieces(values)]
-    return np.min([low for low, _ in found]), np.max([high for _, high in found])
+    bounds = [(part.min(), part.max()) for part in pieces(values)]
+    return np.min([low for low, _ in bounds]), np.max([high for _, high in bounds])
 
 
 def column_groups(values: Any) -> Iterator[np.ndarray]:
-    """Columns (N, d) in double precision of an array (N, D), or of rows in files as many as fit into memory."""
+    """Yield columns (N, d) in double precision of an array (N, D), or of rows in files as many as fit into memory."""
     if not isinstance(values, FileRows):
         yield values.astype(np.float64)
         return

@@ -34,18 +34,18 @@ class Format:
 
 
 def in_package(function: str) -> Callable[..., Any]:
-    """The function `module.function` of this package, imported at the first call."""
+    """Return a stand-in for the function `module.function` of this package, imported at the first call."""
     module, _, name = function.partition(".")
     return lambda *arguments: getattr(import_module(f"murmuration.data.{module}"), name)(*arguments)
 
 
 def has_suffix(*suffixes: str) -> Callable[[Any], bool]:
-    """The test whether a source is a file with one of these suffixes."""
+    """Return a test whether a source is a file with one of these suffixes."""
     return lambda source: isinstance(source, Path) and source.is_file() and source.suffix.lower() in suffixes
 
 
 def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[Any], bool]:
-    """The test whether a source is a folder that passes `test`."""
+    """Return a test whether a source is a folder that passes `test`."""
     return lambda source: isinstance(source, Path) and source.is_dir() and test(source)
 
 
@@ -151,18 +151,18 @@ FORMATS = (  # the first that matches is used
 
 
 def format_usage(*kinds: Kind) -> str:
-    """How sources of these kinds are written, in one line.
+    """Describe in one line how sources of these kinds are written.
 
     >>> format_usage("name")
     'a built-in name or hf:NAME'
     """
-    *most, last = (each.usage for each in FORMATS if each.kind in kinds)
+    *most, last = (entry.usage for entry in FORMATS if entry.kind in kinds)
     return f"{', '.join(most)} or {last}"
 
 
 def resolve(source: Any) -> Any:
-    """The source itself, or the existing path that a text stands for."""
-    if not isinstance(source, str | Path) or any(each.kind == "name" and each.matches(source) for each in FORMATS):
+    """Convert a string that names an existing path to a Path; return other sources unchanged."""
+    if not isinstance(source, str | Path) or any(entry.kind == "name" and entry.matches(source) for entry in FORMATS):
         return source
     path, text = Path(source).expanduser(), str(source)
     if path.exists():
@@ -175,22 +175,22 @@ def resolve(source: Any) -> Any:
 
 
 def format_of(source: Any) -> Format:
-    """The format of a resolved source."""
-    for each in FORMATS:
-        if each.matches(source):
-            return each
+    """Return the format of a resolved source."""
+    for entry in FORMATS:
+        if entry.matches(source):
+            return entry
     from murmuration.data.images import is_image
 
     if is_image(source):
-        one, write = (f"'{source}'", f"['{source}']") if isinstance(source, Path) else ("a PIL object", "[image]")
-        raise Misuse(f"{one} is a single image: give a folder of images, or in Python a list, {write}")
+        name, write = (f"'{source}'", f"['{source}']") if isinstance(source, Path) else ("a PIL object", "[image]")
+        raise Misuse(f"{name} is a single image: give a folder of images, or in Python a list, {write}")
     if isinstance(source, Path):
         raise Misuse(f"'{source}' has the suffix '{source.suffix}': expected {format_usage('path')}")
     raise Misuse(f"a {type(source).__name__} is not data: expected {format_usage('name', 'path', 'object')}")
 
 
 def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
-    """The raw data with groups, times and weights that were given as arrays (N,)."""
+    """Add groups, times and weights that were given as arrays (N,) to the raw data."""
     import numpy as np
 
     arrays = {role: np.asarray(v) for role, v in options.roles.items() if v is not None and not isinstance(v, str)}
@@ -212,24 +212,33 @@ def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
 
 
 def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
-    """The name of a source and its raw data."""
-    found = resolve(source)
-    chosen = format_of(found)
-    name = chosen.name or str(source)
-    if options.target is not None and not chosen.takes_target:
-        raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
-    raw = with_roles(chosen.load(found, options), options, name)
-    for part, each in raw.parts.items():
-        if not len(each):
-            raise Misuse(f"{name} has no rows{'' if part == 'all' else f' in its part {part}'}: expected at least one")
-    return name, as_asked(raw, options, name, chosen.kind)
+    """Load a source.
 
+    Args:
+        source: Anything that `FORMATS` lists.
+        options: Arguments of its loader.
 
-def as_asked(raw: "RawData", options: "LoadOptions", name: str, kind: Kind) -> "RawData":
-    """The raw data, inputs in memory as rows that are prepared when needed where that is asked for or files are large.
+    Returns:
+        The name of the source and its raw data.
 
-    The caller is told of the latter.
+    Raises:
+        Misuse: If no format matches, the source has no rows, or an option does not fit its format.
+        Failure: For damaged or unreadable files.
     """
+    resolved = resolve(source)
+    entry = format_of(resolved)
+    name = entry.name or str(source)
+    if options.target is not None and not entry.takes_target:
+        raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
+    raw = with_roles(entry.load(resolved, options), options, name)
+    for part, part_data in raw.parts.items():
+        if not len(part_data):
+            raise Misuse(f"{name} has no rows{'' if part == 'all' else f' in its part {part}'}: expected at least one")
+    return name, stream_if_large(raw, options, name, entry.kind)
+
+
+def stream_if_large(raw: "RawData", options: "LoadOptions", name: str, kind: Kind) -> "RawData":
+    """Turn arrays into rows that are prepared when needed, if `in_memory` says so or, with a warning, by their size."""
     import numpy as np
 
     from murmuration.data.file_rows import STREAMED_BYTES, FileRows, is_streamed, rows_of
@@ -237,18 +246,17 @@ def as_asked(raw: "RawData", options: "LoadOptions", name: str, kind: Kind) -> "
     from murmuration.data.raw import is_table
 
     inputs = [part.inputs for part in raw.parts.values()]
-    if options.in_memory is False and any(is_table(each) and not isinstance(each, FileTable) for each in inputs):
+    if options.in_memory is False and any(is_table(values) and not isinstance(values, FileTable) for values in inputs):
         raise Misuse(f"{name} is a table that is read whole: give a .parquet file to read rows when they are needed")
     if options.in_memory is None and kind != "path":
         return raw
-    if all(isinstance(each, np.ndarray) for each in inputs) and is_streamed(
-        options.in_memory, sum(each.size for each in inputs)
-    ):
-        inputs = [rows_of(each) for each in inputs]
+    in_arrays = all(isinstance(values, np.ndarray) for values in inputs)
+    if in_arrays and is_streamed(options.in_memory, sum(values.size for values in inputs)):
+        inputs = [rows_of(values) for values in inputs]
         parts = zip(raw.parts.items(), inputs, strict=True)
         raw = replace(raw, parts={key: replace(part, inputs=rows) for (key, part), rows in parts})
     if options.in_memory is None and isinstance(inputs[0], FileRows | FileTable):
-        size = 4 * sum(each.size for each in inputs) / 2**30
+        size = 4 * sum(values.size for values in inputs) / 2**30
         warnings.warn(
             f"{name} would take {size:.1f} GiB as prepared inputs: rows are read and prepared when they are needed, as"
             f" above {STREAMED_BYTES / 2**30:g} GiB; write in_memory=True to hold all",

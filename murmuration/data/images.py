@@ -68,64 +68,64 @@ CIFAR_FILE = re.compile(r"data_batch_\d+\.bin|test_batch\.bin|train\.bin|test\.b
 
 
 def is_image_file(path: Path) -> bool:
-    """Whether a file is an image by its name."""
+    """Return whether a file is an image by its name."""
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All image files below a folder, sorted by path."""
+    """Return all image files below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if is_image_file(path) and path.is_file())
 
 
 def folders_in(folder: Path) -> list[Path]:
-    """The visible folders directly inside a folder, sorted."""
+    """Return the visible folders directly inside a folder, sorted."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
 def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
-    """Images (N, C, H, W) in class folders, in train/ val/ test/ folders of class folders, or in a flat folder."""
+    """Load images (N, C, H, W) from class folders, from train/ val/ test/ folders of these, or from a flat folder."""
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(folder)}
     has_parts = None not in named and named and all(folders_in(path) for path in named.values())
-    places = named if has_parts else {"all": folder}
-    files = {part: labelled_files(place, options.labelled) for part, place in places.items()}
-    paths = [path for found in files.values() for path, _ in found]
+    part_folders = named if has_parts else {"all": folder}
+    files = {part: labelled_files(path, options.labelled) for part, path in part_folders.items()}
+    paths = [path for labelled in files.values() for path, _ in labelled]
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
-    classes = sort_names(label for found in files.values() for _, label in found)
+    classes = sort_names(label for labelled in files.values() for _, label in labelled)
     index = {name: i for i, name in enumerate(classes)}
     parts, start = {}, 0
-    for part, found in files.items():
-        labels = np.array([index[label] for _, label in found], dtype=np.int64) if options.labelled else None
-        names = np.array([path.relative_to(folder).as_posix() for path, _ in found])
-        parts[str(part)] = RawPart(take(planes, slice(start, start + len(found))), labels, keys={"file": names})
-        start += len(found)
+    for part, labelled in files.items():
+        labels = np.array([index[label] for _, label in labelled], dtype=np.int64) if options.labelled else None
+        names = np.array([path.relative_to(folder).as_posix() for path, _ in labelled])
+        parts[str(part)] = RawPart(take(planes, slice(start, start + len(labelled))), labels, keys={"file": names})
+        start += len(labelled)
     return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
 
 
 def load_listed_images(paths: Sequence[Path], part: RawPart, options: LoadOptions) -> RawData:
-    """Images (N, C, H, W) whose files a table lists, with the targets of that table."""
+    """Load images (N, C, H, W) whose files a table lists, with the targets of that table."""
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     return RawData({"all": replace(part, inputs=planes)}, peak=255.0, resized=resized)
 
 
 def is_image(source: Any) -> bool:
-    """Whether an object is a PIL image, or the path of an image file by its name."""
+    """Return whether an object is a PIL image, or the path of an image file by its name."""
     if isinstance(source, str | Path):
         return is_image_file(Path(source))
     return all(hasattr(source, name) for name in ("mode", "size", "convert", "getexif"))
 
 
 def is_image_list(source: Any) -> bool:
-    """Whether an object is a list of PIL images and of paths of image files."""
+    """Return whether an object is a list of PIL images and of paths of image files."""
     return isinstance(source, tuple | list) and len(source) > 0 and all(map(is_image, source))
 
 
 def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
-    """Images (N, C, H, W) of a list of paths and PIL images, for prediction only."""
+    """Load images (N, C, H, W) from a list of paths and PIL images, for prediction only."""
     if options.labelled:
         raise Misuse(f"a list of {len(source)} images without labels: give a folder of class folders, or a CSV file")
-    paths = [Path(each) if isinstance(each, str | Path) else None for each in source]
+    paths = [Path(item) if isinstance(item, str | Path) else None for item in source]
     missing = [path for path in paths if path is not None and not path.is_file()]
     if missing:
         raise Misuse(f"no file '{missing[0]}': {len(missing)} of {len(source)} images are missing")
@@ -141,17 +141,17 @@ def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
 
 
 def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:
-    """All image files with the name of their class folder, or with no name if labels are not needed."""
+    """List all image files with the name of their class folder, or with "" if labels are not needed."""
     if not labelled:
         return [(path, "") for path in image_files(folder)]
     classes = folders_in(folder)
     if not classes and any(is_image_file(path) for path in folder.iterdir()):
         raise Misuse(f"'{folder}' holds images but no class folders: expected one folder for each class")
-    return [(path, place.name) for place in classes for path in image_files(place)]
+    return [(path, subfolder.name) for subfolder in classes for path in image_files(subfolder)]
 
 
 def open_image(path: Path) -> Any:
-    """The PIL image in a file; its pixels are not read yet."""
+    """Open an image file with PIL; its pixels are not read yet."""
     from PIL import Image
 
     with warnings.catch_warnings():
@@ -165,12 +165,12 @@ def open_image(path: Path) -> Any:
 
 
 def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: LoadOptions) -> tuple[Any, bool]:
-    """Images (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise, and whether they were resized.
+    """Decode images to (N, C, H, W) uint8, C = 1 if all are grey and 3 otherwise, and return whether they were resized.
 
     `opened(i)` returns the PIL image i. Sizes and modes are read first, so that pixels are decoded into one array, by
-    several processes if there are many. Of streamed images this array stands in for the files if it is small enough;
-    otherwise images are decoded whenever they are asked for. Images are resized and cropped to the size (H, W) of the
-    options. Without one they keep their size if all have the same, and are made 64 x 64 otherwise, with a warning.
+    worker processes if there are many. Streamed images are kept as this array if it is small enough, and otherwise
+    decoded whenever they are read. Images are resized and cropped to the size (H, W) of the options. Without one they
+    keep their size if it is the same for all, and become 64 x 64 otherwise, with a warning.
     """
     sizes, grey, size = dict[tuple[int, int], str](), True, options.size
     for i, name in enumerate(names):
@@ -180,10 +180,10 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
     resized = size is not None or len(sizes) > 1
     if size is None and len(sizes) > 1:
         if not options.mixed_sizes:
-            (first, one), (second, other) = list(sizes.items())[:2]
+            (a, name_a), (b, name_b) = list(sizes.items())[:2]
             raise Misuse(
-                f"'{one}' has {first[1]}x{first[0]} pixels but '{other}' has {second[1]}x{second[0]}: expected one size"
-                " for all, as in training"
+                f"'{name_a}' has {a[1]}x{a[0]} pixels but '{name_b}' has {b[1]}x{b[0]}: expected one size for all, as"
+                " in training"
             )
         size = (USUAL_SIDE, USUAL_SIDE)
         warnings.warn(
@@ -203,7 +203,7 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
 def decode_images(
     names: Sequence[str], opened: Callable[[int], Any], shape: tuple[int, int, int], places: np.ndarray
 ) -> np.ndarray:
-    """Images (n, *shape) uint8 at some places: decoded, resized and cropped."""
+    """Decode the images (n, *shape) uint8 at these indices, resized and cropped."""
     out = np.empty((len(places), *shape), dtype=np.uint8)
     for row, i in enumerate(places.tolist()):
         with opened(i) as image:
@@ -213,7 +213,7 @@ def decode_images(
 
 
 def upright_size(image: Any) -> tuple[int, int]:
-    """Height and width of a PIL image as its EXIF orientation shows it."""
+    """Return height and width of a PIL image as its EXIF orientation shows it."""
     width, height = image.size
     try:
         turned = image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
@@ -223,20 +223,20 @@ def upright_size(image: Any) -> tuple[int, int]:
 
 
 def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Images (N, C, *size) from (N, C, H, W): scaled until they cover the size, then cropped around the centre.
+    """Scale images (N, C, H, W) until they cover the size and crop them around the centre, to (N, C, *size).
 
-    Of an image that is much longer than the size, such as one of 1 x 3000 pixels, only the middle is scaled.
+    Only the middle of an image that is much longer than the size, such as 1 x 3000 pixels, is scaled.
     """
     planes = middle(planes, size)
     height, width = planes.shape[2:]
     factor = max(size[0] / height, size[1] / width)
     scaled = resize(planes, (max(size[0], round(height * factor)), max(size[1], round(width * factor))))
-    top, left = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
-    return scaled[:, :, top : top + size[0], left : left + size[1]]
+    row, column = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
+    return scaled[:, :, row : row + size[0], column : column + size[1]]
 
 
 def middle(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """The middle (N, C, h, w) of images (N, C, H, W): at most `LONGEST_SIDE` times as long as the crop to `size` needs.
+    """Crop images (N, C, H, W) to their middle, at most `LONGEST_SIDE` times as long as the crop to `size` needs.
 
     >>> middle(np.zeros((1, 3, 1, 3000)), (8, 8)).shape, middle(np.zeros((1, 3, 40, 100)), (8, 8)).shape
     ((1, 3, 1, 16), (1, 3, 40, 100))
@@ -248,20 +248,20 @@ def middle(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def resize(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Images (N, C, *size) from (N, C, H, W) by bilinear interpolation with antialiasing; uint8 stays uint8.
+    """Resize images (N, C, H, W) to (N, C, *size) by bilinear interpolation with antialiasing; uint8 stays uint8.
 
     The aspect ratio is not kept. Images that have this size already are returned unchanged.
     """
     if planes.shape[2:] == size:
         return planes
-    whole = planes.dtype == np.uint8
-    values = torch.from_numpy(planes.astype(np.float32 if whole else np.float64))
+    is_bytes = planes.dtype == np.uint8
+    values = torch.from_numpy(planes.astype(np.float32 if is_bytes else np.float64))
     out = F.interpolate(values, size, mode="bilinear", antialias=True)
-    return (out.round().clamp(0, 255).to(torch.uint8) if whole else out).numpy()
+    return (out.round().clamp(0, 255).to(torch.uint8) if is_bytes else out).numpy()
 
 
 def decode(image: Any, grey: bool, name: str) -> np.ndarray:
-    """Pixels (C, H, W) uint8 of one PIL image; 16-bit greys keep their upper byte."""
+    """Decode one PIL image to pixels (C, H, W) uint8; 16-bit greys keep their upper byte."""
     from PIL import ImageOps
 
     try:
@@ -279,12 +279,12 @@ def decode(image: Any, grey: bool, name: str) -> np.ndarray:
 
 
 def is_idx_folder(folder: Path) -> bool:
-    """Whether a folder holds idx files by their names."""
+    """Return whether a folder holds idx files by their names."""
     return any(IDX_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
 def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
-    """The images (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
+    """Load the images (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
     files: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
         match = IDX_FILE.fullmatch(path.name)
@@ -293,14 +293,14 @@ def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")
             files.setdefault(key, path)
-    parts = {part: idx_part(files, part, options.labelled) for part, what in files if what == "images"}
+    parts = {part: idx_part(files, part, options.labelled) for part, content in files if content == "images"}
     if not parts:
         raise Misuse(f"no images among the idx files of '{folder}': expected train-images-idx3-ubyte[.gz]")
     return RawData(parts, "classification", peak=255.0)
 
 
 def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> RawPart:
-    """Images and labels of one part of an idx folder."""
+    """Load images and labels of one part of an idx folder."""
     images = read_idx(files[part, "images"], rank=3)[:, None]
     if not labelled:
         return RawPart(images)
@@ -313,7 +313,7 @@ def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> R
 
 
 def read_idx(path: Path, rank: int) -> np.ndarray:
-    """The bytes of one idx file as an array of the given rank: 0 0 type rank, sizes (big-endian), data."""
+    """Read one idx file of bytes as an array of this rank: 0 0 type rank, sizes (big-endian), data."""
     head = 4 + 4 * rank
     require_regular(path)
     try:
@@ -342,19 +342,19 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
 
 
 def is_cifar_folder(folder: Path) -> bool:
-    """Whether a folder holds CIFAR binary files by their names."""
+    """Return whether a folder holds CIFAR binary files by their names."""
     return any(CIFAR_FILE.fullmatch(path.name) for path in folder.iterdir())
 
 
 def load_cifar_folder(folder: Path, options: LoadOptions) -> RawData:
-    """The images (N, 3, 32, 32) of CIFAR-10 (`data_batch_1.bin` ...) or CIFAR-100 (`train.bin`)."""
-    found = sorted(path for path in folder.iterdir() if CIFAR_FILE.fullmatch(path.name))
-    hundred = any(path.name in ("train.bin", "test.bin") for path in found)
-    if hundred and any("batch" in path.name for path in found):
-        raise Misuse(f"'{folder}' mixes CIFAR-10 and CIFAR-100 files: {listed(p.name for p in found)}")
+    """Load the images (N, 3, 32, 32) of CIFAR-10 (`data_batch_1.bin` ...) or CIFAR-100 (`train.bin`)."""
+    files = sorted(path for path in folder.iterdir() if CIFAR_FILE.fullmatch(path.name))
+    hundred = any(path.name in ("train.bin", "test.bin") for path in files)
+    if hundred and any("batch" in path.name for path in files):
+        raise Misuse(f"'{folder}' mixes CIFAR-10 and CIFAR-100 files: {listed(p.name for p in files)}")
     groups = {
-        "train": [path for path in found if not path.name.startswith("test")],
-        "test": [path for path in found if path.name.startswith("test")],
+        "train": [path for path in files if not path.name.startswith("test")],
+        "test": [path for path in files if path.name.startswith("test")],
     }
     parts = {part: cifar_part(paths, 2 if hundred else 1) for part, paths in groups.items() if paths}
     names = class_names(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"))
@@ -362,7 +362,7 @@ def load_cifar_folder(folder: Path, options: LoadOptions) -> RawData:
 
 
 def cifar_part(paths: list[Path], labels: int) -> RawPart:
-    """Images and their last (fine) labels from CIFAR files of records: `labels` bytes, then 3072 pixels."""
+    """Load images and their last (fine) labels from CIFAR files of records: `labels` bytes, then 3072 pixels."""
     record = labels + int(np.prod(CIFAR_PIXELS))
     for path in paths:
         require_regular(path)
@@ -376,7 +376,7 @@ def cifar_part(paths: list[Path], labels: int) -> RawPart:
 
 
 def class_names(path: Path) -> tuple[str, ...] | None:
-    """The names in a file, one per line, or None if there is no such file."""
+    """Read class names from a file, one per line; None if the file does not exist."""
     if not path.is_file():
         return None
     try:
@@ -392,7 +392,7 @@ def class_names(path: Path) -> tuple[str, ...] | None:
 
 
 def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepared images (N, C, H, W) of raw images of any size and colour; `peak` is their white, if it is known.
+    """Prepare raw images of any size and colour as (N, C, H, W); `peak` is their white, if it is known.
 
     Images are resized to the shape of the preparation; grey is repeated over colour channels, colour becomes its luma,
     white becomes the white of training, and opacity is dropped.
@@ -404,7 +404,7 @@ def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation)
 
 
 def fit_to_preparation(inputs: np.ndarray, white: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepared images (N, C, H, W) of raw images of any size and colour, whose white is known."""
+    """Prepare raw images of any size and colour, whose white is known, as (N, C, H, W)."""
     channels, *size = preparation.shape
     if inputs.shape[1:] in {(*size,), preparation.shape, (*size, channels), (1, *size), (*size, 1)}:
         return preparation.apply(inputs, peak=white)  # takes this layout without resizing
@@ -414,7 +414,7 @@ def fit_to_preparation(inputs: np.ndarray, white: float | None, preparation: Ima
 
 
 def adapted_peak(inputs: Any, peak: float | None, preparation: ImagePreparation) -> float | None:
-    """The value of a white pixel in images of another source; None means the same as in training.
+    """Return the value of a white pixel in images of another source; None means the same as in training.
 
     If the source does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
     """
@@ -429,18 +429,18 @@ def adapted_peak(inputs: Any, peak: float | None, preparation: ImagePreparation)
 
 
 def recolour(planes: np.ndarray, channels: int) -> np.ndarray:
-    """Images (N, C, H, W) with the given number of channels, or with one grey channel, from (N, c, H, W).
+    """Convert images (N, c, H, W) to this number of channels, or to one grey channel.
 
     >>> recolour(np.array([10.0, 20.0, 30.0]).reshape(1, 3, 1, 1), 1).item()
     18.15
     """
-    found = planes.shape[1]
-    if found in (1, channels):
+    count = planes.shape[1]
+    if count in (1, channels):
         return planes
-    if (found, channels) == (4, 3):
+    if (count, channels) == (4, 3):
         return planes[:, :3]
-    if found in (3, 4) and channels == 1:
+    if count in (3, 4) and channels == 1:
         red, green, blue = (planes[:, k].astype(np.float64) * weight for k, weight in enumerate(LUMA))
         return (red + green + blue)[:, None]
-    wanted = "1, 3 or 4" if channels in (1, 3) else f"1 or {channels}"
-    raise Misuse(f"images of {found} channels for a run trained on {channels}: expected {wanted}")
+    expected = "1, 3 or 4" if channels in (1, 3) else f"1 or {channels}"
+    raise Misuse(f"images of {count} channels for a run trained on {channels}: expected {expected}")

@@ -6,7 +6,7 @@ from murmuration.system.errors import Misuse
 
 
 def long_tail_counts(largest: int, classes: int, factor: float) -> list[int]:
-    """Examples of each class, from `largest` down to `largest` / `factor`: n_i = n_max factor^(-i / (C - 1)).
+    """Return the size of each class, from `largest` down to `largest` / `factor`: n_i = n_max factor^(-i / (C - 1)).
 
     >>> long_tail_counts(5000, 10, 100)
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -19,16 +19,17 @@ def long_tail_counts(largest: int, classes: int, factor: float) -> list[int]:
 
 
 def long_tail_rows(labels: np.ndarray, classes: int, factor: float, seed: int) -> np.ndarray:
-    """The rows, in order, of a long tail cut from labels (N,): the first class has `factor` times those of the last.
+    """Select rows of labels (N,) that form a long tail: the first class has `factor` times the rows of the last.
 
-    It has as many as the smallest class had before. Rows are drawn at random by `seed` and class.
+    The first class gets as many rows as the smallest class has in `labels`. Rows are drawn at random by `seed` and
+    class, and returned in order.
     """
     smallest = int(np.bincount(labels, minlength=classes).min())
     counts = long_tail_counts(smallest, classes, factor)
     if counts[-1] < 1:
         raise Misuse(f"imbalance={factor:g} of classes with {smallest} examples: expected at most {smallest}")
-    kept = [
+    rows = [
         np.random.default_rng((seed, label)).permutation(np.flatnonzero(labels == label))[:count]
         for label, count in enumerate(counts)
     ]
-    return np.sort(np.concatenate(kept))
+    return np.sort(np.concatenate(rows))

@@ -1,4 +1,4 @@
-"""The kind of a source's inputs (a table, images, numbers, tokens, several of these) and the preparation fitted."""
+"""The kind of a source's inputs (a table, images, numbers, tokens, several of these) and its fitted preparation."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -28,21 +28,37 @@ from murmuration.system.errors import Misuse
 
 
 class FeatureNetwork(Protocol):
-    """A network that is not trained, whose features stand in the place of inputs: see `models/features.py`."""
+    """A fixed network whose features replace the inputs: see `models/features.py`."""
 
     @property
     def net(self) -> str:
         """Its name."""
 
     def open(self, inputs: Preparation) -> Any:
-        """The map from inputs prepared so to features, with its `record` in run.json."""
+        """Load the network.
+
+        Args:
+            inputs: Preparation of the inputs that the network takes.
+
+        Returns:
+            A map from prepared inputs to features, with the attribute `record` that is stored in run.json.
+        """
 
     def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
-        """The features (N, D) of every part, from blocks of prepared inputs."""
+        """Compute the features of all examples.
+
+        Args:
+            features: The map that `open` returned.
+            blocks: Names of parts with blocks of their prepared inputs.
+            total: Number of examples in all blocks, for progress.
+
+        Returns:
+            The features (N, D) of every part.
+        """
 
 
 def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
-    """The value of a white pixel if the source holds images, else None."""
+    """Return the value of a white pixel if the source holds images, else None."""
     read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
     if read:  # one example each
         return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
@@ -55,7 +71,7 @@ def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
 
 
 def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
-    """The preparation of the training inputs: of a table, of images, of numbers, of tokens, or of several of these."""
+    """Fit the preparation of the training inputs: a table, images, numbers, tokens, or several of these."""
     if isinstance(x, Streamed):
         if prepare != "none":
             raise Misuse(
@@ -65,13 +81,13 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
         return as_given(x, inputs)
     if isinstance(x, SeveralInputs):
 
-        def one(values: np.ndarray) -> Any:
+        def fit_one(values: np.ndarray) -> Any:
             bytes_of_images = values.dtype == np.uint8 and values.ndim > 2
             tokens = values.dtype.kind in "iu" and not bytes_of_images
             kind = None if inputs == "tokens" and not tokens else inputs
             return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
 
-        return SeveralPreparation(tuple((name, one(v)) for name, v in x.arrays.items()), x.positional)
+        return SeveralPreparation(tuple((name, fit_one(v)) for name, v in x.arrays.items()), x.positional)
     if is_table(x):
         if inputs == "tokens" or prepare == "none":
             raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
@@ -103,9 +119,9 @@ def fit_features(
     name: str,
     inputs: Inputs | None,
 ) -> tuple[Preparation, dict[str, Tensor]]:
-    """The preparation that computes features, and those (N, D) of every part, scaled; `training` is a part and rows.
+    """Fit the preparation that computes features, and return it with the scaled features (N, D) of every part.
 
-    Without a feature network, the preparation of the training inputs.
+    `training` is the part and rows that train. Without a feature network, fit the preparation of the inputs.
     """
     part, rows = training
     if features is None:
@@ -113,16 +129,18 @@ def fit_features(
     if prepare == "unit":
         raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
     first = network_inputs(raw, name, inputs)
-    found = features.open(first)
+    network = features.open(first)
     starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
     blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
-    made = features.embed(found, blocks, sum(map(len, raw.parts.values())))
-    scale = fit_array(made[part].numpy()[rows], (), prepare)
-    return FeaturePreparation(first, scale, found.record, found), {name: scale.apply(x) for name, x in made.items()}
+    embedded = features.embed(network, blocks, sum(map(len, raw.parts.values())))
+    scale = fit_array(embedded[part].numpy()[rows], (), prepare)
+    return FeaturePreparation(first, scale, network.record, network), {
+        name: scale.apply(x) for name, x in embedded.items()
+    }
 
 
 def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
-    """The preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
+    """Return the preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
     first: Any = next(iter(raw.parts.values())).inputs
     if isinstance(first, Streamed):
         raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")

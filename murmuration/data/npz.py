@@ -1,4 +1,4 @@
-"""Arrays in `.npz` and `.npy` files, read some rows at a time; nothing in them is ever unpickled.
+"""Arrays in `.npz` and `.npy` files, read a few rows at a time; nothing in them is ever unpickled.
 
 An .npz is a zip archive of .npy files. An uncompressed array (`np.savez`) is memory-mapped inside the archive. A
 compressed one (`np.savez_compressed`) is first unpacked to a temporary file, which is deleted with the last object that
@@ -31,6 +31,8 @@ COPIED_AT_ONCE = 2**20  # bytes
 Rows = slice | np.ndarray  # a range of rows, or their indices
 MAGIC = b"\x93NUMPY"  # that an .npy file begins with
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# that numpy does not catch when it parses a damaged header
+HEADER_ERRORS = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
 
 
 class Folder:
@@ -51,7 +53,7 @@ class Stored:
     folder: Folder | None = None  # keeps an unpacked file alive
 
     def read(self, rows: Rows, axis: int) -> np.ndarray:
-        """Some rows along an axis, the other axes whole, as a copy in float64.
+        """Copy rows along an axis as float64.
 
         The file is mapped again each time: otherwise pages that were read would stay in the process.
         """
@@ -62,15 +64,15 @@ class Stored:
         return np.concatenate([self.read(part, axis) for part in parts], axis=axis)
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """The rows (n, ...) at places, as they are; the file is mapped again each time."""
+        """Copy the rows (n, ...) at these indices in their type; the file is mapped again each time."""
         return np.ascontiguousarray(self.mapped()[places])
 
     def rows(self) -> FileRows:
-        """The array as rows that stay in the file."""
+        """Wrap the array as rows that stay in the file."""
         return FileRows(self.at, self.header.shape[1:], self.header.dtype, np.arange(self.header.shape[0]))
 
     def mapped(self) -> np.ndarray:
-        """The array, memory-mapped."""
+        """Map the array into memory."""
         head, order = self.header, "F" if self.header.fortran else "C"
         offset = self.start + head.length
         try:
@@ -107,68 +109,69 @@ class Archive:
         return tuple(self.members)
 
     def header(self, name: str) -> Header:
-        """Shape and type of one array of numbers or texts."""
+        """Read the shape and type of one array of numbers or strings."""
         with self.opened(name) as file:
-            found = read_header(file, name)
-            whole = self.path.stat().st_size if (info := self.members[name]) is None else info.file_size
-        if found.end != whole:
-            what = f"{found.dtype} {found.shape}"
-            raise Failure(f"array {name} of '{self.path}' is cut off: {whole} bytes where {what} needs {found.end}")
-        return found
+            header = read_header(file, name)
+            size = self.path.stat().st_size if (info := self.members[name]) is None else info.file_size
+        if header.end != size:
+            expected = f"{header.dtype} {header.shape}"
+            raise Failure(f"array {name} of '{self.path}' is cut off: {size} bytes where {expected} needs {header.end}")
+        return header
 
     def values(self, name: str) -> np.ndarray:
-        """One small array (N,) or (N, K), or a number (), in memory as it was found."""
+        """Read one small array (N,) or (N, K), or a number (), in its type."""
         header = self.header(name)
         if len(header.shape) > 2:
             raise Misuse(f"array {name} of shape {header.shape}: expected one value a row, (N,)")
         return self.array(name)
 
     def array(self, name: str) -> np.ndarray:
-        """One array in memory as it was found, texts as str; a compressed one that unpacks to too much is refused."""
+        """Read one array in its type, strings as str; refuse a compressed one that unpacks to too many bytes."""
         header = self.header(name)
         if self.is_compressed(name):
             require_unpacked(f"array {name} of '{self.path}'", header.end)
         with self.opened(name) as file:
-            found = np.lib.format.read_array(file, allow_pickle=False)
-        if found.dtype.kind == "U" and found.size:  # four bytes a character
-            codes = np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+            values = np.lib.format.read_array(file, allow_pickle=False)
+        if values.dtype.kind == "U" and values.size:  # four bytes a character
+            codes = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
             if codes.size and codes.max() > sys.maxunicode:
-                raise Failure(f"array {name} of '{self.path}' is damaged: a text holds what is no character")
-        return np.char.decode(found, "utf-8", "replace") if found.dtype.kind == "S" else found
+                raise Failure(f"array {name} of '{self.path}' is damaged: it contains an invalid Unicode code point")
+        return np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values
 
     def is_compressed(self, name: str) -> bool:
-        """Whether an array is compressed in the archive, so that it cannot be read row by row."""
+        """Return whether an array is compressed in the archive, so that it cannot be read row by row."""
         info = self.members[name]
         return info is not None and info.compress_type != zipfile.ZIP_STORED
 
     def stored(self, name: str) -> Stored:
-        """One array of numbers, to be read some rows at a time; a compressed one is unpacked to a temporary file."""
+        """Open one array of numbers to be read a few rows at a time; unpack a compressed one to a temporary file."""
         header, info = self.header(name), self.members[name]
         if header.dtype.kind not in "iufb":
             raise Misuse(f"array {name} holds {kind_of(header.dtype)}: expected numbers")
         if self.is_compressed(name):
             folder = Folder()
-            return Stored(self.unpack(name, folder.path / "array.npy"), 0, header, folder)
+            path = folder.path / "array.npy"
+            self.unpack(name, path)
+            return Stored(path, 0, header, folder)
         start = 0 if info is None else start_of(self.path, info)
         if start + header.end > self.path.stat().st_size:
             raise Failure(f"array {name} of '{self.path}' is cut off: the file ends before it")
         return Stored(self.path, start, header)
 
-    def unpack(self, name: str, place: Path) -> Path:
-        """Unpack the .npy file of one array to `place`, a piece at a time; returns the place."""
+    def unpack(self, name: str, path: Path) -> None:
+        """Unpack the .npy file of one array to `path`, a piece at a time."""
         with self.opened(name) as packed, contextlib.ExitStack() as stack:
             try:
-                shutil.copyfileobj(packed, stack.enter_context(open(place, "wb")), COPIED_AT_ONCE)
+                shutil.copyfileobj(packed, stack.enter_context(open(path, "wb")), COPIED_AT_ONCE)
             except OSError as error:
                 hint = "free some space, set TMPDIR to a larger disk, or write the file with np.savez"
                 raise Failure(
-                    f"cannot unpack array {name} of '{self.path}' to {place.parent}: {error}; {hint}"
+                    f"cannot unpack array {name} of '{self.path}' to {path.parent}: {error}; {hint}"
                 ) from None
-        return place
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes]]:
-        """The .npy file of one array, open for reading; a damaged one raises a `Failure` of one line."""
+        """Open the .npy file of one array for reading; a damaged one raises a one-line `Failure`."""
         with readable(self.path), contextlib.ExitStack() as stack:
             info = self.members[name]
             if info is None:
@@ -179,7 +182,7 @@ class Archive:
 
 @contextlib.contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn the errors of damaged files into a `Failure` of one line."""
+    """Turn the errors of damaged files into a one-line `Failure`."""
     try:
         yield
     except MemoryError:
@@ -192,7 +195,7 @@ def readable(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Prefix a refusal with the file's name, unless it has it."""
+    """Prefix a refusal with the name of the file, unless it contains it already."""
     try:
         yield
     except Misuse as error:
@@ -202,7 +205,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def open_archive(path: Path) -> Archive:
-    """The arrays of an .npz file by name."""
+    """Open an .npz file and list its arrays by name."""
     if not path.stat().st_size:
         raise Misuse(f"'{path}' is empty: expected arrays, as np.savez writes them")
     if not zipfile.is_zipfile(path):
@@ -218,27 +221,20 @@ def open_archive(path: Path) -> Archive:
 
 
 def open_array(path: Path, name: str) -> Archive:
-    """The only array of an .npy file, under a name."""
+    """Open an .npy file as an archive of one array with this name."""
     if not path.stat().st_size:
         raise Misuse(f"'{path}' is empty: expected an array, as np.save writes it")
     return Archive(path, {name: None})
 
 
 def read_header(file: IO[bytes], name: str) -> Header:
-    """The header of an open .npy file; Python objects, which would have to be unpickled, are refused."""
+    """Read the header of an open .npy file; refuse Python objects, which would have to be unpickled."""
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise ValueError(f"array {name} is of npy version {version}")
     try:
         shape, fortran, dtype = HEADERS[version](file)
-    except (
-        ValueError,
-        TypeError,
-        SyntaxError,
-        RecursionError,
-        MemoryError,
-        tokenize.TokenError,
-    ):  # numpy lets all pass
+    except HEADER_ERRORS:
         raise ValueError(f"the head of array {name} is damaged; write it again") from None
     if dtype.kind not in "iufbUS":
         hint = "numbers or texts, such as np.array(values.tolist())"
@@ -247,12 +243,12 @@ def read_header(file: IO[bytes], name: str) -> Header:
 
 
 def kind_of(dtype: np.dtype) -> str:
-    """The contents of an array of this type, in a word."""
+    """Describe the contents of an array of this type."""
     return {"O": "Python objects", "U": "texts", "S": "texts", "c": "complex numbers"}.get(dtype.kind, f"{dtype}")
 
 
 def start_of(path: Path, info: zipfile.ZipInfo) -> int:
-    """The offset of a stored file's bytes in a zip archive: after its local header, which has its own lengths."""
+    """Return the offset of a stored file's bytes in a zip archive: after its local header of variable length."""
     with readable(path), open(path, "rb") as file:
         file.seek(info.header_offset)
         head = file.read(30)

@@ -21,7 +21,7 @@ PREPARED_AT_ONCE = 8192  # rows of a table
 
 @dataclass(frozen=True, eq=False)
 class FileTable:
-    """A table in a Parquet file: `table[name]` reads a column, `read` some rows; `iloc` and `drop` select."""
+    """A table in a Parquet file: `table[name]` reads a column, `read` reads rows; `iloc` and `drop` select."""
 
     path: Path
     columns: Any  # pandas.Index of those that were not dropped
@@ -39,33 +39,32 @@ class FileTable:
         return len(self) * len(self.columns)
 
     def __getitem__(self, name: str) -> Any:
-        """One column as a pandas Series, whose index are the rows of the file."""
-        whole = read_frame(self.path, [name])[name]
-        return whole.iloc[self.places]
+        """Read one column as a pandas Series, whose index are the rows of the file."""
+        return read_frame(self.path, [name])[name].iloc[self.places]
 
     @property
     def iloc(self) -> "Rows":
         return Rows(self)
 
     def subset(self, rows: Any) -> "FileTable":
-        """Some of the rows, still in the file."""
+        """Select rows, still in the file."""
         return replace(self, places=self.places[rows])
 
     def drop(self, columns: list[str]) -> "FileTable":
-        """The table without some columns."""
+        """Remove columns."""
         return replace(self, columns=self.columns.drop(columns))
 
     def read(self, places: np.ndarray) -> Any:
-        """The rows at places (n,) of the file as a pandas table; fast where they follow one another."""
+        """Read the rows (n,) of the file as a pandas table; fast for consecutive rows."""
         import pandas as pd
 
         groups = np.searchsorted(self.ends, places, side="right")
         starts = np.concatenate([[0], self.ends[:-1]])
         inside = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist())}
         parts = []
-        for group, which in inside.items():
+        for group, order in inside.items():
             frame = read_group(self.path, group, tuple(self.columns))
-            parts.append(frame.iloc[places[which] - starts[group]].set_axis(places[which]))
+            parts.append(frame.iloc[places[order] - starts[group]].set_axis(places[order]))
         if len(parts) == 1:
             return parts[0]
         return pd.concat(parts).iloc[np.argsort(np.concatenate(list(inside.values())))]
@@ -77,7 +76,7 @@ class FileTable:
             return np.cumsum([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
 
     def successive(self) -> Iterator[tuple[slice, Any]]:
-        """Successive rows of this table as pandas tables, each with its place among them."""
+        """Yield consecutive rows of this table as pandas tables, each with its slice of rows."""
         for first in range(0, len(self), PREPARED_AT_ONCE):
             rows = slice(first, min(first + PREPARED_AT_ONCE, len(self)))
             yield rows, self.read(self.places[rows])
@@ -85,7 +84,7 @@ class FileTable:
 
 @dataclass(frozen=True)
 class Rows:
-    """`table.iloc`: selection of rows by their places."""
+    """`table.iloc`: selection of rows by their positions."""
 
     table: FileTable
 
@@ -94,7 +93,7 @@ class Rows:
 
 
 def opened(path: Path) -> Any:
-    """The open Parquet file; a damaged one is a `Failure` of one line."""
+    """Open a Parquet file; a damaged one raises a one-line `Failure`."""
     import pyarrow.parquet as parquet
 
     try:
@@ -104,7 +103,7 @@ def opened(path: Path) -> Any:
 
 
 def read_frame(path: Path, columns: list[str] | None = None) -> Any:
-    """A pandas table of some columns of a Parquet file, all if none are named."""
+    """Read columns of a Parquet file, all by default, as a pandas table."""
     import pandas as pd
 
     try:
@@ -115,7 +114,7 @@ def read_frame(path: Path, columns: list[str] | None = None) -> Any:
 
 @lru_cache(maxsize=1)
 def read_group(path: Path, group: int, columns: tuple[str, ...]) -> Any:
-    """One row group as a pandas table; the last one read is kept, for rows that follow one another."""
+    """Read one row group as a pandas table; the last one is cached, for consecutive rows."""
     with opened(path) as file:
         try:
             return file.read_row_group(group, columns=list(columns)).to_pandas(ignore_metadata=False)
@@ -124,32 +123,34 @@ def read_group(path: Path, group: int, columns: tuple[str, ...]) -> Any:
 
 
 def size_of(path: Path) -> tuple[int, int]:
-    """The numbers of rows and of columns in a Parquet file."""
+    """Return the numbers of rows and of columns in a Parquet file."""
     with opened(path) as file:
         return file.metadata.num_rows, len(file.schema_arrow.names)
 
 
 def open_file_table(path: Path) -> tuple[FileTable, Any]:
-    """The table in a Parquet file that stays there, and its pandas index."""
+    """Open the table in a Parquet file without reading it, and return it with its pandas index."""
     import pandas as pd
 
     frame = read_frame(path, [])
     with opened(path) as file:
-        kept = {name for name in frame.index.names if name is not None}
-        names = [str(name) for name in file.schema_arrow.names if name not in kept and not name.startswith("__index_")]
+        index_names = {name for name in frame.index.names if name is not None}
+        names = [
+            str(name) for name in file.schema_arrow.names if name not in index_names and not name.startswith("__index_")
+        ]
         rows = file.metadata.num_rows
     index = frame.index if len(frame.index) == rows else pd.RangeIndex(rows)
     return FileTable(path, pd.Index(names), np.arange(rows)), index
 
 
 def prepared_rows(table: FileTable, apply: Callable[[Any], Any], width: int) -> FileRows:
-    """The prepared rows (N, width) float32 of a table, written once to a temporary file, which goes when unused."""
+    """Write the prepared rows (N, width) float32 of a table to a temporary file, which is deleted when unused."""
     folder = Folder()
     file = folder.path / "prepared.bin"
     try:
         with open(file, "wb") as out:
-            for _, some in table.successive():
-                out.write(np.ascontiguousarray(apply(some).numpy(), dtype=np.float32).tobytes())
+            for _, frame in table.successive():
+                out.write(np.ascontiguousarray(apply(frame).numpy(), dtype=np.float32).tobytes())
     except OSError as error:
         raise Failure(
             f"cannot write prepared rows to {folder.path}: {first_line(error)}; set TMPDIR to a larger disk"

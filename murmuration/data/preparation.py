@@ -56,7 +56,7 @@ class ImagePreparation:
     names: ClassVar[tuple[str, ...]] = ()  # pixels have none
 
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
-        """Prepared images (N, C, H, W) of raw ones (N, H, W), (N, H, W, C) or (N, C, H, W).
+        """Prepare images (N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W).
 
         `peak` is the value of a white pixel in `raw`, if it is known to differ from training's. Grey images are
         repeated over the channels of a network trained on colour.
@@ -67,10 +67,11 @@ class ImagePreparation:
         return torch.from_numpy(Scaling(mean, std).apply(planes))
 
     def white_of(self, values: Any, stated: float | None) -> float | None:
-        """The value of a white pixel in later images, where it differs from training's; None: the same.
+        """Return the value of a white pixel in later images if it differs from training's, else None.
 
-        A file's format states it. Otherwise the type decides: bytes for a run trained on floats in 0..1 have white at
-        255, floats in 0..1 for a run trained on whole numbers have it at 1. What could be both is refused.
+        `stated` is the value by the format of the file. Otherwise the type decides: bytes for a run trained on floats
+        in 0..1 have white at 255, floats in 0..1 for a run trained on integers have it at 1. Ambiguous images are
+        refused.
         """
         if values.dtype.kind not in "f" or not values.size:
             return stated if stated is not None or self.integers or self.peak != 1 else 255.0
@@ -81,7 +82,7 @@ class ImagePreparation:
             return None
         if self.peak == 1 or high > 1 or high == 0:
             return stated if high > 1 else None
-        if all((some == np.round(some)).all() for some in pieces(values)):
+        if all((piece == np.round(piece)).all() for piece in pieces(values)):
             raise Misuse(
                 f"images of zeros and ones for a run trained on pixels in 0..{self.peak:g}, which could mean either:"
                 " give them as uint8"
@@ -89,7 +90,7 @@ class ImagePreparation:
         return 1.0
 
     def pixels_of(self, x: Tensor) -> np.ndarray:
-        """Images (N, H, W, C) uint8, black 0 and white 255, of prepared ones (N, C, H, W)."""
+        """Convert prepared images (N, C, H, W) to pixels (N, H, W, C) uint8, black 0 and white 255."""
         mean, std = (torch.tensor(v, dtype=torch.float64).view(1, -1, 1, 1) for v in (self.mean, self.std))
         pixels = (x.detach().cpu().double() * std + mean) * (255 / self.peak)
         return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
@@ -113,7 +114,7 @@ class ArrayPreparation:
     quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q)
 
     def apply(self, raw: Any) -> Tensor:
-        """Prepared inputs (N, D) or (N, C, ...) of an array, or of a table that has the named columns."""
+        """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
         values = checked_array(self.columns_of(raw) if is_table(raw) else raw, "x")
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
         if values.shape[1:] != self.shape:
@@ -125,13 +126,12 @@ class ArrayPreparation:
         return Scaling(self.mean, self.std, self.clip, self.quantiles)
 
     def columns_of(self, table: Any) -> np.ndarray:
-        """The named columns (N, D) of a table."""
-        missing = [name for name in self.names if name not in table.columns]
-        if missing or not self.names:
-            wanted = listed(self.names) or f"an array of shape {self.shape} an example"
+        """Return the named columns (N, D) of a table."""
+        if not self.names or any(name not in table.columns for name in self.names):
+            expected = listed(self.names) or f"an array of shape {self.shape} an example"
             raise Misuse(
                 f"a table with the columns {listed(map(str, table.columns))}"
-                f" for a run trained on an array: expected {wanted}"
+                f" for a run trained on an array: expected {expected}"
             )
         return table[list(self.names)].to_numpy(dtype=np.float64)
 
@@ -147,7 +147,7 @@ class TokenPreparation:
     names: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, raw: Any) -> Tensor:
-        """The indices (N, ...) int64."""
+        """Return the indices (N, ...) int64."""
         values = checked_array(raw, "x")
         if values.dtype.kind not in "iu":
             raise Misuse(
@@ -173,35 +173,35 @@ class SeveralPreparation:
     names: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, raw: Any) -> Tensor:
-        """Prepared inputs (N, D) float32 of a tuple or dict of arrays."""
+        """Prepare a tuple or dict of arrays as (N, D) float32."""
         expected = [name for name, _ in self.parts]
-        given = raw.arrays if isinstance(raw, SeveralInputs) else raw
+        arrays = raw.arrays if isinstance(raw, SeveralInputs) else raw
         kind = "tuple" if self.positional else "dict"
-        if not isinstance(given, Mapping | tuple):
+        if not isinstance(arrays, Mapping | tuple):
             raise Misuse(
                 f"inputs of type {type(raw).__name__} for a run trained on several: expected a {kind} of arrays"
                 f" {listed(expected)}"
             )
-        got = list(map(str, given if isinstance(given, Mapping) else range(len(given))))
+        got = list(map(str, arrays if isinstance(arrays, Mapping) else range(len(arrays))))
         missing, surplus = ([n for n in a if n not in b] for a, b in ((expected, got), (got, expected)))
-        found = several_inputs(raw)
-        if missing or surplus or found is None:
+        inputs = several_inputs(raw)
+        if missing or surplus or inputs is None:
             parts = [f"without {listed(missing)}"] * bool(missing) + [f"with {listed(surplus)}"] * bool(surplus)
             raise Misuse(
                 f"inputs {' and '.join(parts)}: expected a {kind} of arrays {listed(expected)}, as in training"
             )
-        columns = [preparation.apply(found.arrays[name]).flatten(1) for name, preparation in self.parts]
-        if any(not each.is_floating_point() and each.numel() and each.abs().max() >= 2**24 for each in columns):
+        columns = [preparation.apply(inputs.arrays[name]).flatten(1) for name, preparation in self.parts]
+        if any(not column.is_floating_point() and column.numel() and column.abs().max() >= 2**24 for column in columns):
             raise Misuse("tokens of 16,777,216 or more among several inputs: expected smaller indices")
-        return torch.cat([each.float() for each in columns], dim=1)
+        return torch.cat([column.float() for column in columns], dim=1)
 
     def unpack(self, x: Tensor) -> dict[str, Tensor]:
-        """The inputs by name, each (N, ...) in its own shape and type, from prepared ones (N, D)."""
+        """Split prepared inputs (N, D) into the inputs by name, each (N, ...) in its shape and type."""
         shapes: list[tuple[int, ...]] = [preparation.shape for _, preparation in self.parts]
         columns = x.split([math.prod(shape) for shape in shapes], dim=1)
         return {
-            name: (each.long() if isinstance(preparation, TokenPreparation) else each).reshape(len(x), *shape)
-            for (name, preparation), each, shape in zip(self.parts, columns, shapes, strict=True)
+            name: (column.long() if isinstance(preparation, TokenPreparation) else column).reshape(len(x), *shape)
+            for (name, preparation), column, shape in zip(self.parts, columns, shapes, strict=True)
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -235,29 +235,29 @@ class NumericColumn:
         return (self.name, f"{self.name} missing") if self.flags_missing else (self.name,)
 
     def apply(self, values: Any) -> np.ndarray:
-        """Columns (N, 1) or (N, 2) float64 of one pandas column."""
+        """Prepare one pandas column as (N, 1) or (N, 2) float64."""
         numbers = to_numbers(values)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
         beyond = np.abs(scaled[:, 0]) > LARGEST
         if beyond.any():
-            place = int(beyond.argmax())
-            row, text = row_number(values, place), f"{numbers[place]:g}"
+            position = int(beyond.argmax())
+            row, text = row_number(values, position), f"{numbers[position]:g}"
             raise Misuse(f"column '{self.name}' is {text} in row {row}: expected numbers like those of training")
         return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled
 
 
 BOOLEANS = {"1": "True", "1.0": "True", "0": "False", "0.0": "False"}  # other ways to write them
-MANY_UNSEEN = 10  # values
+MIN_UNSEEN = 10  # values, all unknown, that raise a warning
 
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """A column of texts, booleans or categories: one-hot over the categories of training, plus one for all others.
+    """A column of strings, booleans or categories: one-hot over the categories of training, plus one for all others.
 
-    The others are categories that training had in too few rows (`fewest_rows`) or not at all. Missing is a category of
-    its own if training had it, else it counts as one of the others.
+    The others are categories that training had in too few rows (`fewest_rows`) or not at all. Missing values form a
+    separate category if training had them, else they count among the others.
     """
 
     name: str
@@ -271,28 +271,25 @@ class CategoricalColumn:
         return (*(f"{self.name}={category}" for category in self.categories), *missing, f"{self.name} unseen")
 
     def apply(self, values: Any) -> np.ndarray:
-        """One-hot columns (N, categories + 1) or (N, categories + 2) of one pandas column."""
+        """Prepare one pandas column as one-hot columns (N, categories + 1) or (N, categories + 2)."""
         width = len(self.prepared_names)
         index: dict[str | None, int] = {category: i for i, category in enumerate(self.categories)}
         if set(self.categories) <= set(BOOLEANS.values()):
-            index |= {text: index[same] for text, same in BOOLEANS.items() if same in index}
+            index |= {text: index[spelling] for text, spelling in BOOLEANS.items() if spelling in index}
         if self.has_missing:
             index[None] = len(self.categories)
         texts = to_texts(values).tolist()
-        places = [index.get(text, width - 1) for text in texts]
-        self._warn_of_unseen(texts, set(places) == {width - 1})
-        hot = np.zeros((len(values), width))
-        hot[np.arange(len(values)), places] = 1.0
-        return hot
-
-    def _warn_of_unseen(self, texts: list[str | None], every: bool) -> None:
-        """Warn if none of many values is known: they are probably written in another way."""
-        found = [text for text in texts if text is not None]
-        if every and self.categories and len(found) >= MANY_UNSEEN:
-            told = (
-                f"none of {len(found):,} values of column '{self.name}' was in the training rows: it has '{found[0]}'"
+        columns = [index.get(text, width - 1) for text in texts]
+        present = [text for text in texts if text is not None]
+        if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
+            warnings.warn(
+                f"none of {len(present):,} values of column '{self.name}' was in the training rows: it has"
+                f" '{present[0]}', and training had {listed(self.categories)}",
+                stacklevel=2,
             )
-            warnings.warn(f"{told}, and training had {listed(self.categories)}", stacklevel=2)
+        hot = np.zeros((len(values), width))
+        hot[np.arange(len(values)), columns] = 1.0
+        return hot
 
 
 Column = NumericColumn | CategoricalColumn
@@ -312,14 +309,14 @@ class TablePreparation:
         return tuple(name for column in self.columns for name in column.prepared_names)
 
     def apply(self, raw: Any) -> Tensor:
-        """Prepared inputs (N, D) float32 of a pandas table, whose columns may stand in any order."""
+        """Prepare a pandas table, whose columns may be in any order, as (N, D) float32."""
         if not is_table(raw):
             raise Misuse(
                 f"inputs of shape {tuple(raw.shape)} for a run trained on a table: expected a table with the"
                 f" columns {listed(column.name for column in self.columns)}"
             )
-        known = {*(column.name for column in self.columns), *self.targets, *self.ignored}
-        surplus = [str(name) for name in raw.columns if str(name) not in known]
+        names = {*(column.name for column in self.columns), *self.targets, *self.ignored}
+        surplus = [str(name) for name in raw.columns if str(name) not in names]
         if surplus:
             raise Misuse(f"the table has the columns {listed(surplus)} that training did not have: remove them from it")
         parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
@@ -333,7 +330,7 @@ class TablePreparation:
 def fit_table(
     table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...] = (), way: Way = "standardise"
 ) -> TablePreparation:
-    """The preparation of a training table; statistics and categories are those of its rows."""
+    """Return the preparation of a training table; statistics and categories are those of its rows."""
     if not len(table.columns):
         raise Misuse("the table has no feature columns: expected at least one besides the target")
     columns: list[Column] = []
@@ -357,7 +354,7 @@ def fit_table(
 
 
 def looks_like_identifier(values: Any) -> bool:
-    """Whether a column of texts has more distinct values than half its rows, or whole numbers count the rows."""
+    """Return whether a column of strings has more distinct values than half its rows, or integers count the rows."""
     if len(values) < FEWEST_IDENTIFIERS or values.isna().any():
         return False
     if values.dtype.kind in "iu":
@@ -367,31 +364,31 @@ def looks_like_identifier(values: Any) -> bool:
 
 
 def fit_column(values: Any, way: Way = "standardise") -> Column:
-    """The preparation of one pandas column of the training table."""
-    found = column_values(values)
+    """Fit the preparation of one pandas column of the training table."""
+    array = column_values(values)
     name = str(values.name)
-    if found.dtype.kind == "f":
-        missing = np.isnan(found)
-        median = float(np.median(found[~missing])) if not missing.all() else 0.0
-        filled = np.where(missing, median, found) if way == "standardise" or missing.all() else found[~missing]
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+        median = float(np.median(array[~missing])) if not missing.all() else 0.0
+        filled = np.where(missing, median, array) if way == "standardise" or missing.all() else array[~missing]
         scaling = fit_scaling(filled[:, None], way, name)
         (centre,), (scale,), quantiles = scaling.centre, scaling.scale, next(iter(scaling.quantiles), ())
         return NumericColumn(name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles)
-    present = [text for text in found.tolist() if text is not None]
+    present = [text for text in array.tolist() if text is not None]
     categories = sort_names(present)
     refuse_local_numbers(f"column '{name}'", categories)
     if len(categories) > MOST_CATEGORIES:
         raise Misuse(
-            f"column '{name}' has {len(categories)} distinct texts in {len(found)} rows: expected at most"
+            f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows: expected at most"
             f" {MOST_CATEGORIES} categories; remove the column or group its values"
         )
     counts = Counter(present)
-    common = tuple(each for each in categories if counts[each] >= fewest_rows(len(found)))
-    return CategoricalColumn(name, common, len(present) < len(found))
+    common = tuple(category for category in categories if counts[category] >= fewest_rows(len(array)))
+    return CategoricalColumn(name, common, len(present) < len(array))
 
 
 def fewest_rows(rows: int) -> int:
-    """The rows that a category needs among all rows of training to get a column of its own.
+    """Return the number of training rows that a category needs to get its one-hot column.
 
     >>> [fewest_rows(rows) for rows in (100, 250, 10_000)]
     [1, 2, 5]
@@ -400,24 +397,24 @@ def fewest_rows(rows: int) -> int:
 
 
 def refuse_local_numbers(what: str, texts: tuple[str, ...]) -> None:
-    """Refuse texts that are all numbers with decimal commas or separated thousands, or dates with points or slashes.
+    """Refuse strings that are all numbers with decimal commas or separated thousands, or dates with points or slashes.
 
-    As categories they would be one column each, and their order would be lost.
+    As categories they would get one column each, and their order would be lost.
     """
     for form, essential, kind, write, fewest in LOCAL_FORMS:
         plain = [text.strip() for text in texts]
         if len(plain) < fewest or not all(re.fullmatch(form, text) for text in plain):
             continue
-        shown = next((text for text in plain if re.fullmatch(essential, text)), None)
-        if shown is not None:
-            raise Misuse(f"{what} holds {kind} such as '{shown}' in every row: write it as {write}")
+        example = next((text for text in plain if re.fullmatch(essential, text)), None)
+        if example is not None:
+            raise Misuse(f"{what} holds {kind} such as '{example}' in every row: write it as {write}")
 
 
 @dataclass(frozen=True)
 class FeaturePreparation:
-    """Inputs -> (N, D): features of a network that is not trained, then standardised.
+    """Inputs -> (N, D): features of a fixed network, then standardised.
 
-    The network is part of the preparation, so it runs once a prediction, whatever the number of members.
+    The network is part of the preparation, so it runs once per prediction, whatever the number of members.
     """
 
     inputs: ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation  # raw inputs -> the network's
@@ -432,21 +429,21 @@ class FeaturePreparation:
         return getattr(self.inputs, "shape", ())
 
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
-        """Prepared features (N, D) float32 of raw inputs, some at a time; `peak` is the white of images."""
+        """Compute prepared features (N, D) float32 of raw inputs in batches; `peak` is the white of images."""
         white = {"peak": peak} if isinstance(self.inputs, ImagePreparation) else {}
-        some = [slice(first, first + FEATURES_AT_ONCE) for first in range(0, max(1, len(raw)), FEATURES_AT_ONCE)]
-        parts = (raw.iloc[rows] if is_table(raw) else raw[rows] for rows in some)
+        slices = [slice(first, first + FEATURES_AT_ONCE) for first in range(0, max(1, len(raw)), FEATURES_AT_ONCE)]
+        parts = (raw.iloc[rows] if is_table(raw) else raw[rows] for rows in slices)
         return torch.cat([self.apply_prepared(self.inputs.apply(part, **white)) for part in parts])
 
     def apply_prepared(self, x: Tensor) -> Tensor:
-        """Prepared features (N, D) of inputs that `inputs` prepared."""
+        """Compute prepared features (N, D) of inputs that `inputs` prepared."""
         if self.features is None:
             raise Misuse(f"the network {self.network['net']} of the features is not here: open the run by mm.load")
         return self.scale.apply(self.features(x))
 
     def to_json(self) -> dict[str, Any]:
-        found = {"inputs": self.inputs.to_json(), "scale": self.scale.to_json(), "network": self.network}
-        return {"kind": "features", **found}
+        parts = {"inputs": self.inputs.to_json(), "scale": self.scale.to_json()}
+        return {"kind": "features", **parts, "network": self.network}
 
 
 Preparation = (
@@ -455,12 +452,22 @@ Preparation = (
 
 
 def before_features(preparation: Preparation) -> Preparation:
-    """The preparation of the inputs of a feature network; any other preparation as it is."""
+    """Return the preparation of the inputs of a feature network; any other preparation unchanged."""
     return preparation.inputs if isinstance(preparation, FeaturePreparation) else preparation
 
 
 def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], Tensor] | None = None) -> Preparation:
-    """The preparation of a record made by `to_json`; `features` is the network of one that computes features.
+    """Restore a preparation from its JSON.
+
+    Args:
+        record: What `to_json` returned.
+        features: Network (N, ...) -> (N, D) of a preparation that computes features.
+
+    Returns:
+        The preparation.
+
+    Raises:
+        Misuse: For an unknown kind of preparation.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=())
@@ -477,13 +484,13 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
         columns = [makers[entry["kind"]](**fields_of(entry)) for entry in record["columns"]]
         record = {**record, "columns": columns}
     if record["kind"] == "several":
-        record = {**record, "parts": [(name, preparation_from_json(each)) for name, each in record["parts"]]}
-    found: Preparation = kinds[record["kind"]](**fields_of(record))
-    return found
+        record = {**record, "parts": [(name, preparation_from_json(entry)) for name, entry in record["parts"]]}
+    preparation: Preparation = kinds[record["kind"]](**fields_of(record))
+    return preparation
 
 
 def checked_array(raw: Any, name: str) -> Any:
-    """Raw inputs (N, ...) as an array of finite real numbers; rows in files stay there."""
+    """Convert raw inputs (N, ...) to an array and refuse all but finite real numbers; rows in files stay there."""
     values = raw if isinstance(raw, FileRows) else as_array(raw)
     if values.dtype.kind not in "iufb" or values.ndim == 0:
         raise Misuse(f"{name} has type {values.dtype} and shape {values.shape}: expected an array of numbers")
@@ -492,16 +499,16 @@ def checked_array(raw: Any, name: str) -> Any:
 
 
 def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
-    """The error for examples of another shape than training's."""
+    """Return the error for examples whose shape differs from training's."""
     if tuple(values.shape) == shape:
         return Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
     return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
 def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
-    """Images (N, C, H, W) from any layout (N, H, W), (N, H, W, C) or (N, C, H, W), given their shape (C, H, W)."""
+    """Convert images (N, H, W), (N, H, W, C) or (N, C, H, W) of shape (C, H, W) to (N, C, H, W)."""
     if isinstance(values, FileRows):
-        return values.then(lambda some: to_planes(some, shape), shape)
+        return values.then(lambda rows: to_planes(rows, shape), shape)
     channels, height, width = shape
     if values.shape in ((height, width), (height, width, channels)):
         raise wrong_shape(values, values.shape)
@@ -519,7 +526,7 @@ def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
 
 
 def image_shape(values: Any) -> tuple[int, int, int]:
-    """The shape (C, H, W) of images (N, H, W), (N, H, W, C) or (N, C, H, W).
+    """Return the shape (C, H, W) of images (N, H, W), (N, H, W, C) or (N, C, H, W).
 
     >>> image_shape(np.zeros((5, 8, 9, 3))), image_shape(np.zeros((5, 3, 8, 9)))
     ((3, 8, 9), (3, 8, 9))
@@ -531,10 +538,10 @@ def image_shape(values: Any) -> tuple[int, int, int]:
 
 
 def pixel_peak(values: Any, asked: bool = False) -> float | None:
-    """The value of a white pixel if an array looks like images, else None.
+    """Return the value of a white pixel if an array looks like images, else None.
 
     Images are arrays of rank 3 or 4 of bytes (white is 255), and arrays of rank 4 that lie in 0..1 or in 0..255. Other
-    arrays of rank 3 may as well be series (N, C, L): they are images only where the caller `asked` for it.
+    arrays of rank 3 could also be series (N, C, L): they are images only if the caller `asked` for images.
     """
     if values.ndim not in (3, 4) or values.size == 0:
         return None
@@ -549,12 +556,12 @@ def pixel_peak(values: Any, asked: bool = False) -> float | None:
 
 
 def known_peak(values: Any, stated: float | None) -> float | None:
-    """The value of a white pixel in an array of images: 1 for floats in 0..1, else the one stated by its source."""
+    """Return the value of a white pixel in an array of images: 1 for floats in 0..1, else what its source states."""
     return 1.0 if values.dtype.kind == "f" and pixel_peak(values, asked=True) == 1.0 else stated
 
 
 def fit_images(values: Any, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
-    """The preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
+    """Fit the preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)
     colours = shape[0]
     if prepare in WAYS and prepare != "standardise":
@@ -563,15 +570,15 @@ def fit_images(values: Any, peak: float, prepare: Prepare, resized: bool = False
         mean, std = mean_std(to_planes(values, shape), "x")
     else:
         mean, std = np.zeros(colours), np.full(colours, peak if prepare == "unit" else 1.0)
-    whole = values.dtype.kind != "f"
-    return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), whole, resized)
+    integers = values.dtype.kind != "f"
+    return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), integers, resized)
 
 
 def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPreparation:
-    """The preparation of training arrays (N,), (N, D) or (N, C, ...): scaled, or unchanged (`none`)."""
+    """Fit the preparation of training arrays (N,), (N, D) or (N, C, ...): scaled, or unchanged (`none`)."""
     if values.ndim == 1:
         in_file = isinstance(values, FileRows)
-        values = values.then(lambda some: some[:, None], (1,)) if in_file else values[:, None]
+        values = values.then(lambda rows: rows[:, None], (1,)) if in_file else values[:, None]
     width = values.shape[1]
     unchanged = Scaling((0.0,) * width, (1.0,) * width)
     scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else unchanged
@@ -579,7 +586,7 @@ def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPre
 
 
 def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
-    """The preparation that takes inputs like x (N, ...) as they are: floating point, or tokens."""
+    """Return the preparation that leaves inputs like x (N, ...) unchanged: floating point, or tokens."""
     shape = tuple(x.shape[1:])
     if not x.is_floating_point():
         return TokenPreparation(shape)
@@ -588,10 +595,10 @@ def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
 
 
 def fields_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a frozen record from its JSON: all but `kind`, lists as tuples."""
+    """Convert the JSON of a frozen record to its fields: all but `kind`, lists as tuples."""
     return {key: as_tuple(value) for key, value in record.items() if key != "kind"}
 
 
 def as_tuple(value: Any) -> Any:
-    """A value of JSON with tuples for lists."""
+    """Replace lists by tuples in a JSON value."""
     return tuple(map(as_tuple, value)) if isinstance(value, list | tuple) else value

@@ -20,7 +20,7 @@ Keys = Mapping[str, np.ndarray]  # the caller's names (N,) of examples: `index` 
 
 @dataclass(frozen=True, eq=False)
 class SeveralInputs:
-    """Several inputs of every example: arrays (N, ...) by name, or by their places in a tuple."""
+    """Several inputs of every example: arrays (N, ...) by name, or by their positions in a tuple."""
 
     arrays: Mapping[str, np.ndarray]
     positional: bool  # whether a network takes them as net(a, b) or as net(name=a, other=b)
@@ -33,17 +33,17 @@ class SeveralInputs:
 
 
 def several_inputs(x: Any) -> SeveralInputs | None:
-    """The inputs of a tuple or dict of arrays (N, ...); None if x is neither."""
+    """Return the inputs of a tuple or dict of arrays (N, ...); None if x is neither."""
     if isinstance(x, SeveralInputs):
         return x
     if not isinstance(x, dict | tuple) or len(x) < 2:
         return None
-    named = x if isinstance(x, dict) else {str(i): each for i, each in enumerate(x)}
-    arrays = {str(name): as_array(each) for name, each in named.items()}
+    named = x if isinstance(x, dict) else {str(i): item for i, item in enumerate(x)}
+    arrays = {str(name): as_array(item) for name, item in named.items()}
     lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
     if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {count}" for name, count in lengths.items())
-        raise Misuse(f"several inputs with different numbers of examples ({found}): expected equal numbers")
+        sizes = ", ".join(f"{name} {count}" for name, count in lengths.items())
+        raise Misuse(f"several inputs with different numbers of examples ({sizes}): expected equal numbers")
     return SeveralInputs(arrays, isinstance(x, tuple))
 
 
@@ -90,17 +90,17 @@ class LoadOptions:
 
 
 def is_table(inputs: Any) -> bool:
-    """Whether inputs are a pandas table, without importing pandas."""
+    """Return whether inputs are a pandas table, without importing pandas."""
     return hasattr(inputs, "columns") and hasattr(inputs, "iloc")
 
 
 def is_series(inputs: Any) -> bool:
-    """Whether inputs are a pandas Series, without importing pandas."""
+    """Return whether inputs are a pandas Series, without importing pandas."""
     return hasattr(inputs, "to_frame") and hasattr(inputs, "iloc") and not is_table(inputs)
 
 
 def as_array(values: Any) -> np.ndarray:
-    """The numpy array of a tensor (detached, on the CPU), an array or nested lists."""
+    """Return the numpy array of a tensor (detached, on the CPU), an array or nested lists."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
@@ -111,33 +111,33 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def take_keys(keys: Keys, rows: Any) -> Keys:
-    """The keys of the given rows."""
+    """Select the keys of these rows."""
     return {name: values[rows] for name, values in keys.items()}
 
 
 def join_keys(parts: Sequence[Keys]) -> Keys:
-    """The keys of several parts, one after the other; none if a part has none."""
+    """Concatenate the keys that all parts have."""
     names = set.intersection(*(set(part) for part in parts))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name in names}
 
 
 def take(inputs: Any, rows: np.ndarray | slice) -> Any:
-    """The given rows of an array or a table, in the given order; of inputs that are not in memory, those to be read."""
+    """Select rows of an array or a table, in this order; inputs that are not in memory are not read."""
     if is_table(inputs):
         return inputs.iloc[rows]
     return inputs.subset(rows) if hasattr(inputs, "subset") else inputs[rows]
 
 
 def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
-    """Refuse the first number of an array (N, ...), or of rows in files, that single precision cannot hold, and NaN.
+    """Refuse an array (N, ...), or rows in files, with NaN or numbers that single precision cannot hold.
 
-    The error names its place; that of row 0 is `first`.
+    The message names the index of the first such number; the index of row 0 is `first`.
     """
     if values.dtype.kind != "f" or not values.size:
         return
     if isinstance(values, FileRows):
-        for rows, some in zip(blocks(values), pieces(values), strict=True):
-            refuse_nonfinite(some, name, rows.start)
+        for rows, piece in zip(blocks(values), pieces(values), strict=True):
+            refuse_nonfinite(piece, name, rows.start)
         return
     low, high = float(values.min()), float(values.max())  # NaN if there is one; half precision cannot hold LARGEST
     if low >= -LARGEST and high <= LARGEST:
@@ -146,12 +146,12 @@ def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
     expected = "expected finite numbers" if bad.any() else f"expected numbers up to {LARGEST:.2g}, single precision"
     bad = bad if bad.any() else np.abs(values) > LARGEST
     position = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), values.shape))
-    where = ", ".join(map(str, (position[0] + first, *position[1:])))
-    raise Misuse(f"{name}[{where}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
+    index = ", ".join(map(str, (position[0] + first, *position[1:])))
+    raise Misuse(f"{name}[{index}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
 
 
 def fingerprint(raw: RawData) -> str:
-    """The sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
+    """Return the sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
 
     A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
     """
@@ -167,8 +167,8 @@ def fingerprint(raw: RawData) -> str:
                 digest.update(part.inputs.digest.encode())
             elif isinstance(part.inputs, FileRows):
                 hash_kind(digest, part.inputs.dtype, part.inputs.shape)
-                for some in pieces(part.inputs):
-                    hash_values(digest, some)
+                for piece in pieces(part.inputs):
+                    hash_values(digest, piece)
             elif not is_table(part.inputs):
                 hash_array(digest, part.inputs)
             for column in part.inputs.columns if is_table(part.inputs) else ():
@@ -180,7 +180,7 @@ def fingerprint(raw: RawData) -> str:
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:
-    """Feed type, shape and bytes of one array to the digest; texts go in as JSON."""
+    """Feed type, shape and bytes of one array to the digest; strings are fed as JSON."""
     if values.dtype.kind in "OU":
         texts = [None if value is None else str(value) for value in values.ravel().tolist()]
         digest.update(f"text{values.shape}{json.dumps(texts)}".encode())
@@ -195,6 +195,6 @@ def hash_kind(digest: Any, dtype: np.dtype, shape: tuple[int, ...]) -> None:
 
 
 def hash_values(digest: Any, values: np.ndarray) -> None:
-    """Feed the bytes of an array of numbers, or of some rows of it."""
+    """Feed the bytes of an array of numbers, or of a block of its rows."""
     little = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
     digest.update(little.reshape(-1).view(np.uint8).data)

@@ -23,13 +23,13 @@ INSTANCE = "instance"
 
 
 def by_power(counts: Tensor, power: float) -> Tensor:
-    """Probabilities (K,) proportional to a power of the counts (K,); zero for classes without examples."""
+    """Return probabilities (K,) proportional to a power of the counts (K,); zero for classes without examples."""
     weights = torch.where(counts > 0, counts.double().clamp_min(1) ** power, 0.0)
     return weights / weights.sum()
 
 
 def progressive(counts: Tensor, progress: float) -> Tensor:
-    """Probabilities (K,) that move from the frequencies of the classes to equal ones."""
+    """Interpolate the probabilities (K,) from class frequencies (progress 0) to equal ones (progress 1)."""
     return (1 - progress) * by_power(counts, 1) + progress * by_power(counts, 0)
 
 
@@ -44,7 +44,7 @@ SAMPLERS: dict[str, Answer[Callable[[Tensor, float], Tensor]]] = {  # (counts, p
 
 
 def draw_examples(y: Tensor, sampler: str, progress: float, stream: torch.Generator) -> Tensor:
-    """The places (N,) of an epoch's examples with labels y (N,): a class by its probability, then one of its examples.
+    """Draw the indices (N,) of an epoch's examples with labels y (N,): first a class, then one of its examples.
 
     >>> y = torch.tensor([0] * 90 + [1] * 10)
     >>> y[draw_examples(y, "balanced", 0.0, torch.Generator().manual_seed(0))].bincount()

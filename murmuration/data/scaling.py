@@ -23,10 +23,10 @@ from murmuration.system.errors import Misuse
 Way = Literal["standardise", "robust", "quantile"]
 WAYS: tuple[Way, ...] = get_args(Way)
 CLIP = 3.0  # the bound of smooth clipping, in interquartile ranges
-MOST_QUANTILES, FEWEST_QUANTILES, ROWS_PER_QUANTILE = 1000, 10, 30
-FARTHEST = 1e100  # scaled values whose squares are finite
+MAX_QUANTILES, MIN_QUANTILES, ROWS_PER_QUANTILE = 1000, 10, 30
+LARGEST_SCALED = 1e100  # whose square is finite
 EDGE = 1e-7  # probabilities closer to 0 or 1 than this become this
-NO_SCALE = 1e100  # of a column that is constant in training: whatever it is later, it becomes 0
+NO_SCALE = 1e100  # of a column that is constant in training: it becomes 0, whatever its later values
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Scaling:
         return self.clip is None and not self.quantiles
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        """Scaled values float32, from raw ones (N, D) or (N, C, ...), computed in float64 block by block."""
+        """Scale raw values (N, D) or (N, C, ...) in float64, block by block, and return them as float32."""
         if values.size <= BLOCK:
             return self.single(values)
         out = np.empty(values.shape, dtype=np.float32)
@@ -57,33 +57,33 @@ class Scaling:
         return out
 
     def single(self, values: np.ndarray, first: int = 0) -> np.ndarray:
-        """Scaled values float32 of raw ones; refuses those beyond it by their place, `first` being that of row 0."""
+        """Scale one block to float32; refuse values beyond it by their index, where that of row 0 is `first`."""
         with np.errstate(over="ignore"):
-            found: np.ndarray = self.exact(values).astype(np.float32, order="C")
-        if not np.isfinite(found).all():
-            raise too_large("x", values, ~np.isfinite(found), first)
-        return found
+            scaled: np.ndarray = self.exact(values).astype(np.float32, order="C")
+        if not np.isfinite(scaled).all():
+            raise too_large("x", values, ~np.isfinite(scaled), first)
+        return scaled
 
     def exact(self, values: np.ndarray) -> np.ndarray:
-        """Scaled values float64 of raw ones (N, D) or (N, C, ...)."""
+        """Scale raw values (N, D) or (N, C, ...) in float64."""
         if self.quantiles:
             return np.stack([to_normal(x, np.array(q)) for x, q in zip(values.T, self.quantiles, strict=True)], axis=1)
-        centre, scale = (along(each, values.ndim) for each in self._statistics)
+        centre, scale = (per_channel(statistic, values.ndim) for statistic in self._statistics)
         z: np.ndarray = (values - centre) / scale
         return z if self.clip is None else smooth_clip(z, self.clip)
 
     def invert(self, z: np.ndarray) -> np.ndarray:
-        """Raw values (N, D) of scaled ones; what lies outside the range of training may be its end."""
+        """Recover raw values (N, D) from scaled ones; values outside the training range may become its end."""
         if self.quantiles:
             return np.stack([from_normal(x, np.array(q)) for x, q in zip(z.T, self.quantiles, strict=True)], axis=1)
-        centre, scale = (along(each, z.ndim) for each in self._statistics)
+        centre, scale = (per_channel(statistic, z.ndim) for statistic in self._statistics)
         return (z if self.clip is None else smooth_unclip(z, self.clip)) * scale + centre
 
 
 def fit_scaling(values: Any, way: Way, name: str) -> Scaling:
-    """The scaling of raw values (N, D), or of standardised arrays (N, C, ...); `name` is for errors.
+    """Fit the scaling of raw values (N, D), or of arrays (N, C, ...) to standardise; `name` is for messages.
 
-    Quantiles of rows in files are exact: columns are read and sorted some at a time.
+    Quantiles of rows in files are exact: columns are read and sorted in groups.
     """
     if way == "standardise":
         mean, std = mean_std(values, name, NO_SCALE if values.ndim == 2 else 1.0)
@@ -92,20 +92,20 @@ def fit_scaling(values: Any, way: Way, name: str) -> Scaling:
         raise Misuse(f"prepare='{way}' for examples of shape {values.shape[1:]}: expected rows of numbers, (N, D)")
     if way == "robust":
         ranges = [median_range(columns) for columns in column_groups(values)]
-        median, scale = (np.concatenate(each) for each in zip(*ranges, strict=True))
+        median, scale = (np.concatenate(statistic) for statistic in zip(*ranges, strict=True))
         return Scaling(tuple(median.tolist()), tuple(scale.tolist()), CLIP)
-    count = int(np.clip(len(values) // ROWS_PER_QUANTILE, FEWEST_QUANTILES, MOST_QUANTILES))
+    count = int(np.clip(len(values) // ROWS_PER_QUANTILE, MIN_QUANTILES, MAX_QUANTILES))
     levels = np.linspace(0, 1, count)
-    found = [np.maximum.accumulate(np.quantile(columns, levels, axis=0)).T for columns in column_groups(values)]
-    quantiles = np.concatenate(found)  # (D, Q)
+    groups = [np.maximum.accumulate(np.quantile(columns, levels, axis=0)).T for columns in column_groups(values)]
+    quantiles = np.concatenate(groups)  # (D, Q)
     width = values.shape[1]
-    return Scaling((0.0,) * width, (1.0,) * width, quantiles=tuple(tuple(each) for each in quantiles.tolist()))
+    return Scaling((0.0,) * width, (1.0,) * width, quantiles=tuple(map(tuple, quantiles.tolist())))
 
 
 def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Medians and interquartile ranges (D,) of values (N, D); half the range, or 1, where the quartiles are equal.
+    """Return medians and interquartile ranges (D,) of values (N, D); half the range, or 1, if the quartiles are equal.
 
-    >>> [each.tolist() for each in median_range(np.array([[0.0, 0, 7], [0, 1, 7], [0, 2, 7], [0, 3, 7], [8, 4, 7]]))]
+    >>> [row.tolist() for row in median_range(np.array([[0.0, 0, 7], [0, 1, 7], [0, 2, 7], [0, 3, 7], [8, 4, 7]]))]
     [[0.0, 2.0, 7.0], [4.0, 2.0, 1.0]]
     """
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
@@ -115,53 +115,53 @@ def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def too_large(name: str, values: np.ndarray, bad: np.ndarray, first: int = 0) -> Misuse:
-    """The refusal of the first bad one of raw values (N, ...) that single precision cannot hold once scaled."""
+    """Return the error for the first of the raw values (N, ...) that single precision cannot hold once scaled."""
     spot = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-    where = f"[{', '.join(map(str, (spot[0] + first, *spot[1:])))}]"
-    return Misuse(f"{name}{where} is {values[spot]:.6g}, too large for single precision: expected up to about 1e38")
+    index = f"[{', '.join(map(str, (spot[0] + first, *spot[1:])))}]"
+    return Misuse(f"{name}{index} is {values[spot]:.6g}, too large for single precision: expected up to about 1e38")
 
 
 def smooth_clip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
-    """z / sqrt(1 + (z / bound)^2): nearly z around 0, and never further from 0 than the bound."""
-    inside = np.clip(z, -FARTHEST, FARTHEST)
+    """Return z / sqrt(1 + (z / bound)^2): nearly z around 0, and never further from 0 than the bound."""
+    inside = np.clip(z, -LARGEST_SCALED, LARGEST_SCALED)
     return inside / np.sqrt(1 + np.square(inside / bound))
 
 
 def smooth_unclip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
-    """The inverse of `smooth_clip`; at the bound itself, that of the next smaller number in single precision."""
+    """Invert `smooth_clip`; at the bound itself, invert the next smaller number in single precision."""
     inside = np.clip(z, -bound * (1 - 2**-24), bound * (1 - 2**-24))
-    found: np.ndarray = inside / np.sqrt(1 - np.square(inside / bound))
-    return found
+    unclipped: np.ndarray = inside / np.sqrt(1 - np.square(inside / bound))
+    return unclipped
 
 
 def to_normal(x: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-    """Normal scores (N,) of numbers, by linear interpolation between ascending quantiles (Q,).
+    """Convert numbers to normal scores (N,) by linear interpolation between ascending quantiles (Q,).
 
-    Where quantiles are equal, the mean of the smallest and the largest probability.
+    Where quantiles are equal, take the mean of the smallest and the largest probability.
     """
     from scipy.special import ndtri
 
     x, levels = x.astype(np.float64), np.linspace(0, 1, len(quantiles))
     rising = np.interp(x, quantiles, levels)
     falling = -np.interp(-x, -quantiles[::-1], -levels[::-1])
-    found: np.ndarray = ndtri(np.clip(0.5 * (rising + falling), EDGE, 1 - EDGE))
-    return found
+    scores: np.ndarray = ndtri(np.clip(0.5 * (rising + falling), EDGE, 1 - EDGE))
+    return scores
 
 
 def from_normal(z: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
-    """The numbers (N,) of normal scores."""
+    """Convert normal scores (N,) to numbers."""
     from scipy.special import ndtr
 
     return np.interp(ndtr(z.astype(np.float64)), np.linspace(0, 1, len(quantiles)), quantiles)
 
 
-def along(values: np.ndarray, rank: int) -> np.ndarray:
-    """Statistics (C,) shaped to broadcast over arrays (N, C, ...) of the given rank."""
+def per_channel(values: np.ndarray, rank: int) -> np.ndarray:
+    """Reshape statistics (C,) to broadcast over arrays (N, C, ...) of this rank."""
     return values.reshape(1, -1, *[1] * (rank - 2))
 
 
 def mean_std(values: Any, name: str, constant_std: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
+    """Compute mean and standard deviation (C,) float64 over all axes but the second of values (N, C, ...).
 
     `values` is an array, or rows in files, which are read block by block. Two passes (mean, then squared deviations)
     avoid cancellation. A constant channel gets `constant_std`.
@@ -176,7 +176,7 @@ def mean_std(values: Any, name: str, constant_std: float = 1.0) -> tuple[np.ndar
         ]
         totals, lows, highs = zip(*first, strict=True)
         mean = sum(totals) / count
-        centre = along(mean, values.ndim)
+        centre = per_channel(mean, values.ndim)
         squares = sum(np.square(part.astype(np.float64) - centre).sum(axis=axes) for part in pieces(values))
     std = np.sqrt(squares / count)
     if not np.isfinite(std).all():

@@ -1,8 +1,8 @@
-"""Examples that are read when they are needed: torch datasets, data loaders and rows of files, never whole in memory.
+"""Examples that are read when they are needed: torch datasets, data loaders and rows of files.
 
-Every example of a torch dataset is read with Python's, numpy's and torch's global generators at a seed of its own, so
-that random augmentation follows from the run's seed, the member, the epoch and the place in it, in any number of worker
-processes. Rows of files are read as they are.
+Each example of a torch dataset is read after seeding Python's, numpy's and torch's global generators, so that random
+augmentation depends only on the run's seed, the member, the epoch and the position in it, whatever the number of worker
+processes. Rows of files involve no random numbers.
 """
 
 import copy
@@ -31,17 +31,17 @@ from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, a
 from murmuration.system.errors import Misuse, first_line
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
-PROBED = 8  # examples that are read twice before training, to find out whether reading draws random numbers
-CHUNK = 64  # examples read at once where no loader says otherwise
-CHUNK_VALUES, MOST_ROWS = 2**24, 4096  # of prepared rows that are predicted at once
+PROBED_EXAMPLES = 8  # read twice before training, to find out whether reading draws random numbers
+EXAMPLES_AT_ONCE = 64  # read at once where no loader says otherwise
+VALUES_AT_ONCE, MOST_ROWS = 2**24, 4096  # of prepared rows that are predicted at once
 
-READING = threading.Lock()  # global generators belong to the process, so one thread reads at a time
+READ_LOCK = threading.Lock()  # global generators belong to the process, so one thread reads at a time
 Request = tuple[int, int]  # the index of an example and the seed it is read with
 Examples = tuple[Any, np.ndarray | None]  # inputs (B, ...), or several of them, and targets (B, ...)
 
 
 class NotInMemory(Misuse, AttributeError):  # noqa: N818  # a Misuse, as all that users see
-    """A tensor's method asked of inputs that are read when they are needed."""
+    """An attribute of tensors that streamed inputs do not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +59,25 @@ class Source:
     repeatable: bool = True  # whether the same seed gives the same example
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
-        """The examples of each list of requests as one batch; worker processes read ahead."""
+        """Yield the examples of each list of requests as one batch; worker processes read ahead."""
         loader: DataLoader = DataLoader(
             Seeded(self.dataset),
             batch_sampler=requests,  # any iterable will do
             num_workers=self.workers,
             collate_fn=self.collate,
-            generator=torch.Generator(),  # or torch's global one would be drawn from
+            generator=torch.Generator(),  # otherwise torch's global generator would advance
             **(dict(self.options) if self.workers else {}),
         )
         batches = iter(loader)
         while True:
-            with READING, kept_generators():
+            with READ_LOCK, kept_generators():
                 batch = next(batches, None)
             if batch is None:
                 return
             yield self.parted(batch)
 
     def parted(self, batch: Any) -> Examples:
-        """A collated batch as inputs and targets."""
+        """Split a collated batch into inputs and targets."""
         if not isinstance(batch, tuple | list):
             return as_inputs(batch), None
         if len(batch) != 2:
@@ -91,7 +91,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class RowSource:
-    """Rows of files as a source of examples: the inputs alone, whose targets are in memory; no random numbers."""
+    """Rows of files as a source of examples: inputs only, their targets are in memory; no random numbers."""
 
     inputs: FileRows | FileTable
     batch_size: ClassVar[None] = None
@@ -105,28 +105,24 @@ class RowSource:
         return "files"
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
-        """The inputs at the places of each list of requests."""
-        places = (self.inputs.places[[place for place, _ in each]] for each in requests)
+        """Yield the inputs of each list of requests."""
+        places = (self.inputs.places[[index for index, _ in batch]] for batch in requests)
         batches = map(self.inputs.read, places) if isinstance(self.inputs, FileTable) else self.inputs.batches(places)
         yield from ((x, None) for x in batches)
 
-    def read_here(self, places: np.ndarray) -> Any:
-        """The inputs at places, read by this process."""
-        return self.inputs.read(self.inputs.places[places])
-
 
 def rows_at_once(shape: Sequence[int]) -> int:
-    """The number of prepared inputs (N, ...) that are read and predicted at once: a power of 2, at most 64 MB.
+    """Return how many prepared inputs (N, ...) are read and predicted at once: a power of 2, at most 64 MB.
 
     >>> rows_at_once((10**6, 20)), rows_at_once((10**6, 3, 64, 64))
     (4096, 1024)
     """
-    fitting = CHUNK_VALUES // max(1, math.prod(shape[1:]))
+    fitting = VALUES_AT_ONCE // max(1, math.prod(shape[1:]))
     return max(1, min(MOST_ROWS, 1 << max(0, fitting.bit_length() - 1)))
 
 
 class Seeded(Dataset):
-    """A dataset whose example (index, seed) is read with all global generators at that seed."""
+    """A dataset whose example (index, seed) is read after setting all global generators to that seed."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -138,19 +134,20 @@ class Seeded(Dataset):
 
 
 def seed_generators(seed: int) -> None:
-    """Set Python's, numpy's and torch's global generators; not torch.manual_seed, which also queues accelerators."""
+    """Seed Python's, numpy's and torch's global generators; not torch.manual_seed, which also queues accelerators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # the global generator, which a dataset may draw from
     torch.default_generator.manual_seed(seed)
 
 
 def generator_states() -> tuple:
+    """Return the states of Python's, numpy's and torch's global generators."""
     return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """A block after which the global generators are as they were before."""
+    """Restore the global generators at the end of the block."""
     python, numpy, tensor = generator_states()
     try:
         yield
@@ -161,19 +158,19 @@ def kept_generators() -> Iterator[None]:
 
 
 def as_inputs(x: Any) -> Any:
-    """The inputs of a collated batch: an array (B, ...), or several of them."""
-    if isinstance(x, dict | list | tuple):
-        found = several_inputs(x if isinstance(x, dict) else tuple(x))
-        return as_array(next(iter(x.values())) if isinstance(x, dict) else x[0]) if found is None else found
-    return as_array(x)
+    """Convert the inputs of a collated batch to an array (B, ...), or several of them."""
+    if not isinstance(x, dict | list | tuple):
+        return as_array(x)
+    inputs = several_inputs(x if isinstance(x, dict) else tuple(x))
+    return as_array(next(iter(x.values())) if isinstance(x, dict) else x[0]) if inputs is None else inputs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Streamed:
-    """Inputs (N, ...) of a dataset, read whenever some of them are asked for: `x[rows]`, `x.split(size)`.
+    """Inputs (N, ...) of a dataset, read when they are needed: `x[rows]`, `x.split(size)`.
 
-    It stands where inputs in memory would be a tensor. Such reads have a fixed seed for every example, so that they
-    give the same values each time; `read` takes other seeds.
+    It takes the place of a tensor of inputs. These reads use a fixed seed for every example, so that they return the
+    same values each time; `read` takes other seeds.
     """
 
     source: Source | RowSource
@@ -205,27 +202,31 @@ class Streamed:
         """The raw inputs of one example, (1, ...)."""
         index = self.rows[:1] if len(self) else np.zeros(1, dtype=np.int64)
         if isinstance(self.source, RowSource):
-            return self.source.read_here(index)
+            return self.source.inputs.read(self.source.inputs.places[index])  # in this process
         return next(replace(self.source, workers=0).read([self.requests(index)]))[0]
 
     def whole(self) -> Any:
-        """The raw inputs of all examples of a dataset in memory, (N, ...) or several of them."""
-        parts = (self.rows[first : first + CHUNK] for first in range(0, len(self), CHUNK))
-        found = [x for x, _ in self.source.read(self.requests(part) for part in parts)]
-        if not isinstance(found[0], SeveralInputs):
-            return np.concatenate(found)
-        names = found[0].arrays
-        joined = {name: np.concatenate([part.arrays[name] for part in found]) for name in names}
-        return SeveralInputs(joined, found[0].positional)
+        """Read the raw inputs of all examples of a dataset, (N, ...) or several of them."""
+        batches = [x for x, _ in self.in_batches(EXAMPLES_AT_ONCE)]
+        if not isinstance(batches[0], SeveralInputs):
+            return np.concatenate(batches)
+        names = batches[0].arrays
+        arrays = {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in names}
+        return SeveralInputs(arrays, batches[0].positional)
 
     def requests(self, indices: np.ndarray) -> list[Request]:
-        """Requests for examples at their fixed seeds."""
+        """Return requests for examples at their fixed seeds."""
         if isinstance(self.source, RowSource):
             return [(i, 0) for i in indices.tolist()]
         return [(int(i), stream_seed(0, "examples", ALL_MEMBERS, int(i))) for i in indices]
 
+    def in_batches(self, size: int) -> Iterator[Examples]:
+        """Read raw inputs and targets of `size` examples at a time, in order, at their fixed seeds."""
+        batches = (self.rows[first : first + size] for first in range(0, len(self), size))
+        return self.source.read(map(self.requests, batches))
+
     def subset(self, rows: np.ndarray) -> "Streamed":
-        """Some of the examples, still to be read."""
+        """Select examples without reading them."""
         return replace(self, rows=self.rows[rows])
 
     def prepared(
@@ -234,45 +235,44 @@ class Streamed:
         apply: Callable[[Any], Tensor] | None = None,
         encode: Callable[[np.ndarray], Tensor] | None = None,
     ) -> "Streamed":
-        """The same examples prepared, with targets encoded."""
+        """Prepare inputs and encode targets when they are read."""
         return replace(self, preparation=preparation, apply=apply or preparation.apply, encode=encode)
 
     def then(self, encode: Callable[[Tensor], Tensor]) -> "Streamed":
-        """The same examples with targets encoded further."""
+        """Apply a further encoding to targets when they are read."""
         before = self.encode
         if before is None:  # targets are in memory
             return self
         return replace(self, encode=lambda y: encode(before(y)))
 
     def read(self, requests: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Prepared inputs (B, ...) and encoded targets of batches, each given by its places and seeds (B,).
+        """Yield prepared inputs (B, ...) and encoded targets of batches, each given by its positions and seeds (B,).
 
         Targets are None for rows of files: they are in memory.
         """
         assert self.apply is not None
-        asked = (list(zip(self.rows[places].tolist(), seeds.tolist(), strict=True)) for places, seeds in requests)
-        for x, y in self.source.read(asked):
+        by_index = (list(zip(self.rows[places].tolist(), seeds.tolist(), strict=True)) for places, seeds in requests)
+        for x, y in self.source.read(by_index):
             yield self.apply(x), None if self.encode is None else self.encode(y)  # type: ignore[arg-type]
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Prepared inputs of so many examples at a time, in order."""
+        """Yield prepared inputs of `size` examples at a time, in order."""
         assert self.apply is not None
-        parts = (self.rows[first : first + size] for first in range(0, len(self), size))
-        yield from (self.apply(x) for x, _ in self.source.read(self.requests(part) for part in parts))
+        yield from (self.apply(x) for x, _ in self.in_batches(size))
 
     def __getitem__(self, rows: Any) -> Tensor:
-        """Prepared inputs of some examples, in memory."""
-        chosen = self.subset(rows.numpy() if isinstance(rows, Tensor) else rows)
-        if not len(chosen):
+        """Read and prepare the inputs of these examples."""
+        selected = self.subset(rows.numpy() if isinstance(rows, Tensor) else rows)
+        if not len(selected):
             assert self.apply is not None
             return self.apply(self.first)[:0]
-        return torch.cat(list(chosen.split(self.chunk)))
+        return torch.cat(list(selected.split(self.chunk)))
 
     @property
     def chunk(self) -> int:
         """The number of examples to read at once: that of a loader, or `rows_at_once` of files."""
         if not isinstance(self.source, RowSource):
-            return self.source.batch_size or CHUNK
+            return self.source.batch_size or EXAMPLES_AT_ONCE
         return rows_at_once(self.shape)
 
     @property
@@ -281,7 +281,7 @@ class Streamed:
         return isinstance(self.source, RowSource)
 
     def sample(self, most: int) -> Tensor:
-        """Prepared inputs of at most so many examples, evenly spaced, in memory."""
+        """Read and prepare at most `most` examples, evenly spaced."""
         return self[np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)]
 
     # the caller's loader
@@ -293,9 +293,9 @@ class Streamed:
 
     @property
     def own_sampler(self) -> Any:
-        """A sampler of the caller's that is neither in order nor a random order of all examples."""
-        given = self.source.sampler
-        return None if given is None or isinstance(given, SequentialSampler) or is_shuffle(given) else given
+        """The sampler of the caller's loader, unless it reads all examples in order or in random order."""
+        sampler = self.source.sampler
+        return None if sampler is None or isinstance(sampler, SequentialSampler) or is_shuffle(sampler) else sampler
 
     @property
     def in_order(self) -> bool:
@@ -303,7 +303,7 @@ class Streamed:
         return isinstance(self.source.sampler, SequentialSampler)
 
     def order(self, seed: int) -> Tensor:
-        """The places of an epoch's examples as the caller's own sampler draws them from this seed."""
+        """Return the positions of an epoch's examples as the caller's sampler draws them from this seed."""
         sampler = copy.copy(self.own_sampler)
         if hasattr(sampler, "generator"):
             sampler.generator = torch.Generator().manual_seed(seed)
@@ -315,19 +315,19 @@ class Streamed:
 
 
 def streamed_rows(inputs: FileRows | FileTable) -> Streamed:
-    """Rows of files as inputs that are read when they are needed, not yet prepared."""
+    """Wrap rows of files as streamed inputs, not yet prepared."""
     return Streamed(RowSource(inputs), np.arange(len(inputs)))
 
 
 def is_shuffle(sampler: Any) -> bool:
-    """Whether a sampler is a random order of all examples, `shuffle=True` of a DataLoader, or of a subset of them."""
+    """Return whether a sampler is a random order of all examples (`shuffle=True` of a DataLoader), or of a subset."""
     if isinstance(sampler, SubsetRandomSampler):
         return True
     return isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
 
 
 def is_reordered(loader: DataLoader) -> bool:
-    """Whether a loader reads the examples of its dataset in another order than theirs."""
+    """Return whether a loader reads the examples of its dataset in another order than that of the dataset."""
     return not isinstance(loader.dataset, IterableDataset) and not isinstance(loader.sampler, SequentialSampler)
 
 
@@ -335,93 +335,87 @@ def is_reordered(loader: DataLoader) -> bool:
 
 
 def is_streamable(source: Any) -> bool:
-    """Whether an object is a torch dataset or data loader, or two or three of them."""
+    """Return whether an object is a torch dataset or data loader, or two or three of them."""
     return isinstance(source, Dataset | DataLoader) or are_parts(source)
 
 
 def are_parts(source: Any) -> bool:
-    """Whether an object is (train, val) or (train, val, test) of torch datasets or data loaders."""
+    """Return whether an object is (train, val) or (train, val, test) of torch datasets or data loaders."""
     if not isinstance(source, tuple | list) or len(source) not in (2, 3):
         return False
-    return all(isinstance(each, Dataset | DataLoader) for each in source)
+    return all(isinstance(part, Dataset | DataLoader) for part in source)
 
 
 def load_stream(source: Any, options: LoadOptions) -> RawData:
-    """A dataset or data loader, or (train, val[, test]) of them: inputs stay where they are, targets are read once.
+    """Load a dataset or data loader, or (train, val[, test]) of them: read the targets once, stream the inputs.
 
-    With the option `in_memory` the inputs are read too, once for all.
+    With the option `in_memory` the inputs are read too.
     """
-    several = isinstance(source, tuple | list)
-    named = dict(zip(("train", "val", "test"), source, strict=False)) if several else {"all": source}
-    parts = {name: stream_part(each, options, name) for name, each in named.items()}
-    if not options.in_memory:
-        return RawData(parts)
-    return RawData({name: in_memory(part) for name, part in parts.items()})
+    has_parts = isinstance(source, tuple | list)
+    named = dict(zip(("train", "val", "test"), source, strict=False)) if has_parts else {"all": source}
+    parts = {name: stream_part(dataset, options, name) for name, dataset in named.items()}
+    for name, part in parts.items() if options.in_memory else ():
+        x = part.inputs.whole()
+        named_arrays = isinstance(x, SeveralInputs)
+        parts[name] = replace(part, inputs=x) if named_arrays else checked_part(x, part.targets, "x")
+    return RawData(parts)
 
 
-def in_memory(part: RawPart) -> RawPart:
-    """A part with its inputs in memory."""
-    inputs = part.inputs.whole()
-    return (
-        replace(part, inputs=inputs) if isinstance(inputs, SeveralInputs) else checked_part(inputs, part.targets, "x")
-    )
-
-
-def stream_part(given: Any, options: LoadOptions, name: str = "all") -> RawPart:
-    """One dataset or loader as a part of a source; targets, if they are wanted, from one pass over all examples."""
-    source = probed(source_of(given, name))
-    chosen = source.sampler.indices if isinstance(source.sampler, SubsetRandomSampler) else range(len(source.dataset))
-    inputs = Streamed(source, np.sort(np.asarray(chosen, dtype=np.int64)))
+def stream_part(dataset: Any, options: LoadOptions, name: str = "all") -> RawPart:
+    """Open one dataset or loader as a part of a source; its targets, if needed, come from a pass over all examples."""
+    source = probed(source_of(dataset, name))
+    indices = source.sampler.indices if isinstance(source.sampler, SubsetRandomSampler) else range(len(source.dataset))
+    inputs = Streamed(source, np.sort(np.asarray(indices, dtype=np.int64)))
     if not options.labelled:
         return RawPart(inputs)
     targets, digest = read_targets(inputs)
     return RawPart(replace(inputs, digest=digest), targets)
 
 
-def source_of(given: Any, name: str) -> Source:
-    """The dataset and settings of a loader, or a dataset alone; refuses what cannot be read by index."""
-    dataset = given.dataset if isinstance(given, DataLoader) else given
+def source_of(loader: Any, name: str) -> Source:
+    """Return the dataset and settings of a loader, or a dataset alone; refuse one that cannot be read by index."""
+    dataset = loader.dataset if isinstance(loader, DataLoader) else loader
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-        raise Misuse(f"{kind} is no map-style data set: members draw batches by index; give it __getitem__ and __len__")
+        raise Misuse(f"{kind} is not a map-style data set, and members draw batches by index: add __getitem__, __len__")
     if not len(dataset):
         raise Misuse(f"{kind} is empty: expected pairs (x, y)")
-    if not isinstance(given, DataLoader):
+    if not isinstance(loader, DataLoader):
         return Source(dataset)
-    if given.batch_size is None:
+    if loader.batch_size is None:
         raise Misuse("a DataLoader with a batch_sampler, or without batches: write batch_size= and sampler= instead")
     names = ("worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
-    settings = tuple((each, getattr(given, each)) for each in names)
-    made = Source(
-        dataset, given.collate_fn, given.num_workers, settings, given.batch_size, given.sampler, given.drop_last
+    settings = tuple((setting, getattr(loader, setting)) for setting in names)
+    source = Source(
+        dataset, loader.collate_fn, loader.num_workers, settings, loader.batch_size, loader.sampler, loader.drop_last
     )
-    if name in ("val", "test") and (given.drop_last or Streamed(made, np.arange(1)).own_sampler is not None):
+    if name in ("val", "test") and (loader.drop_last or Streamed(source, np.arange(1)).own_sampler is not None):
         raise Misuse(f"the DataLoader of {name} examples leaves some out: write it without sampler= and drop_last=")
-    return made
+    return source
 
 
 def probed(source: Source) -> Source:
-    """The source with what a few of its examples say: whether reading draws random numbers, and can be repeated."""
-    places = np.unique(np.linspace(0, len(source.dataset) - 1, PROBED).astype(np.int64))
-    requests = Streamed(source, places).requests(places)
-    draws, seen, seeded = False, [], Seeded(source.dataset)
+    """Read a few examples twice to find out whether reading draws random numbers, and whether it can be repeated."""
+    indices = np.unique(np.linspace(0, len(source.dataset) - 1, PROBED_EXAMPLES).astype(np.int64))
+    requests = Streamed(source, indices).requests(indices)
+    draws, examples, seeded = False, [], Seeded(source.dataset)
     with kept_generators():
         for request in requests:
             seed_generators(request[1])
             before = generator_states()
-            seen.append([seeded[request]])
+            examples.append([seeded[request]])
             draws = draws or not same_states(before, generator_states())
-            seen[-1].append(seeded[request])
+            examples[-1].append(seeded[request])
     try:
-        first, again = (source.parted(source.collate([pair[i] for pair in seen])) for i in (0, 1))
+        first, second = (source.parted(source.collate([pair[i] for pair in examples])) for i in (0, 1))
     except (TypeError, RuntimeError, ValueError) as error:
         if isinstance(error, Misuse):
             raise
         raise Misuse(f"{source.name} gives examples that do not form a batch: {first_line(error)}") from error
-    repeatable = hash_inputs(first[0]).digest() == hash_inputs(again[0]).digest()
+    repeatable = hash_inputs(first[0]).digest() == hash_inputs(second[0]).digest()
     if not repeatable:
         warnings.warn(
-            f"{source.name} draws from a random generator of its own: runs on it cannot be repeated or resumed bit for"
+            f"{source.name} draws from a private random generator: runs on it cannot be repeated or resumed bit for"
             " bit; draw from the global generators of torch, numpy or random, which are seeded for every example",
             stacklevel=2,
         )
@@ -429,13 +423,13 @@ def probed(source: Source) -> Source:
 
 
 def same_states(a: tuple, b: tuple) -> bool:
-    """Whether two states of the global generators are equal."""
+    """Return whether two states of the global generators are equal."""
     numpy = all(np.array_equal(x, y) for x, y in zip(a[1], b[1], strict=True))
     return a[0] == b[0] and numpy and torch.equal(a[2], b[2])
 
 
 def hash_inputs(x: Any, digest: Any = None) -> Any:
-    """A sha256 with the inputs of a batch added."""
+    """Feed the inputs of a batch to a sha256, a new one by default, and return it."""
     digest = digest or hashlib.sha256()
     for array in x.arrays.values() if isinstance(x, SeveralInputs) else (x,):
         hash_array(digest, array)
@@ -443,30 +437,30 @@ def hash_inputs(x: Any, digest: Any = None) -> Any:
 
 
 def read_targets(inputs: Streamed) -> tuple[np.ndarray, str]:
-    """The targets (N, ...) of all examples, and a fingerprint of their inputs as read with fixed seeds."""
-    source, found, digest = inputs.source, [], hashlib.sha256()
-    parts = (inputs.rows[first : first + CHUNK] for first in range(0, len(inputs), CHUNK))
-    for x, y in source.read(inputs.requests(part) for part in parts):
+    """Read the targets (N, ...) of all examples, and compute a fingerprint of their inputs at fixed seeds."""
+    source, targets, digest = inputs.source, [], hashlib.sha256()
+    for x, y in inputs.in_batches(EXAMPLES_AT_ONCE):
         if y is None:
             raise Misuse(f"{source.name} gives inputs alone: expected pairs (x, y)")
-        found.append(y)
+        targets.append(y)
         if source.repeatable:
             hash_inputs(x, digest)
-    return np.concatenate(found), digest.hexdigest()
+    return np.concatenate(targets), digest.hexdigest()
 
 
 def as_given(inputs: Streamed, kind: str | None) -> Preparation:
-    """The preparation that takes a dataset's inputs as they are; pixels in bytes become floating-point numbers."""
+    """Return the preparation that leaves a dataset's inputs unchanged, except that bytes of pixels become floats."""
     first = inputs.first
 
-    def one(values: np.ndarray) -> Any:
+    def unchanged_array(values: np.ndarray) -> Any:
         pixels = values.dtype == np.uint8 and values.ndim > 2 and kind != "tokens"
         return unchanged(torch.from_numpy(values.astype(np.float32) if pixels else values))
 
     if isinstance(first, SeveralInputs):
-        return SeveralPreparation(tuple((name, one(v)) for name, v in first.arrays.items()), first.positional)
+        parts = tuple((name, unchanged_array(values)) for name, values in first.arrays.items())
+        return SeveralPreparation(parts, first.positional)
     if kind != "images":
-        return one(first)
+        return unchanged_array(first)
     if first.ndim != 4:
         raise Misuse(f"inputs='images' with examples of shape {first.shape[1:]}: expected (C, H, W)")
     channels, height, width = first.shape[1:]

@@ -17,11 +17,11 @@ from murmuration.data.targets import is_number
 from murmuration.system.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
-UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, and its place
+UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, before its position
 
 
 def load_table_file(path: Path, options: LoadOptions) -> RawData:
-    """The rows of a CSV or parquet file; a large parquet file is not read whole, see `is_streamed`."""
+    """Load the rows of a CSV or Parquet file; those of a large Parquet file stay there, see `is_streamed`."""
     if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
         table, index = open_file_table(path)
         return table_raw(table, options, f"'{path}'", index)
@@ -33,19 +33,21 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
         return raw
     from murmuration.data.images import load_listed_images
 
-    others = [name for name in table.columns if name != listing]
-    if others and options.labelled:
-        raise Misuse(f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={others[0]!r}")
+    other_columns = [name for name in table.columns if name != listing]
+    if other_columns and options.labelled:
+        raise Misuse(
+            f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={other_columns[0]!r}"
+        )
     names = [str(name) for name in table[listing]]
     paths = [path.parent / name for name in names]
-    missing = [each for each in paths if not each.is_file()]
+    missing = [image_path for image_path in paths if not image_path.is_file()]
     if missing:
-        raise Misuse(f"'{path}' lists '{missing[0]}', which is no file: {len(missing)} of {len(paths)} are missing")
+        raise Misuse(f"'{path}' lists '{missing[0]}', which is not a file: {len(missing)} of {len(paths)} are missing")
     return load_listed_images(paths, replace(raw.parts["all"], keys={"file": np.array(names)}), options)
 
 
 def lists_images(values: Any, folder: Path) -> bool:
-    """Whether a column holds the paths of image files, by their names."""
+    """Return whether a column holds the paths of image files, by their names."""
     if is_numeric(values) or values.isna().any():
         return False
     from murmuration.data.images import is_image_file
@@ -54,12 +56,12 @@ def lists_images(values: Any, folder: Path) -> bool:
 
 
 def load_frame(source: Any, options: LoadOptions) -> RawData:
-    """The rows of a pandas table."""
+    """Load the rows of a pandas table."""
     return table_raw(source, options, "the table")
 
 
 def read_csv(path: Path) -> Any:
-    """The pandas table in a CSV file with a header line, separated by commas, semicolons or tabs."""
+    """Return the pandas table in a CSV file with a header line, separated by commas, semicolons or tabs."""
     import pandas as pd
 
     try:
@@ -84,7 +86,7 @@ def read_csv(path: Path) -> Any:
 
 
 def refuse_repeated(path: Path, separator: str) -> None:
-    """Refuse a header with a name twice: pandas would rename the second, and a second target would be an input."""
+    """Refuse a header with a repeated name: pandas would rename it, and a second target would become an input."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
         names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
     repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
@@ -93,7 +95,7 @@ def refuse_repeated(path: Path, separator: str) -> None:
 
 
 def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -> RawData:
-    """Features and targets of a pandas table, or of one that stays in a file and has this `index`.
+    """Split a pandas table, or one that stays in a file and has this `index`, into features and targets.
 
     A row index that `to_csv` wrote is dropped.
     """
@@ -123,29 +125,29 @@ def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -
 
 
 def index_keys(index: Any) -> Keys:
-    """The index of a pandas table as a column `index` (N,) of whole numbers or texts; none for 0 to N - 1.
+    """Convert the index of a pandas table to a column `index` (N,) of integers or strings; none for 0 to N - 1.
 
-    Several levels are the columns `index_<name>`, or `index_<place>` where a level has no name.
+    Several levels become the columns `index_<name>`, or `index_<position>` where a level has no name.
     """
     import pandas as pd
 
     if index.equals(pd.RangeIndex(len(index))):
         return {}
-    levels = [index.get_level_values(place) for place in range(index.nlevels)]
-    values = [each.to_numpy() if each.dtype.kind in "iu" else np.array([str(v) for v in each]) for each in levels]
+    levels = [index.get_level_values(i) for i in range(index.nlevels)]
+    values = [level.to_numpy() if level.dtype.kind in "iu" else np.array([str(v) for v in level]) for level in levels]
     if len(values) == 1:
         return {"index": values[0]}
-    names = [f"index_{place if name is None else name}" for place, name in enumerate(index.names)]
+    names = [f"index_{i if name is None else name}" for i, name in enumerate(index.names)]
     return dict(zip(names, values, strict=True))
 
 
 def role_values(values: Any, role: str) -> np.ndarray:
-    """A column (N,) that groups the rows, as texts, or that orders or weighs them, as numbers."""
-    found = to_texts(values) if role == "groups" else to_numbers(values)
+    """Convert a column (N,) that groups rows to strings, one that orders or weighs them to numbers."""
+    converted = to_texts(values) if role == "groups" else to_numbers(values)
     missing = values.isna().to_numpy()
     if missing.any():
         raise Misuse(f"column '{values.name}' is missing in row {int(missing.argmax()) + 1}: {role}= needs every row")
-    return np.array([str(text) for text in found]) if role == "groups" else found
+    return np.array([str(text) for text in converted]) if role == "groups" else converted
 
 
 def require_column(table: Any, name: str, place: str) -> None:
@@ -157,24 +159,23 @@ def require_column(table: Any, name: str, place: str) -> None:
 
 
 def is_row_index(values: Any) -> bool:
-    """Whether a column numbers the rows, as one without a name does that `to_csv` writes."""
+    """Return whether a column numbers the rows, as the nameless index column that `to_csv` writes does."""
     return bool((values.astype(str) == values.index.astype(str)).all())
 
 
 def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str) -> tuple[str, ...]:
-    """The names of the target columns: one name, several separated by commas, or a tuple of names."""
+    """Return the names of the target columns: one name, several separated by commas, or a tuple of names."""
     if not target:
         raise Misuse(f"which column of {place} is the target? Write target=..., one of {listed(table.columns)}")
     if isinstance(target, str):
-        whole = target in table.columns
-        target = (target,) if whole else tuple(name.strip() for name in target.split(","))
+        target = (target,) if target in table.columns else tuple(name.strip() for name in target.split(","))
     for name in target:
         require_column(table, name, place)
     return tuple(dict.fromkeys(target))
 
 
 def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
-    """Targets (N,) of one column, of its type, or numbers (N, K) of several."""
+    """Return the targets (N,) of one column in its type, or numbers (N, K) of several columns."""
     if len(names) == 1:
         return one_target(table[names[0]])
     texts = [name for name in names if not is_numeric(table[name])]
@@ -184,7 +185,7 @@ def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
 
 
 def one_target(values: Any) -> np.ndarray:
-    """One target column (N,): int64 or float64 for numbers, else texts, with None for missing."""
+    """Convert one target column (N,) to int64 or float64 if numeric, else to strings with None for missing."""
     from pandas.api import types
 
     if types.is_integer_dtype(values) and not values.isna().any():

@@ -17,7 +17,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def as_text(value: Any) -> str:
-    """The text of a label or category, the same for every type that a file may give it.
+    """Spell a label or category in the same way whatever type a file stores it as.
 
     >>> as_text(3.0), as_text(np.int8(3)), as_text(True), as_text("a")
     ('3', '3', 'True', 'a')
@@ -30,7 +30,7 @@ def as_text(value: Any) -> str:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a finite decimal number.
+    """Return whether a string is a finite decimal number.
 
     >>> is_number("-1.5e3"), is_number("nan"), is_number("1,5")
     (True, False, False)
@@ -39,7 +39,7 @@ def is_number(text: str) -> bool:
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Distinct names, sorted by value if all are numbers, else alphabetically.
+    """Sort the distinct names, by value if all are numbers, else alphabetically.
 
     >>> sort_names(["10", "9", "9"]), sort_names(["b", "10", "9"])
     (('9', '10'), ('10', '9', 'b'))
@@ -51,20 +51,20 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_missing(targets: np.ndarray, name: str) -> None:
-    """Refuse targets (N,) or (N, K) with missing values, saying how many there are and where."""
+    """Refuse targets (N,) or (N, K) with missing values; the message counts them and names their rows."""
     if targets.dtype.kind in "iub":
         return
     missing = np.array([value is None or value != value for value in targets.ravel().tolist()], dtype=bool)
     rows = np.flatnonzero(missing.reshape(len(targets), -1).any(axis=1)) if len(targets) else missing
     if len(rows):
-        where = listed([str(row + 1) for row in rows], most=5)
-        raise Misuse(f"{name} is missing in {len(rows)} of {len(targets)} rows (row {where}): remove them")
+        row_list = listed([str(row + 1) for row in rows], most=5)
+        raise Misuse(f"{name} is missing in {len(rows)} of {len(targets)} rows (row {row_list}): remove them")
 
 
 def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
-    """The task that targets (N,) or (N, K) imply; those that could mean two tasks are refused.
+    """Infer the task from targets (N,) or (N, K); refuse targets that could mean either.
 
-    Classification: texts, booleans, and integers with few distinct values L among N rows, namely
+    Classification: strings, booleans, and integers with few distinct values L among N rows, namely
     L <= min(20, max(N / 20, 10), N / 2); for images any integers. Everything else is regression. Floats mean regression
     even if all are whole numbers, so that a file can state the task by the type of its targets; only zeros and ones of
     that type are refused.
@@ -86,17 +86,17 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
             )
         return "regression"
     rows, labels = len(targets), len(np.unique(targets))
-    few = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
-    if not few and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
+    is_small = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
+    if not is_small and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
         raise Misuse(
             f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: write task='classification'"
             " if they are classes, task='regression' if they are quantities"
         )
-    return "classification" if few or images else "regression"
+    return "classification" if is_small or images else "regression"
 
 
 def refuse_free_text(targets: np.ndarray, name: str) -> None:
-    """Refuse texts most of which occur once: identifiers, or numbers with a stray word among them."""
+    """Refuse strings most of which occur once: identifiers, or numbers with a stray word among them."""
     if targets.dtype.kind not in "OU" or len(targets) < 20:
         return
     texts = [as_text(value) for value in targets.ravel().tolist()]
@@ -109,7 +109,7 @@ def refuse_free_text(targets: np.ndarray, name: str) -> None:
 
 
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
-    """The distinct label names (L,) among targets (N,), and the index (N,) of each target in that list."""
+    """Return the distinct label names (L,) among targets (N,), and the index (N,) of each target in that list."""
     flat = targets.ravel()
     if len(targets) != len(flat):
         raise Misuse(f"labels of shape {targets.shape}: expected one label a row, ({len(targets)},)")
@@ -125,15 +125,15 @@ def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[lis
 
 
 def class_list(parts: Sequence[np.ndarray], names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The class names of a source in the order of their labels; refuses fewer than two."""
-    found = {name for targets in parts for name in label_names(targets, names)[0]}
-    if len(found) < 2:
-        raise Misuse(f"every row has the label '{found.pop()}': expected at least two classes")
-    return names if names is not None else sort_names(found)
+    """Return the class names of a source in the order of their labels; refuse fewer than two classes."""
+    labels = {name for targets in parts for name in label_names(targets, names)[0]}
+    if len(labels) < 2:
+        raise Misuse(f"every row has the label '{labels.pop()}': expected at least two classes")
+    return names if names is not None else sort_names(labels)
 
 
 def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: tuple[str, ...]) -> Tensor:
-    """Indices (N,) int64 into `classes` of targets (N,)."""
+    """Encode targets (N,) as indices (N,) int64 into `classes`."""
     labels, indices = label_names(targets, names)
     index = {name: i for i, name in enumerate(classes)}
     for k, name in enumerate(labels):
@@ -145,11 +145,11 @@ def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: t
 
 
 def as_values(targets: np.ndarray, name: str) -> np.ndarray:
-    """Regression targets (N, K) float64 in their own units, from numbers or texts of numbers (N,) or (N, K)."""
+    """Convert numbers, or strings of numbers, (N,) or (N, K), to regression targets (N, K) float64 in their units."""
     if targets.dtype.kind not in "iufb":
-        for place, value in enumerate(targets.ravel().tolist()):
+        for position, value in enumerate(targets.ravel().tolist()):
             if not is_number(as_text(value)):
-                row = place * len(targets) // targets.size + 1
+                row = position * len(targets) // targets.size + 1
                 raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
     bad = ~(np.abs(numbers) <= LARGEST).all(axis=1)
@@ -162,7 +162,7 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
 
 
 def refuse_constant(targets: Tensor, name: str) -> None:
-    """Refuse targets (N, K) with a constant column: its standard deviation is 0 and cannot be scaled by."""
+    """Refuse targets (N, K) with a constant column: its standard deviation is 0, so it cannot be standardised."""
     constant = (targets == targets[:1]).all(0)
     if constant.any():
         value = targets[0, constant.int().argmax()].item()
@@ -170,7 +170,7 @@ def refuse_constant(targets: Tensor, name: str) -> None:
 
 
 def as_numbers(y: Any, otherwise: str) -> Tensor:
-    """Targets of any kind as a tensor; the message `otherwise` refuses texts and objects."""
+    """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
     values = y if isinstance(y, Tensor) else np.asarray(y)
     if isinstance(values, np.ndarray) and values.dtype.kind not in "iufb":
         raise Misuse(otherwise)

@@ -10,8 +10,8 @@
 | `HeteroscedasticGaussian` | regression | K means, then K noise levels; `outliers`, `inflation` | values (N, K) |
 | `Quantiles` | regression | L quantiles of each of K targets | values (N, K) |
 
-One of your own derives from `Likelihood` (`examples/own_likelihood.py`). Regression targets are standardised once, in
-float64, before training (`encode`); outputs are in standardised units, and predictions are converted to the target's
+A user-defined one derives from `Likelihood` (`examples/own_likelihood.py`). Regression targets are standardised once,
+in float64, before training (`encode`); outputs are in standardised units, and predictions are converted to the target's
 units in float64.
 """
 
@@ -78,20 +78,40 @@ __all__ = [
 
 
 def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
-    """The map from outputs to logits; for regressions and labels, to the values that coupling spaces compare."""
+    """Return the map from outputs to the values that coupling spaces compare.
+
+    Args:
+        likelihood: Any likelihood.
+
+    Returns:
+        A function of outputs (..., N, width): `logits` for classification, `centre` for regression and labels.
+    """
     return likelihood.logits if likelihood.task == CLASSIFICATION else likelihood.centre
 
 
 def likelihood_for(
     task: str, y: Tensor, classes: int, noise_std: float | None = None, link: str | None = None
 ) -> Likelihood:
-    """The likelihood of a task: `Categorical`, `MultiLabel`, or Gaussian noise scaled to the targets y (N, K)."""
+    """Choose the default likelihood of a task.
+
+    Args:
+        task: "classification", "multi-label" or "regression".
+        y: Training targets: (N,) labels, (N, K) zeros and ones, or (N, K) values.
+        classes: Number of classes.
+        noise_std: Known standard deviation of the noise of a regression; learned by default.
+        link: "softmax" or "softplus", for classification.
+
+    Returns:
+        `Categorical`, `MultiLabel`, or Gaussian noise scaled to the targets.
+
+    Raises:
+        Misuse: For a setting of another task.
+    """
     if link is not None and task != CLASSIFICATION:
         raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
-    if noise_std is not None and task == CLASSIFICATION:
-        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data is a classification: leave it out")
-    if noise_std is not None and task == MULTI_LABEL:
-        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data has labels: leave it out")
+    if noise_std is not None and task != REGRESSION:
+        kind = "is a classification" if task == CLASSIFICATION else "has labels"
+        raise Misuse(f"noise_std={noise_std:g} is for regression, and this data {kind}: leave it out")
     if task == CLASSIFICATION:
         return Categorical(classes, link or "softmax")
     if task == MULTI_LABEL:
@@ -101,9 +121,18 @@ def likelihood_for(
 
 
 def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
-    """A likelihood of the caller's choice with the settings that follow from training targets y; refuses a misfit.
+    """Check a likelihood that the user chose, and complete its settings from training targets.
 
-    Multi-label targets are the zeros and ones (N, K) that a data set takes for a regression.
+    Args:
+        likelihood: An instance of a class derived from `Likelihood`.
+        task: Task of the data; a data set takes multi-label targets, zeros and ones (N, K), for a regression.
+        y: Training targets (N, ...).
+
+    Returns:
+        The likelihood with the settings that follow from the targets.
+
+    Raises:
+        Misuse: If it is not a likelihood, or does not fit the task or the targets.
     """
     name = type(likelihood).__name__
     if not isinstance(likelihood, Likelihood):
@@ -159,29 +188,58 @@ ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}
 
 
 def likelihood_by_name(text: str, task: str, classes: int, link: str | None = None) -> Likelihood:
-    """The likelihood that a name of `ALL_LOSSES` and its settings stand for.
+    """Create a likelihood by name.
+
+    Args:
+        text: A name of `ALL_LOSSES` and its settings, such as `focal:gamma=1`.
+        task: Task of the data.
+        classes: Number of classes.
+        link: "softmax" or "softplus", for classification.
+
+    Returns:
+        The likelihood, before `for_targets`.
+
+    Raises:
+        Misuse: For an unknown name or setting, or a loss of another task.
 
     >>> likelihood_by_name("logit-adjusted:tau=1.5", "classification", 10).tau
     1.5
     """
-    found: Any = parse(text, "loss", ALL_LOSSES)
-    if task != found.task:
-        raise Misuse(f"loss {text} is for {found.task}, and this data is a {task}: leave it out")
-    if task == REGRESSION and link is not None:
-        raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
+    likelihood: Any = parse(text, "loss", ALL_LOSSES)
+    if task != likelihood.task:
+        raise Misuse(f"loss {text} is for {likelihood.task}, and this data is a {task}: leave it out")
     if task == REGRESSION:
-        return found
+        if link is not None:
+            raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
+        return likelihood
     fitted: Any = {"classes": classes, **({} if link is None else {"link": link})}
-    return replace(found, **fitted)
+    return replace(likelihood, **fitted)
 
 
 def width_of(record: dict[str, Any]) -> int:
-    """The number of outputs of the likelihood that a record made by `to_json` describes."""
+    """Return the number of outputs of a stored likelihood.
+
+    Args:
+        record: What `to_json` returned.
+
+    Returns:
+        Its width.
+    """
     return int(record["width"]) if record["kind"] == OWN else likelihood_from_json(record).width
 
 
 def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None) -> Likelihood:
-    """The likelihood of a record made by `to_json`; one of the caller's own must be given again.
+    """Restore a likelihood from its JSON.
+
+    Args:
+        record: What `to_json` returned.
+        given: The likelihood itself, required if it is user-defined.
+
+    Returns:
+        The likelihood with the stored settings.
+
+    Raises:
+        Misuse: For an unknown kind, a user-defined likelihood that is missing, or another than the stored one.
 
     >>> likelihood_from_json(Categorical(10).to_json())
     Categorical(classes=10, link='softmax', class_weight=None, label_smoothing=0.0)
@@ -191,16 +249,16 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
         raise unknown("likelihood", record["kind"], kinds)
     name = record["name"] if record["kind"] == OWN else kinds[record["kind"]].__name__
     if given is None and record["kind"] == OWN:
-        raise Misuse(f"the run's likelihood is {name}, a class of your own: give it again as likelihood=")
+        raise Misuse(f"the run's likelihood is {name}, which is user-defined: pass it again as likelihood=")
     if given is not None and type(given).__name__ != name:
         raise Misuse(f"likelihood= is a {type(given).__name__}, and the run was trained with {name}: give that one")
     settings = record["settings"] if record["kind"] == OWN else {k: v for k, v in record.items() if k != "kind"}
-    known = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+    settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
     if record["kind"] == OWN:
-        return replace(given, **known) if known else given  # type: ignore
+        return replace(given, **settings) if settings else given  # type: ignore
     try:
-        return kinds[record["kind"]](**known)
+        return kinds[record["kind"]](**settings)
     except TypeError as error:
         raise Misuse(
-            f"the settings of {name}, {', '.join(known)}, are those of another version of murmuration"
+            f"the settings of {name}, {', '.join(settings)}, are those of another version of murmuration"
         ) from error

@@ -13,23 +13,30 @@ from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import FIXED
 
-LOWEST = -37.0  # below it softplus(x) equals exp(x) in double precision
+EXP_BELOW = -37.0  # softplus(x) equals exp(x) in double precision
 BALANCED, EFFECTIVE = "balanced", "effective"
 
 
 def identity(outputs: Tensor) -> Tensor:
-    """The outputs (...) themselves: the link of softmax."""
+    """Return the outputs unchanged: the link of softmax.
+
+    Args:
+        outputs: Outputs (...).
+
+    Returns:
+        The same tensor.
+    """
     return outputs
 
 
 def log_softplus(outputs: Tensor) -> Tensor:
-    """log log(1 + exp(x)) of each output (...); equal to x for very low x, so that value and gradient are finite.
+    """Compute log log(1 + exp(x)) of each output (...); x itself for very low x, so that value and gradient are finite.
 
     >>> log_softplus(torch.tensor([-1000.0, 0.0]))
     tensor([-1.0000e+03, -3.6651e-01])
     """
-    safe = outputs.clamp_min(LOWEST)  # the gradient of the branch not taken must be finite too
-    return torch.where(outputs < LOWEST, outputs, F.softplus(safe, threshold=40).log())
+    safe = outputs.clamp_min(EXP_BELOW)  # the gradient of the unused branch must be finite too
+    return torch.where(outputs < EXP_BELOW, outputs, F.softplus(safe, threshold=40).log())
 
 
 LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits; class probabilities are their softmax
@@ -78,8 +85,8 @@ class ClassOutputs(Likelihood):
             if weights not in (BALANCED, EFFECTIVE):
                 raise unknown("class_weight", weights, (BALANCED, EFFECTIVE))
         elif weights is not None:
-            object.__setattr__(self, "class_weight", tuple(float(each) for each in weights))
-            bad = len(weights) != self.classes or not all(0 <= each < math.inf for each in weights)
+            object.__setattr__(self, "class_weight", tuple(float(value) for value in weights))
+            bad = len(weights) != self.classes or not all(0 <= value < math.inf for value in weights)
             if bad or not any(weights):
                 expected = f"{self.classes}, one for each class, none negative"
                 raise Misuse(f"class_weight of {len(weights)} numbers: expected {expected}")
@@ -112,13 +119,13 @@ class ClassOutputs(Likelihood):
 
 
 def effective_weights(counts: Numbers, beta: float = 0.9999) -> Numbers:
-    """Class weights (1 - beta) / (1 - beta^n), with mean 1 over the classes (Cui et al. 2019).
+    """Compute class weights (1 - beta) / (1 - beta^n), with mean 1 over the classes (Cui et al. 2019).
 
-    >>> [round(each, 6) for each in effective_weights((90, 9, 1))]
+    >>> [round(w, 6) for w in effective_weights((90, 9, 1))]
     [0.029833, 0.297124, 2.673043]
     """
     raw = [(1 - beta) / -math.expm1(count * math.log(beta)) for count in counts]
-    return tuple(each * len(raw) / sum(raw) for each in raw)
+    return tuple(value * len(raw) / sum(raw) for value in raw)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,12 @@ class Categorical(ClassOutputs):
     """Classification by cross-entropy; see `ClassOutputs` for link and class weights.
 
     With `label_smoothing` e, the target of an example is 1 - e for its label plus e / K for every class.
+
+    Attributes:
+        classes: Number of classes K.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
+        label_smoothing: Share e of the target that all classes share equally.
     """
 
     link: str = field(default="softmax", metadata=FIXED)
@@ -139,7 +152,7 @@ class Categorical(ClassOutputs):
             raise Misuse(f"label_smoothing={self.label_smoothing:g}: expected a number from 0 to below 1, such as 0.1")
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        """Compute the cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
         losses = F.cross_entropy(
             self.logits(outputs).movedim(-1, 1),
             y,
@@ -155,6 +168,12 @@ class Focal(ClassOutputs):
     """Classification by the focal loss -(1 - p)^gamma log p of the label's probability p (Lin et al. 2017).
 
     Examples that are classified well count less; gamma = 0 is cross-entropy.
+
+    Attributes:
+        classes: Number of classes K.
+        gamma: Exponent of the focal factor.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
     """
 
     gamma: float = 2.0
@@ -168,10 +187,10 @@ class Focal(ClassOutputs):
             raise Misuse(f"gamma={self.gamma:g}: expected a number that is not negative, such as 2")
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Focal loss (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        """Compute the focal loss (..., N) of labels y (..., N) under outputs (..., N, K)."""
         losses = F.cross_entropy(self.logits(outputs).movedim(-1, 1), y, reduction="none")
-        rest = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 - p
-        losses, classes = rest.pow(self.gamma) * losses, self._class_weight(outputs)
+        complement = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 - p
+        losses, classes = complement.pow(self.gamma) * losses, self._class_weight(outputs)
         return weighted(losses if classes is None else losses * classes[y], weight)
 
 
@@ -179,8 +198,12 @@ class Focal(ClassOutputs):
 class MultiLabel(Likelihood):
     """K labels of which any number may hold: independent Bernoullis given a member; targets are zeros and ones (N, K).
 
-    The loss is the sum over labels of binary cross-entropies. `positive_weight` multiplies the part of examples that
-    have a label, one number for each label, as `pos_weight` of torch's binary_cross_entropy_with_logits.
+    The loss is the sum over labels of binary cross-entropies.
+
+    Attributes:
+        labels: Number of labels K.
+        positive_weight: Factor of the loss of examples that have a label, one number for each label, as `pos_weight`
+            of torch's binary_cross_entropy_with_logits.
     """
 
     labels: int
@@ -191,8 +214,8 @@ class MultiLabel(Likelihood):
     def __post_init__(self) -> None:
         weights = self.positive_weight
         if weights is not None:
-            object.__setattr__(self, "positive_weight", tuple(float(each) for each in weights))
-            if len(weights) != self.labels or not all(0 < each < math.inf for each in weights):
+            object.__setattr__(self, "positive_weight", tuple(float(value) for value in weights))
+            if len(weights) != self.labels or not all(0 < value < math.inf for value in weights):
                 raise Misuse(f"positive_weight of {len(weights)} numbers: expected {self.labels}, all positive")
 
     @property
@@ -200,7 +223,7 @@ class MultiLabel(Likelihood):
         return self.labels
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Binary cross-entropy (..., N) of labels y (..., N, K), summed over K."""
+        """Compute the binary cross-entropy (..., N) of labels y (..., N, K), summed over K."""
         positive = None if self.positive_weight is None else outputs.new_tensor(self.positive_weight)
         losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs), reduction="none", pos_weight=positive)
         return weighted(losses.sum(-1), weight)

@@ -37,8 +37,8 @@ class Imbalanced(ClassOutputs):
         super().__post_init__()
         if self.counts is None:
             return
-        object.__setattr__(self, "counts", tuple(float(each) for each in self.counts))
-        if len(self.counts) != self.classes or not all(0 < each < math.inf for each in self.counts):
+        object.__setattr__(self, "counts", tuple(float(count) for count in self.counts))
+        if len(self.counts) != self.classes or not all(0 < count < math.inf for count in self.counts):
             raise Misuse(f"counts={self.counts}: expected {self.classes} positive numbers, one for each class")
 
     def for_targets(self, y: Tensor) -> "Imbalanced":
@@ -50,23 +50,23 @@ class Imbalanced(ClassOutputs):
         if not counts.all():
             missing = int((counts == 0).nonzero()[0])
             raise Misuse(f"class {missing} has no training example: give counts=, one number for each class")
-        known: Any = {"counts": tuple(counts.tolist())}
-        return replace(fitted, **known)
+        settings: Any = {"counts": tuple(counts.tolist())}
+        return replace(fitted, **settings)
 
     def known_counts(self, like: Tensor) -> Tensor:
-        """The counts (K,) of training examples."""
+        """Return the counts (K,) of training examples."""
         if self.counts is None:
             raise Misuse(f"{type(self).__name__} has no training targets yet: call for_targets(y) first, as fit does")
         return like.new_tensor(self.counts)
 
     def log_frequencies(self, like: Tensor) -> Tensor:
-        """log pi (K,) of the classes."""
+        """Return log pi (K,) of the classes."""
         counts = self.known_counts(like)
         return (counts / counts.sum()).log()
 
 
 def cross_entropy(logits: Tensor, y: Tensor, class_weight: Tensor | None, weight: Tensor | None) -> Tensor:
-    """Cross-entropy (m, N) of labels y (m, N) under logits (m, N, K), multiplied by class and sample weights."""
+    """Compute the cross-entropy (m, N) of labels y (m, N) under logits (m, N, K), times class and sample weights."""
     return weighted(F.cross_entropy(logits.movedim(-1, 1), y, class_weight, reduction="none"), weight)
 
 
@@ -74,6 +74,12 @@ def cross_entropy(logits: Tensor, y: Tensor, class_weight: Tensor | None, weight
 class LogitAdjusted(Imbalanced):
     """Classification by the cross-entropy of f + tau log pi; tau = 1 is the balanced softmax, tau = 0 the plain one.
 
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        tau: Factor of the log frequencies.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
     >>> rare = LogitAdjusted(3, counts=(90, 9, 1)).loss(torch.zeros(1, 1, 3), torch.tensor([[2]]))
     >>> round(rare.item(), 6)
     4.60517
@@ -99,12 +105,20 @@ class LDAM(Imbalanced):
     """Classification by label-distribution-aware margins: the label's output must exceed the others by a margin.
 
     The margin of class c is `margin` n_c^(-1/4) / max of n^(-1/4): largest for the rarest class. Outputs are
-    cosines and are multiplied by `scale`: a network by name gets a last layer of cosines, one of the caller's own ends
-    in `murmuration.models.nets.CosineLinear`. With scale=1 the last layer stays as it is. From the fraction
-    `reweight_from` of the epochs on, examples are weighted by the effective number of examples of their class
-    (deferred re-weighting); None: never.
+    cosines and are multiplied by `scale`: a network by name gets a last layer of cosines, your nn.Module must end in
+    `murmuration.models.nets.CosineLinear`. With scale=1 the last layer does not change.
 
-    >>> [round(each, 6) for each in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        margin: Margin of the rarest class.
+        scale: Factor of the cosines.
+        reweight_from: Fraction of the epochs after which examples are weighted by the effective number of examples of
+            their class (deferred re-weighting); None: never.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
+
+    >>> [round(m, 6) for m in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
     [0.162334, 0.288675, 0.5]
     """
 
@@ -132,7 +146,7 @@ class LDAM(Imbalanced):
         return self.scale > 1
 
     def margins(self, like: Tensor) -> Tensor:
-        """The margin (K,) of every class."""
+        """Return the margin (K,) of every class."""
         roots = self.known_counts(like).pow(-0.25)
         return self.margin * roots / roots.max()
 
@@ -165,6 +179,13 @@ class Experts(Imbalanced):
 
     Members 0, 3, ... are trained by the cross-entropy of f, members 1, 4, ... by that of f + log pi, and members
     2, 5, ... by that of f + log pi - tau log pi', where pi' has the frequencies in reverse order of rank.
+
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        tau: Factor of the reversed log frequencies.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
     """
 
     tau: float = 2.0
@@ -173,7 +194,7 @@ class Experts(Imbalanced):
     kind: ClassVar[str] = "experts"
 
     def adjustments(self, like: Tensor) -> Tensor:
-        """What is added to the logits (3, K) by the three kinds of experts."""
+        """Return the terms (3, K) that the three kinds of experts add to the logits."""
         frequencies = self.log_frequencies(like)
         return torch.stack([0 * frequencies, frequencies, frequencies - self.tau * reversed_ranks(frequencies)])
 
@@ -185,7 +206,7 @@ class Experts(Imbalanced):
 
 
 def reversed_ranks(values: Tensor) -> Tensor:
-    """The values (K,) with their order of rank reversed: the largest where the smallest was.
+    """Reverse the ranks of values (K,): the largest goes where the smallest was.
 
     >>> reversed_ranks(torch.tensor([0.9, 0.09, 0.01]))
     tensor([0.0100, 0.0900, 0.9000])

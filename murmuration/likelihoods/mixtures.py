@@ -22,15 +22,15 @@ HALVINGS = 40  # of the quantile's bracket: its width shrinks by 1e-12
 
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """The mean (...) over members of values (S, ...), in float64."""
+    """Average values (S, ...) over members, in float64."""
     return (weights @ values.double().reshape(len(values), -1)).view(values.shape[1:])
 
 
 def softmax(logits: Tensor) -> Tensor:
-    """The softmax over the last axis of logits (..., K).
+    """Compute the softmax over the last axis of logits (..., K).
 
-    For a few classes it is computed in steps over all rows, four times as fast as torch's kernel, which has a loop of
-    its own for every row.
+    For few classes it is computed by operators over all rows, four times as fast as torch's kernel, which loops over
+    rows.
     """
     if logits.shape[-1] > FEW_CLASSES:
         return logits.softmax(-1)
@@ -39,18 +39,18 @@ def softmax(logits: Tensor) -> Tensor:
 
 
 def weighted_variance(values: Tensor, weights: Tensor) -> Tensor:
-    """The variance (...) over members of values (S, ...), divided by S and not S - 1."""
+    """Compute the variance (...) over members of values (S, ...), divided by S and not S - 1."""
     return weighted_mean((values - weighted_mean(values, weights)).square(), weights)
 
 
 def second_moment(vectors: Tensor, weights: Tensor) -> Tensor:
-    """E[v v^T] (N, K, K) over members of vectors (S, N, K), one product per input."""
+    """Compute E[v v^T] (N, K, K) over members of vectors (S, N, K), one product per input."""
     weighted = vectors * weights[:, None, None]
     return weighted.permute(1, 2, 0) @ vectors.permute(1, 0, 2)
 
 
 def entropy_of(probs: Tensor) -> Tensor:
-    """The entropy (...) in nats of probabilities (..., K), with 0 log 0 = 0.
+    """Compute the entropy (...) in nats of probabilities (..., K), with 0 log 0 = 0.
 
     >>> round(entropy_of(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).sum().item(), 6)  # log 2
     0.693147
@@ -60,9 +60,9 @@ def entropy_of(probs: Tensor) -> Tensor:
 
 
 def jensen_shannon_distance(a: Tensor, b: Tensor) -> Tensor:
-    """The square root of the Jensen-Shannon divergence in bits (...) of probabilities a and b (..., K).
+    """Compute the square root of the Jensen-Shannon divergence in bits (...) of probabilities a and b (..., K).
 
-    A metric (Endres and Schindelin 2003): 0 for equal ones, 1 where they have no class in common.
+    A metric (Endres and Schindelin 2003): 0 for equal probabilities, 1 if they have no class in common.
 
     >>> jensen_shannon_distance(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).item()
     1.0
@@ -72,7 +72,7 @@ def jensen_shannon_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def disagreement_of(votes: Tensor, weights: Tensor, classes: int) -> Tensor:
-    """The fraction (N,) of pairs of distinct members whose votes (S, N) differ; 0 for a single member.
+    """Compute the fraction (N,) of pairs of distinct members whose votes (S, N) differ; 0 for a single member.
 
     A pair is weighted by the product of its members' weights.
     """
@@ -83,17 +83,17 @@ def disagreement_of(votes: Tensor, weights: Tensor, classes: int) -> Tensor:
 
 
 def centred_logits(logits: Tensor) -> Tensor:
-    """Logits (..., K) minus their mean over classes: the representative with sum zero of equal probabilities."""
+    """Subtract the mean over classes from logits (..., K): the logits of the same probabilities that sum to zero."""
     return logits - logits.mean(-1, keepdim=True)
 
 
 def normal_cdf(z: Tensor) -> Tensor:
-    """P(Z <= z) (...) of the standard normal, by erfc: as accurate in the tails as ndtr and ten times faster."""
+    """Compute P(Z <= z) (...) of the standard normal by erfc: as accurate in the tails as ndtr and ten times faster."""
     return 0.5 * torch.special.erfc(z * -math.sqrt(0.5))
 
 
 def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
-    """E|X| (...) of a Gaussian with that mean and variance (the folded normal)."""
+    """Compute E|X| (...) of a Gaussian with this mean and variance (the folded normal)."""
     std = var.sqrt()
     z = mean / std
     density = (-0.5 * z.square()).exp() / math.sqrt(2 * math.pi)
@@ -101,7 +101,7 @@ def folded_mean(mean: Tensor, var: Tensor) -> Tensor:
 
 
 class Components(Protocol):
-    """The distributions that a mixture is made of, one for each member, input and target: tensors (S, N, K).
+    """The component distributions of a mixture, one for each member, input and target: tensors (S, N, K).
 
     `log_prob`, `cdf` and `quantile` take y (N, K) or a level, and return (S, N, K).
     """
@@ -121,7 +121,7 @@ class Components(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Normals:
-    """Gaussians with means and variances (S, N, K), or with a share of outliers contaminated ones of these moments.
+    """Gaussians with means and variances (S, N, K), or contaminated normals of these moments with a share of outliers.
 
     The contaminated normal (Tukey 1960) is N(m, s^2), and for the share of outliers N(m, (3 s)^2): more of its values
     are near the mean and more are far from it.
@@ -137,7 +137,7 @@ class Normals:
 
     @property
     def parts(self) -> list[tuple[float, float]]:
-        """Shares, and variances as multiples of `var`, of the Gaussians that each distribution is made of."""
+        """Shares, and variances as multiples of `var`, of the Gaussian parts of each distribution."""
         return contaminated_parts(self.outliers)
 
     def log_prob(self, y: Tensor) -> Tensor:
@@ -148,15 +148,15 @@ class Normals:
 
     def cdf(self, y: Tensor) -> Tensor:
         z = (y - self.mean) / self.std
-        found = [share * normal_cdf(z / math.sqrt(factor)) for share, factor in self.parts]
-        return found[0] if len(found) == 1 else found[0] + found[1]
+        terms = [share * normal_cdf(z / math.sqrt(factor)) for share, factor in self.parts]
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
     def quantile(self, level: float) -> Tensor:
         return self.mean + contaminated_quantile(level, self.outliers) * self.std
 
 
 def contaminated_parts(outliers: float) -> list[tuple[float, float]]:
-    """Shares and variances of the two Gaussians of a contaminated normal of variance 1; one Gaussian for no outliers.
+    """Return shares and variances of the Gaussian parts of a contaminated normal of variance 1; one without outliers.
 
     >>> contaminated_parts(0.0), [round(factor, 4) for _, factor in contaminated_parts(0.05)]
     ([(1.0, 1.0)], [0.7143, 6.4286])
@@ -168,15 +168,15 @@ def contaminated_parts(outliers: float) -> list[tuple[float, float]]:
 
 
 def contaminated_log_prob(squares: Tensor, outliers: float) -> Tensor:
-    """The log density of a contaminated normal of variance 1, from squared distances (...) to its mean."""
-    (share, narrow), (rest, wide) = contaminated_parts(outliers)
-    odds = math.log(rest / share) + 0.5 * math.log(narrow / wide) + 0.5 * squares * (1 / narrow - 1 / wide)
+    """Compute the log density of a contaminated normal of variance 1 from squared distances (...) to its mean."""
+    (share, narrow), (outlier_share, wide) = contaminated_parts(outliers)
+    odds = math.log(outlier_share / share) + 0.5 * math.log(narrow / wide) + 0.5 * squares * (1 / narrow - 1 / wide)
     return math.log(share) - 0.5 * squares / narrow + F.softplus(odds) - 0.5 * math.log(narrow) - HALF_LOG_TWO_PI
 
 
 @cache
 def contaminated_quantile(level: float, outliers: float) -> float:
-    """The quantile of a contaminated normal of mean 0 and variance 1, by bisection between those of its parts."""
+    """Compute the quantile of a contaminated normal of mean 0, variance 1, by bisection between those of its parts."""
     normal, parts = NormalDist(), contaminated_parts(outliers)
     ends = [normal.inv_cdf(level) * math.sqrt(factor) for _, factor in parts]
     low, high = min(ends), max(ends)
@@ -209,7 +209,7 @@ class QuantileCurves:
         return self.levels[0] / self.densities[..., 0], (1 - self.levels[-1]) / self.densities[..., -1]
 
     def _moments(self, about: Tensor) -> tuple[Tensor, Tensor]:
-        """The first and the second moment (S, N, K) about a point (S, N, K)."""
+        """Compute the first and the second moment (S, N, K) about a point (S, N, K)."""
         low, high = self.tails
         middles = (self.knots[..., 1:] + self.knots[..., :-1]) / 2
         masses = torch.cat([self.levels[:1], self.levels.diff(), 1 - self.levels[-1:]])
@@ -218,8 +218,8 @@ class QuantileCurves:
         )
         inside = self.knots.diff(dim=-1).square() / 12
         spreads = torch.cat([low.square()[..., None], inside, high.square()[..., None]], -1)
-        away = centres - about[..., None]
-        return (masses * away).sum(-1), (masses * (away.square() + spreads)).sum(-1)
+        distances = centres - about[..., None]
+        return (masses * distances).sum(-1), (masses * (distances.square() + spreads)).sum(-1)
 
     @cached_property
     def mean(self) -> Tensor:
@@ -230,7 +230,7 @@ class QuantileCurves:
         return self._moments(self.mean)[1]
 
     def _place(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The piece (S, N, K, 1) of each y (N, K), and its distances (S, N, K) below and above the outermost knots."""
+        """Locate y (N, K): its piece (S, N, K, 1), and distances (S, N, K) below and above the outermost knots."""
         y = y.expand(self.knots.shape[:-1])
         piece = (y[..., None] >= self.knots).sum(-1, keepdim=True).sub(1).clamp(0, len(self.levels) - 2)
         return piece, (self.knots[..., 0] - y).clamp_min(0), (y - self.knots[..., -1]).clamp_min(0)
@@ -243,10 +243,8 @@ class QuantileCurves:
         piece, below, above = self._place(y)
         start, density = (values.gather(-1, piece).squeeze(-1) for values in (self.knots, self.densities))
         inside = self.levels[piece.squeeze(-1)] + (y - start) * density
-        low, high = (
-            self.levels[0] * (-below / self.tails[0]).exp(),
-            (1 - self.levels[-1]) * (-above / self.tails[1]).exp(),
-        )
+        low = self.levels[0] * (-below / self.tails[0]).exp()
+        high = (1 - self.levels[-1]) * (-above / self.tails[1]).exp()
         return torch.where(below > 0, low, torch.where(above > 0, 1 - high, inside))
 
     def quantile(self, level: float) -> Tensor:
@@ -260,12 +258,12 @@ class QuantileCurves:
 
 
 def mixture_cdf(y: Tensor, components: Components, weights: Tensor) -> Tensor:
-    """P(Y <= y) (...) for y (...) under the mixture of components (S, ...)."""
+    """Compute P(Y <= y) (...) for y (...) under the mixture of components (S, ...)."""
     return weighted_mean(components.cdf(y), weights)
 
 
 def mixture_quantile(level: float, components: Components, weights: Tensor) -> Tensor:
-    """The quantile (...) at `level` of a mixture of components (S, ...).
+    """Compute the quantile (...) at `level` of a mixture of components (S, ...).
 
     Bisection between the smallest and the largest member quantile, which enclose the mixture's: the error is at most
     1e-12 of that bracket, or rounding.

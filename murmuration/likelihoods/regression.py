@@ -23,17 +23,24 @@ Units = tuple[float, ...]  # (K,), one number for each target
 
 
 def standardisation(y: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation (K,) of targets y (N, K), in float64; a constant target has scale 1."""
+    """Compute shift and scale of targets.
+
+    Args:
+        y: Targets (N, K).
+
+    Returns:
+        Mean and standard deviation (K,), computed in float64; a constant target has scale 1.
+    """
     shift, std = y.double().mean(0), y.double().std(0, correction=0)
     return tuple(shift.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist())
 
 
 def standardise(y: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
-    """Targets (y - shift) / scale (..., K), computed in float64, then float32.
+    """Standardise targets, (y - shift) / scale (..., K), in float64, and convert them to float32.
 
     A target of 1.7e9 with a standard deviation of 10 has no digits left after its mean in float32.
     """
-    if not any(shift) and all(each == 1 for each in scale):
+    if not any(shift) and all(factor == 1 for factor in scale):
         return y.float()
     exact = y.double()
     return ((exact - exact.new_tensor(shift)) / exact.new_tensor(scale)).float()
@@ -75,7 +82,7 @@ class Standardised(Likelihood):
         if y.ndim != 2 or y.shape[1] != self.count:
             expected = f"(examples, {self.count})"
             raise Misuse(
-                f"{self} for targets of shape {tuple(y.shape)}: expected {expected}; write shift and scale anew"
+                f"{self} for targets of shape {tuple(y.shape)}: expected {expected}; give shift and scale for these"
             )
         return self
 
@@ -90,10 +97,10 @@ def check_outliers(share: float) -> None:
 
 @dataclass(frozen=True)
 class GaussianOutputs(Standardised):
-    """Regression with independent Gaussians for each target: what the three likelihoods below share.
+    """Regression with independent Gaussians for each target: the base of the three likelihoods below.
 
     `outliers` is the share of targets whose noise is three times as wide as that of others (the contaminated normal of
-    Tukey 1960); means and variances are those of all.
+    Tukey 1960); means and variances are those of all targets.
     """
 
     if TYPE_CHECKING:
@@ -103,19 +110,19 @@ class GaussianOutputs(Standardised):
 
     @abstractmethod
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (..., N, K) in standardised units, (target - shift) / scale."""
+        """Return mean and variance (..., N, K) in standardised units, (target - shift) / scale."""
 
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (..., N, K) of the target, in the target's units."""
+        """Return mean and variance (..., N, K) of the target, in the target's units."""
         mean, var = self.standardised(outputs)
-        shift, scale = (outputs.new_tensor(each) for each in self.units)
+        shift, scale = (outputs.new_tensor(unit) for unit in self.units)
         return mean * scale + shift, var * scale.square()
 
     def distribution(self, outputs: Tensor) -> Normals:
         return Normals(*self.mean_var(outputs), self.outliers)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Negative log density (..., N) of standardised targets y (..., N, K) in their own units, summed over K."""
+        """Compute negative log densities (..., N), in target units, of standardised y (..., N, K), summed over K."""
         mean, var = self.standardised(outputs)
         if self.outliers:
             losses = 0.5 * var.log() - contaminated_log_prob((y - mean).square() / var, self.outliers)
@@ -129,12 +136,18 @@ class Gaussian(GaussianOutputs):
     """Regression with Gaussian noise of one known standard deviation; K outputs f are standardised means.
 
     The target is N(shift + scale * f, noise_std^2), in the target's units.
+
+    Attributes:
+        noise_std: Standard deviation of the noise, in the target's units.
+        shift: Mean (K,) of the targets; `fit` fills it in.
+        scale: Standard deviation (K,) of the targets; `fit` fills it in.
+        targets: Number of targets K, if all share one shift and scale.
     """
 
     noise_std: float
     shift: Units | None = None
     scale: Units | None = None
-    targets: int | None = None  # target dimensions K, if one shift and scale, or 0 and 1, holds for all
+    targets: int | None = None
     kind: ClassVar[str] = "gaussian"
     outliers: ClassVar[float] = 0.0
 
@@ -166,10 +179,14 @@ class Gaussian(GaussianOutputs):
 class HeteroscedasticGaussian(GaussianOutputs):
     """Regression with Gaussian noise that depends on the input: K outputs f for means, then K outputs r for noise.
 
-    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3). With `outliers`, a share of
-    the targets such as 0.02, noise has heavy tails: it is three times as wide for them. Predictions, and so validation
-    and early stopping, have the noise that training finds times `inflation`: of few examples members memorise a part of
-    the noise, and that of new examples is wider.
+    In the target's units, mean = shift + scale * f and std = scale * (softplus(r) + 1e-3).
+
+    Attributes:
+        shift: Mean (K,) of the targets; `fit` fills it in.
+        scale: Standard deviation (K,) of the targets; `fit` fills it in.
+        outliers: Share of targets, such as 0.02, whose noise is three times as wide: heavy tails.
+        inflation: Factor of the standard deviation in predictions, and so in validation and early stopping: members
+            memorise part of the noise of few examples, and that of new examples is wider.
     """
 
     shift: Units | None = field(default=None, metadata=FIXED)
@@ -198,7 +215,12 @@ class HeteroscedasticGaussian(GaussianOutputs):
 
 @dataclass(frozen=True)
 class MeanAndStd(GaussianOutputs):
-    """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units."""
+    """Regression predictions made elsewhere: K means, then K standard deviations, in the target's units.
+
+    Attributes:
+        targets: Number of targets K.
+        outliers: Share of targets whose noise is three times as wide.
+    """
 
     targets: int
     outliers: float = 0.0
@@ -220,7 +242,7 @@ class MeanAndStd(GaussianOutputs):
 
 @dataclass(frozen=True)
 class MomentMatched(MeanAndStd):
-    """The same, of members whose mixture is replaced by one Gaussian of its mean and variance.
+    """`MeanAndStd` of members whose mixture is replaced by one Gaussian of its mean and variance.
 
     Members that disagree by more than their noise leave gaps between the modes of their mixture; the Gaussian has none
     (Lakshminarayanan et al. 2017). Aleatoric and epistemic variance are those of the members.
@@ -235,10 +257,15 @@ class Quantiles(Standardised):
     """Quantile regression: L outputs for each of K targets, the quantiles at `levels`, trained by the pinball loss.
 
     The loss is the mean over levels and the sum over targets of max(t u, (t - 1) u), with u = y - q and level t, in
-    standardised units (Koenker and Bassett 1978); it is no log-likelihood. Predicted quantiles are sorted
+    standardised units (Koenker and Bassett 1978); it is not a log-likelihood. Predicted quantiles are sorted
     (Chernozhukov et al. 2010). The predictive distribution has a cdf that is linear between neighbouring quantiles,
     and exponential tails beyond the outermost whose density continues that of the neighbouring piece: only the
     quantiles are learned, the rest interpolates.
+
+    Attributes:
+        levels: Levels (L,) of the quantiles, increasing, between 0 and 1.
+        shift: Mean (K,) of the targets; `fit` fills it in.
+        scale: Standard deviation (K,) of the targets; `fit` fills it in.
     """
 
     levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -257,11 +284,11 @@ class Quantiles(Standardised):
         return self.count * len(self.levels)
 
     def quantiles(self, outputs: Tensor) -> Tensor:
-        """The outputs (..., N, K L) as (..., N, K, L): standardised quantiles, not sorted."""
+        """Reshape outputs (..., N, K L) to standardised quantiles (..., N, K, L), not sorted."""
         return outputs.unflatten(-1, (self.count, len(self.levels)))
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Pinball loss (..., N) of standardised targets y (..., N, K)."""
+        """Compute the pinball loss (..., N) of standardised targets y (..., N, K)."""
         errors, levels = y.unsqueeze(-1) - self.quantiles(outputs), outputs.new_tensor(self.levels)
         return weighted(torch.maximum(levels * errors, (levels - 1) * errors).mean(-1).sum(-1), weight)
 
@@ -269,14 +296,14 @@ class Quantiles(Standardised):
         knots, levels = self.quantiles(outputs).sort(-1).values, outputs.new_tensor(self.levels)
         gaps = knots.diff(dim=-1).maximum(SMALLEST_STD * levels.diff())
         rising = torch.cat([knots[..., :1], knots[..., :1] + gaps.cumsum(-1)], -1)
-        shift, scale = (outputs.new_tensor(each)[:, None] for each in self.units)
+        shift, scale = (outputs.new_tensor(unit)[:, None] for unit in self.units)
         return QuantileCurves(levels, rising * scale + shift)
 
     def centre(self, outputs: Tensor) -> Tensor:
         return self.quantiles(outputs)[..., len(self.levels) // 2]
 
     def stretch(self, outputs: Tensor, centre: Tensor, factors: Tensor) -> Tensor:
-        """Outputs (S, N, K L) whose quantiles lie `factors` (K,) times as far from a centre (N, K) in target units."""
-        shift, scale = (outputs.new_tensor(each) for each in self.units)
+        """Move quantiles of outputs (S, N, K L) `factors` (K,) times as far from a centre (N, K) in target units."""
+        shift, scale = (outputs.new_tensor(unit) for unit in self.units)
         middle = ((centre - shift) / scale)[..., None]
         return (middle + factors[:, None] * (self.quantiles(outputs) - middle)).flatten(-2)

@@ -13,7 +13,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def resolve_device(name: str | torch.device) -> str:
-    """The name of a device of this machine; `auto` is CUDA if there is one, else MPS, else the CPU.
+    """Check that a device is available and return its name; `auto` is CUDA if available, else MPS, else the CPU.
 
     >>> resolve_device("cpu")
     'cpu'
@@ -31,7 +31,7 @@ def resolve_device(name: str | torch.device) -> str:
 
 
 def is_available(name: str) -> bool:
-    """Whether a device can be used here."""
+    """Return whether a device can be used here."""
     try:
         resolve_device(name)
     except Misuse:
@@ -40,7 +40,7 @@ def is_available(name: str) -> bool:
 
 
 def computing_in(precision: str, device: torch.device) -> AbstractContextManager:
-    """A block in which the operators of a network compute in this precision, whatever `torch.autocast` is around it.
+    """Return a context in which a network computes in this precision, whatever `torch.autocast` is around it.
 
     Autocast belongs to a thread, so it is entered where a network runs. Its cache of converted weights is off: it would
     outlive the tensors of one pass.
@@ -51,13 +51,13 @@ def computing_in(precision: str, device: torch.device) -> AbstractContextManager
 
 
 def in_float32(device: torch.device) -> AbstractContextManager:
-    """A block without autocast."""
+    """Return a context without autocast."""
     active = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if active else nullcontext()
 
 
 def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors in the precision of the autocast that is active on their device, or as they are.
+    """Convert tensors to the precision of the autocast that is active on their device, if any.
 
     Autocast does this for linear operators, but not for convolutions under vmap.
     """
@@ -69,7 +69,7 @@ def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """The tensor in single precision if it is in half precision, else as it is.
+    """Convert a tensor in half precision to single precision; return others unchanged.
 
     >>> at_least_float32(torch.ones(2, dtype=torch.bfloat16)).dtype, at_least_float32(torch.ones(2).double()).dtype
     (torch.float32, torch.float64)
@@ -78,6 +78,6 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def refuse_autocast(device: str) -> None:
-    """Refuse a `torch.autocast` around training: worker threads would not see it, and losses would."""
+    """Refuse a `torch.autocast` around training: it would apply to losses but not in worker threads."""
     if any(torch.is_autocast_enabled(kind) for kind in {CPU, torch.device(device).type}):
         raise Misuse("torch.autocast is active around training: leave it out and write precision='bf16'")

@@ -8,7 +8,7 @@ LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """One line of printable text of at most `most` characters, its middle left out if it is longer.
+    """Convert text to one printable line of at most `most` characters; the middle of longer text is omitted.
 
     >>> shortened("cell 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz': expected a number", 40)
     "cell 'zzzzzzzz ... z': expected a number"
@@ -21,7 +21,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 class Misuse(ValueError):  # noqa: N818 - the caller's mistake
-    """A request that cannot be carried out: one line with what was given, what was expected and what to write."""
+    """A request that cannot be carried out; one line says what was got, what was expected and what to write."""
 
     def __str__(self) -> str:
         return shortened(super().__str__())
@@ -35,7 +35,7 @@ class Failure(RuntimeError):  # noqa: N818 - not the caller's mistake
 
 
 def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
-    """The error for a name that is not in a list, with the nearest name suggested.
+    """Return the error for a name that is not in a list, with the nearest name suggested.
 
     >>> print(unknown("recipe", "deep-ensmble", ["single", "deep-ensemble"]))
     unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
@@ -45,29 +45,29 @@ def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
-    """The question whether the nearest known name was meant, with a space after it; empty if none is near."""
+    """Suggest the nearest known name, with a space after the question; empty if none is near."""
     near = get_close_matches(str(got), list(known), n=1, cutoff=0.5)
     return f"did you mean '{near[0]}'? " if near else ""
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
-    """Names in one line, cut after `most`.
+    """Join names in one line, cut after `most`.
 
     >>> listed("abcde", most=3)
     'a, b, c, ... (5 in all)'
     """
-    known = list(names)
-    end = f", ... ({len(known)} in all)" if len(known) > most else ""
-    return ", ".join(known[:most]) + end
+    items = list(names)
+    end = f", ... ({len(items)} in all)" if len(items) > most else ""
+    return ", ".join(items[:most]) + end
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, or the name of its type."""
+    """Return the first line of an error's message, or the name of its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def require_integer(name: str, value: object, least: int) -> None:
-    """Refuse a setting that is not a whole number, or below the least."""
+    """Refuse a setting that is not an integer, or below `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise Misuse(f"{name}={value!r}: need a whole number, at least {least}")
 

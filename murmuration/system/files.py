@@ -1,8 +1,8 @@
-"""Files written whole or not at all: JSON, bytes and tensors.
+"""Atomic writing of files: JSON, bytes and tensors.
 
-Every file is written beside its place, flushed to the disk and renamed, so that a killed process leaves either the old
-file or the new one. Tensors are safetensors and the rest is JSON: nothing is ever unpickled. A JSON record may hold
-the digest of its other entries, which is checked on reading.
+Every file is written under a temporary name beside it, flushed to the disk and renamed, so that a killed process leaves
+either the old file or the new one. Tensors are safetensors and the rest is JSON: nothing is ever unpickled. A JSON
+record may hold the digest of its other entries, which is checked on reading.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ ATTEMPTS, PAUSE = 10, 0.05  # at replacing a file that another program has open,
 
 
 def json_numbers(record: Any) -> Any:
-    """The record as JSON holds it: objects by their `to_json`, else by their fields; None for numbers not finite.
+    """Convert a record to JSON values: objects by `to_json` or else their fields; None for numbers that are not finite.
 
     >>> json_numbers({"a": [1.0, float("nan")]})
     {'a': [1.0, None]}
@@ -51,7 +51,7 @@ def json_numbers(record: Any) -> Any:
 
 
 def require_regular(path: Path) -> None:
-    """Refuse what is not a file with content of its own: a folder, a pipe, a device, or a link that leads nowhere."""
+    """Refuse a path that is not a regular file: a folder, a pipe, a device, or a broken link."""
     if path.is_file():
         return
     kind = "a link that leads nowhere" if path.is_symlink() and not path.exists() else "a pipe or device"
@@ -59,21 +59,23 @@ def require_regular(path: Path) -> None:
 
 
 def write_json(path: Path, record: Any) -> None:
+    """Write a JSON file atomically."""
     write_bytes(path, json_bytes(record))
 
 
 def json_bytes(record: Any) -> bytes:
-    """The content of a JSON file."""
+    """Return the content of a JSON file."""
     return (json.dumps(record, indent=2) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
+    """Read a JSON file; an unreadable one raises a one-line `Failure`."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError):  # not UTF-8, or not JSON
-        raise Failure(f"{path} cannot be read: it is no JSON file, or damaged") from None
+        raise Failure(f"{path} is not valid JSON; the file may be damaged") from None
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
@@ -83,12 +85,12 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record of `write_record`; refused if it is not the one that was written."""
+    """Read a record of `write_record`; refuse one that has changed since."""
     return unsealed(path, read_json(path))
 
 
 def unsealed(path: Path, record: Any) -> dict[str, Any]:
-    """The entries of a record that was read from `path`, without their digest; refuses others than were written."""
+    """Check the digest of a record that was read from `path`, and return its other entries."""
     plain = {key: value for key, value in record.items() if key != SEAL} if isinstance(record, dict) else {}
     if not isinstance(record, dict) or record.get(SEAL) != record_digest(plain):
         raise changed(path)
@@ -96,17 +98,17 @@ def unsealed(path: Path, record: Any) -> dict[str, Any]:
 
 
 def record_digest(record: dict[str, Any]) -> str:
-    """The SHA-256 of the entries of a JSON record, in whatever order and layout they are written."""
+    """Compute the SHA-256 of the entries of a JSON record, whatever their order and layout."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def changed(path: Path) -> Failure:
-    """The failure that names a file with another content than was written."""
+    """Return the failure for a file whose content has changed."""
     return Failure(f"{path} has changed since it was written: {DAMAGED}")
 
 
 def require_digest(path: Path, *accepted: str | None) -> Path:
-    """The file; refused if it is missing, or its SHA-256 is none of those accepted."""
+    """Refuse a file that is missing, or whose SHA-256 is not among those accepted; return its path."""
     if not path.is_file():
         raise Failure(f"{path} is missing: {DAMAGED}")
     if digest_of(path) not in accepted:
@@ -115,11 +117,12 @@ def require_digest(path: Path, *accepted: str | None) -> Path:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     write_whole(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write a safetensors file atomically."""
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
@@ -127,12 +130,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor at an address like those of torch's own ones, a copy if need be: products may round by the address."""
+    """Copy the tensor if its address is not aligned as torch aligns tensors: rounding may depend on the alignment."""
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT else tensor
 
 
 def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, after a check that it is the file that was written."""
+    """Read the tensors of a safetensors file; with `digest`, refuse a file that has changed."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -145,7 +148,7 @@ def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file by a function that gets a temporary path beside it; the file is replaced whole or not at all."""
+    """Write a file atomically by a function that gets a temporary path beside it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         temporary.touch()
@@ -165,7 +168,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _sync(handle: int) -> None:
-    """Flush to the disk, on systems that can."""
+    """Flush an open file to the disk, on systems that can."""
     try:
         os.fsync(handle)
     except OSError as error:
@@ -174,7 +177,7 @@ def _sync(handle: int) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Flush the names in a directory to the disk; Windows cannot even open one."""
+    """Flush the names in a directory to the disk, on systems that can; Windows cannot even open one."""
     try:
         handle = os.open(directory, os.O_RDONLY)
     except OSError as error:
@@ -188,7 +191,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _replace(temporary: Path, path: Path) -> None:
-    """Rename over a file; where an open file cannot be replaced (Windows), wait a little for its reader."""
+    """Rename over a file; where an open file cannot be replaced (Windows), retry for half a second."""
     for attempt in range(ATTEMPTS):
         try:
             return os.replace(temporary, path)
@@ -199,7 +202,7 @@ def _replace(temporary: Path, path: Path) -> None:
 
 
 def cannot_write(path: Path, error: Exception) -> Failure:
-    """The failure that names a file and why it could not be written."""
+    """Return the failure that says why a file could not be written."""
     if isinstance(error, Failure):
         return error
     full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
@@ -207,6 +210,6 @@ def cannot_write(path: Path, error: Exception) -> Failure:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Compute the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

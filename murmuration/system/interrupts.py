@@ -1,4 +1,4 @@
-"""Interrupts between training steps: Ctrl-C, SIGTERM and SIGHUP wait until the state of a run is whole."""
+"""Interrupts between training steps: Ctrl-C, SIGTERM and SIGHUP are deferred until the state of a run is consistent."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from typing import Any
 
 CHECKPOINT_SECONDS = 30.0  # between checkpoints, by default: a killed run loses at most about this much
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # those of them that this system has
-STARTED = (os.getpid(), os.getppid())  # this process and its parent, when it began
+STARTED = (os.getpid(), os.getppid())  # this process and its parent, when it started
 IMPORTS = "<frozen importlib"  # files of frames inside an import
-PATIENCE, AGAIN = 20.0, 0.1  # seconds that a signal waits for the end of an import at most, and between two looks
+MAX_IMPORT_SECONDS, RETRY_SECONDS = 20.0, 0.1  # a signal waits for the end of an import; between two checks
 SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
 
 stopped: list[int] = []  # signals that `stop` has raised; code in C may turn the exception into another
@@ -28,16 +28,16 @@ class Stopped(KeyboardInterrupt):
 
 
 def stop(number: int, frame: Any) -> None:
-    """The handler of a signal that raises it as an exception, so that files are closed and locks removed.
+    """Handle a signal by raising an exception, so that files are closed and locks removed.
 
-    Inside an import it is sent again a moment later: extension modules that are interrupted in their initialisation
-    print tracebacks of their own, or abort.
+    Inside an import the signal is sent again a moment later: extension modules that are interrupted in their
+    initialisation print tracebacks, or abort.
     """
-    until = _waiting.setdefault(number, time.monotonic() + PATIENCE)
+    until = _waiting.setdefault(number, time.monotonic() + MAX_IMPORT_SECONDS)
     if is_importing(frame) and time.monotonic() < until:
-        again = threading.Timer(AGAIN, _send_again, [number])
-        again.daemon = True
-        return again.start()
+        timer = threading.Timer(RETRY_SECONDS, _send_again, [number])
+        timer.daemon = True
+        return timer.start()
     del _waiting[number]
     stopped.append(number)
     raise Stopped(number=number)
@@ -49,57 +49,57 @@ def _send_again(number: int) -> None:
 
 
 def was_stopped() -> bool:
-    """Whether a signal came since `take_stopped`."""
+    """Return whether a signal was received since `take_stopped`."""
     return bool(stopped or _waiting)
 
 
 def take_stopped() -> list[int]:
-    """Signals since the last call, also those that wait for the end of an import, which are not sent again."""
-    taken = [*stopped, *_waiting]
+    """Return and forget the signals since the last call, also those that wait for the end of an import."""
+    signals = [*stopped, *_waiting]
     stopped.clear()
     _waiting.clear()
-    return taken
+    return signals
 
 
 def unheard(number: int, frame: Any) -> None:
-    """The handler of a signal that is late: the command has ended, and only says how."""
+    """Ignore a signal that arrives after the command has ended."""
 
 
 def is_importing(frame: Any) -> bool:
-    """Whether a frame is inside an import."""
+    """Return whether a frame is inside an import."""
     while frame is not None and not frame.f_code.co_filename.startswith(IMPORTS):
         frame = frame.f_back
     return frame is not None
 
 
-USUAL = (signal.default_int_handler, signal.SIG_DFL, stop)  # handlers that are replaced; others are the caller's own
+USUAL = (signal.default_int_handler, signal.SIG_DFL, stop)  # handlers that may be replaced; others are the caller's
 
 
 @contextmanager
 def handled(handler: Callable[[int, Any], None], wanted: bool = True) -> Iterator[None]:
     """Let a function handle the signals that have their usual handlers.
 
-    Handlers of the caller's own are left alone, and so is everything in threads other than the main one, which receive
-    no signals.
+    Handlers that the caller installed stay, and nothing changes in threads other than the main one, which receive no
+    signals.
     """
     main = threading.current_thread() is threading.main_thread()
-    before = {each: signal.getsignal(each) for each in SIGNALS if wanted and main}
-    taken = {each: usual for each, usual in before.items() if usual in USUAL}
+    before = {number: signal.getsignal(number) for number in SIGNALS if wanted and main}
+    replaced = {number: usual for number, usual in before.items() if usual in USUAL}
     try:
-        for each in taken:
-            signal.signal(each, handler)
+        for number in replaced:
+            signal.signal(number, handler)
         yield
     finally:
-        for each, usual in taken.items():
-            signal.signal(each, usual)
+        for number, usual in replaced.items():
+            signal.signal(number, usual)
 
 
 @contextmanager
 def deferred_interrupts(wanted: bool = True, impatient: bool = True) -> Iterator[Callable[[], int]]:
-    """A function that tells the number of a signal that came since, or 0; a second signal raises `Stopped` at once.
+    """Yield a function that returns the first signal received since entry, or 0.
 
-    One that nobody acted on is raised at the end. Unless `impatient`, a second one is not heard: a launcher of several
-    processes sends one signal twice, and waits before it kills them.
+    A second signal raises `Stopped` at once, unless `impatient` is False: a launcher of several processes sends a
+    signal twice, and waits before it kills them. At the end of the block, a received signal raises `Stopped`.
     """
     received: list[int] = []
 

@@ -2,10 +2,10 @@
 
 A training step allocates and frees the same large tensors again and again. By default glibc returns such blocks to the
 operating system and asks for fresh, zeroed pages the next time; on a CPU that costs more than many of the operators.
-With the settings below it keeps freed blocks in one heap for all threads. The process then holds on to the memory of
-its largest step, which is why only the command line does this by itself.
+With the settings below it keeps freed blocks in one heap for all threads. The process then keeps the memory of its
+largest step, which is why only the command line does this without being asked.
 
-The settings must be made before a second thread allocates memory: a thread keeps the heap that it was given first.
+The settings must be made before a second thread allocates memory: a thread keeps its first heap.
 """
 
 import ctypes
@@ -30,11 +30,14 @@ _kept = False  # whether the settings were made in this process
 
 
 def keep_freed_memory() -> bool:
-    """Set glibc's malloc to keep freed memory for reuse, in one heap for all threads; True if the settings were made.
+    """Set glibc's malloc to keep freed memory for reuse, in one heap for all threads.
 
-    Call it at the start of a program that trains on a CPU. It holds for the whole process and cannot be undone: freed
+    Call it at the start of a program that trains on a CPU. It applies to the whole process and cannot be undone: freed
     memory is no longer returned to the operating system. The command `murmur` calls it; `import murmuration` does not.
-    Returns False, and changes nothing, without glibc or if MALLOC_* environment variables are set.
+
+    Returns:
+        True if the settings were made; False, without any change, if there is no glibc or MALLOC_* environment
+        variables are set.
     """
     global _kept
     mallopt = _mallopt()
@@ -44,13 +47,13 @@ def keep_freed_memory() -> bool:
 
 @cache
 def suggest_keeping_freed_memory() -> None:
-    """Log, once a process, that `keep_freed_memory` would speed training up, unless it was called or cannot be."""
+    """Log, once per process, that `keep_freed_memory` would speed training up, unless it was called or cannot help."""
     if not _kept and _mallopt() is not None:
         logging.getLogger("murmuration").warning(HINT)
 
 
 def _mallopt() -> Callable[[int, int], int] | None:
-    """The function of the C library, if there is one and the user has not chosen settings already."""
+    """Return `mallopt` of the C library, if it exists and the user has not set MALLOC_* variables."""
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return None
     return getattr(ctypes.CDLL(None), "mallopt", None)

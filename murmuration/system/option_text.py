@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, get_args
 from murmuration.system.errors import Misuse, unknown
 
 Record = TypeVar("Record")
-OBJECT = "object:"  # marks a record that no table can make: an object of the caller's own
+OBJECT = "object:"  # marks a user-defined object, which no table contains
 WORDS = {"yes": True, "no": False}
 FIXED = {"text": "fixed"}  # metadata of a field that belongs to the name and cannot be set in text
 INLINE = {"text": "inline"}  # metadata of a field whose record is written as part of the outer one
@@ -27,47 +27,70 @@ INLINE = {"text": "inline"}  # metadata of a field whose record is written as pa
 
 @dataclass(frozen=True)
 class Answer(Generic[Record]):
-    """One row of a table: a record with its defaults, and what it is in one sentence."""
+    """One row of a table: a record with its defaults, and a one-sentence description."""
 
     value: Record
     about: str
 
 
 def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Record:
-    """The record of the table that a text names, with the settings that the text changes."""
-    name, _, rest = text.partition(":")
+    """Parse a name of a table and its settings.
+
+    Args:
+        text: For example `input-gradients:every=4`.
+        question: What is being set, for messages.
+        table: Names with records.
+
+    Returns:
+        The record of that name, with the settings changed.
+
+    Raises:
+        Misuse: For an unknown name or setting, or a value that cannot be read.
+    """
+    name, _, settings_text = text.partition(":")
     if text.startswith(OBJECT):
-        raise Misuse(f"{question} {rest} is an object of the caller's own: in Python, give the recipe again as recipe=")
+        raise Misuse(
+            f"{question} {settings_text} is a user-defined object, which is not stored: in Python, pass the recipe"
+            " again as recipe="
+        )
     if name not in table:
         raise unknown(f"answer to --{question}", name, table)
     record = table[name].value
-    if not rest:
+    if not settings_text:
         return record
     if record is None or not list(_settable(record)):
         raise Misuse(f"{question} '{text}': {name} has no settings; write {name}")
-    given = [_setting(part, question, record) for part in split_settings(rest)]
-    repeated = [name for i, (name, _) in enumerate(given) if name in dict(given[:i])]
+    settings = [_setting(part, question, record) for part in split_settings(settings_text)]
+    repeated = [name for i, (name, _) in enumerate(settings) if name in dict(settings[:i])]
     if repeated:
         raise Misuse(f"{question} '{text}': {repeated[0]} is given twice; write it once")
-    return _changed(record, dict(given))
+    return _changed(record, dict(settings))
 
 
 def format_text(record: Any, table: Mapping[str, Answer[Any]]) -> str:
-    """The text that `parse` reads back as this record; `object:` and its repr for one that no table can make."""
-    found = [
+    """Return the text that `parse` reads back as this record; `object:` and its repr for a user-defined object.
+
+    Args:
+        record: A record, with defaults of the table or changed ones.
+        table: Names with records.
+
+    Returns:
+        The shortest such text.
+    """
+    matches = [
         (len(settings), name, settings)
         for name, answer in table.items()
         if (settings := _difference(answer.value, record)) is not None
     ]
-    if not found:
+    if not matches:
         text, kind = repr(record), type(record)
         return f"{OBJECT}{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else f"{OBJECT}{text}"
-    _, name, settings = min(found, key=lambda row: row[0])
+    _, name, settings = min(matches, key=lambda row: row[0])
     return ":".join([name, ",".join(f"{key}={value}" for key, value in settings.items())]).removesuffix(":")
 
 
 def split_settings(text: str) -> list[str]:
-    """The settings of a text: a comma begins a new one only before name=.
+    """Split a text into settings: a comma starts a new one only before name=.
 
     >>> split_settings("loss_scale=cyclic:10,5,every=2")
     ['loss_scale=cyclic:10,5', 'every=2']
@@ -76,7 +99,7 @@ def split_settings(text: str) -> list[str]:
 
 
 def number(text: str, name: str) -> float:
-    """The number that a text stands for."""
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
@@ -84,7 +107,7 @@ def number(text: str, name: str) -> float:
 
 
 def short(value: float) -> str:
-    """The shortest text that reads back as this number.
+    """Return the shortest text that reads back as this number.
 
     >>> short(1.0), short(0.0001)
     ('1', '0.0001')
@@ -93,53 +116,53 @@ def short(value: float) -> str:
 
 
 def _settable(record: Any) -> Iterator[tuple[Field, Any]]:
-    """The fields that text may change, each with the record that holds it."""
-    for each in fields(record):
-        kind = each.metadata.get("text")
+    """Yield the fields that text may change, each with its record."""
+    for item in fields(record):
+        kind = item.metadata.get("text")
         if kind == "inline":
-            nested = getattr(record, each.name)
+            nested = getattr(record, item.name)
             yield from _settable(nested) if is_dataclass(nested) else ()
         elif kind != "fixed":
-            yield each, record
+            yield item, record
 
 
-def _changed(record: Any, given: dict[str, Any]) -> Any:
-    """The record with these settings, its own and those of inline records."""
+def _changed(record: Any, settings: dict[str, Any]) -> Any:
+    """Change settings of a record and of its inline records."""
     changes = {}
-    for each in fields(record):
-        if each.metadata.get("text") == "inline" and is_dataclass(nested := getattr(record, each.name)):
-            inner = {known.name for known, _ in _settable(nested)} & set(given)
+    for item in fields(record):
+        if item.metadata.get("text") == "inline" and is_dataclass(nested := getattr(record, item.name)):
+            inner = {inner_field.name for inner_field, _ in _settable(nested)} & set(settings)
             if inner:
-                changes[each.name] = _changed(nested, {name: given[name] for name in inner})
-        elif each.name in given:
-            changes[each.name] = given[each.name]
+                changes[item.name] = _changed(nested, {name: settings[name] for name in inner})
+        elif item.name in settings:
+            changes[item.name] = settings[item.name]
     return replace(record, **changes)
 
 
 def _difference(base: Any, record: Any) -> dict[str, str] | None:
-    """The settings that make `record` of `base`, as text; None if no settings can."""
+    """Return the settings, as text, that turn `base` into `record`; None if no settings do."""
     if type(base) is not type(record):
         return None
     if not is_dataclass(base):
         return {} if base == record else None
     settings: dict[str, str] = {}
-    for each in fields(base):
-        old, new = getattr(base, each.name), getattr(record, each.name)
-        kind = each.metadata.get("text")
+    for item in fields(base):
+        old, new = getattr(base, item.name), getattr(record, item.name)
+        kind = item.metadata.get("text")
         if kind == "inline":
             inner = _difference(old, new)
             if inner is None:
                 return None
             settings |= inner
         elif old != new:
-            if kind == "fixed" or not _writable(new, each.type):
+            if kind == "fixed" or not _writable(new, item.type):
                 return None
-            settings[each.name] = _written(new)
+            settings[item.name] = _written(new)
     return settings
 
 
 def _writable(value: Any, kind: Any) -> bool:
-    """Whether the text of a value is read back as this value."""
+    """Return whether a value survives writing and reading."""
     try:
         return bool(_read(_written(value), kind) == value)
     except (ValueError, TypeError):
@@ -155,26 +178,26 @@ def _written(value: Any) -> str:
 
 
 def _setting(text: str, question: str, record: Any) -> tuple[str, Any]:
-    """The name and the value of one setting."""
+    """Parse the name and the value of one setting."""
     name, sign, value = (part.strip() for part in text.partition("="))
-    known = {each.name: each.type for each, _ in _settable(record)}
-    if not sign or name not in known:
-        raise unknown(f"setting of a {question} (name=value)", name, known)
+    kinds = {item.name: item.type for item, _ in _settable(record)}
+    if not sign or name not in kinds:
+        raise unknown(f"setting of a {question} (name=value)", name, kinds)
     try:
-        return name, _read(value, known[name])
+        return name, _read(value, kinds[name])
     except Misuse:
         raise
     except ValueError:
-        raise Misuse(f"{question} setting {name}={value}: expected {_described(known[name])}") from None
+        raise Misuse(f"{question} setting {name}={value}: expected {_described(kinds[name])}") from None
 
 
 def _read(text: str, kind: Any) -> Any:
-    """The value of a type that a text stands for; ValueError if none."""
+    """Read a value of a type, trying the alternatives of a union in order; ValueError if none fits."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     problem: ValueError = ValueError(text)
-    for each in kinds:
+    for alternative in kinds:
         try:
-            return _read_one(text, each)
+            return _read_one(text, alternative)
         except ValueError as error:
             problem = error
     raise problem
@@ -197,4 +220,4 @@ def _read_one(text: str, kind: Any) -> Any:
 def _described(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a text", bool: "yes or no", NoneType: "none"}
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    return " or ".join(names.get(each, each.__name__) for each in kinds)
+    return " or ".join(names.get(alternative, alternative.__name__) for alternative in kinds)

@@ -10,7 +10,7 @@ Show = Callable[[str, int, int, dict[str, Any] | None], None]  # message, steps 
 
 
 def is_watched() -> bool:
-    """Whether somebody sees a progress bar: standard error is a terminal, or this is a notebook."""
+    """Return whether a progress bar is visible: standard error is a terminal, or this is a notebook."""
     shell = sys.modules.get("IPython")
     kernel = shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
     return sys.stderr.isatty() or kernel
@@ -18,7 +18,7 @@ def is_watched() -> bool:
 
 @contextmanager
 def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
-    """A `show` for training: a bar with epoch, steps, time left and the last validation NLL.
+    """Yield a function that updates a bar for training: epoch, steps, time left and the last validation NLL.
 
     The bar appears on a terminal and in a notebook; elsewhere messages are printed, unless `quiet`.
     """
@@ -47,7 +47,7 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
 
 @contextmanager
 def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """A `show` for work in countable pieces: on a terminal a bar with the piece at hand and the time left."""
+    """Yield a function that updates a bar for work in countable pieces: the current piece and the time left."""
     if quiet or not is_watched():
         yield lambda text, done, total: None
         return
@@ -63,7 +63,7 @@ def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], N
 
 
 def html_table(caption: str, rows: Mapping[str, Any]) -> str:
-    """A table of names and values for a notebook.
+    """Format names and values as an HTML table for a notebook.
 
     >>> html_table("data", {"task": "a < b"})
     '<table><caption>data</caption><tr><th>task</th><td>a &lt; b</td></tr></table>'

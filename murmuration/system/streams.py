@@ -1,22 +1,22 @@
 """Randomness: one seed, and from it a stream for every purpose, member and time (a step or an epoch).
 
-A stream is addressed, not advanced: the batch order of epoch 7 of member 3 follows from (seed, "batches", 3, 7) alone.
-So changing one stream leaves the others as they were, members may run in any order on any worker, and a killed run
-goes on with the numbers it would have drawn.
+A stream is addressed, not advanced: the batch order of epoch 7 of member 3 depends only on (seed, "batches", 3, 7).
+So changing one stream does not affect the others, members may run in any order on any worker, and a killed run resumes
+with the numbers it would have drawn.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 
 from murmuration.system.devices import HALF
 
-Stream = Literal[
+Stream = Literal[  # a part of every seed is the position in this list: append only
     "initialisation",
     "batches",
     "augmentation",
@@ -36,32 +36,13 @@ Stream = Literal[
     "models",
     "folds",
 ]
-ORDER: dict[Stream, int] = {
-    "initialisation": 0,
-    "batches": 1,
-    "augmentation": 2,
-    "noise": 3,
-    "bits": 4,
-    "factors": 5,
-    "langevin": 6,
-    "draws": 7,
-    "prediction": 8,
-    "prediction-masks": 9,
-    "subspace": 10,
-    "tunnel": 11,
-    "examples": 12,
-    "sampler": 13,
-    "transfer": 14,
-    "views": 15,
-    "models": 16,
-    "folds": 17,
-}
+ORDER: dict[Stream, int] = {name: number for number, name in enumerate(get_args(Stream))}
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
 
 
 def stream_seed(seed: int, stream: Stream, member: int, time: int = 0) -> int:
-    """The 63-bit seed of the stream of one purpose, member and time.
+    """Compute the 63-bit seed of the stream of one purpose, member and time.
 
     >>> stream_seed(0, "batches", 0) == stream_seed(0, "noise", 0)
     False
@@ -73,19 +54,19 @@ def stream_seed(seed: int, stream: Stream, member: int, time: int = 0) -> int:
 def generator(
     seed: int, stream: Stream, member: int, time: int = 0, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """A torch generator at the start of one stream."""
+    """Create a torch generator at the start of one stream."""
     return torch.Generator(device).manual_seed(stream_seed(seed, stream, member, time))
 
 
 def global_generators(device: torch.device | str) -> list[torch.Generator]:
-    """Torch's global generators that a network on this device may draw from: the CPU's, and the device's own."""
-    place = torch.device(device)
-    if place.type == "cpu":
+    """Return torch's global generators that a network on this device may draw from: those of the CPU and the device."""
+    device = torch.device(device)
+    if device.type == "cpu":
         return [torch.default_generator]
-    if place.type == "mps":
+    if device.type == "mps":
         return [torch.default_generator, torch.mps._get_default_mps_generator()]
-    module = torch.get_device_module(place)
-    index = module.current_device() if place.index is None else place.index
+    module = torch.get_device_module(device)
+    index = module.current_device() if device.index is None else device.index
     return [torch.default_generator, module.default_generators[index]]
 
 
@@ -98,30 +79,30 @@ def global_stream(
     redirect: bool = True,
     device: torch.device | str = "cpu",
 ) -> Iterator[None]:
-    """Torch's global generators, the CPU's and that of `device`, draw from one stream inside this block.
+    """Make torch's global generators, those of the CPU and of `device`, draw from one stream inside this block.
 
-    Module constructors use them, and layers with noise of their own. They belong to the whole process, so `redirect`
-    must be False where several threads run.
+    Module constructors and layers with noise use them. They belong to the whole process, so `redirect` must be False
+    where several threads run.
     """
     if not redirect:
         yield
         return
     # Not torch.manual_seed: it also queues a seed, with a stack trace, for every accelerator that is not there.
     generators = global_generators(device)
-    before = [each.get_state() for each in generators]
-    for each in generators:
-        each.manual_seed(stream_seed(seed, stream, member, time))
+    before = [source.get_state() for source in generators]
+    for source in generators:
+        source.manual_seed(stream_seed(seed, stream, member, time))
     try:
         yield
     finally:
-        for each, state in zip(generators, before, strict=True):
-            each.set_state(state)
+        for source, state in zip(generators, before, strict=True):
+            source.set_state(state)
 
 
 class Noise:
     """The noise of a member at one time of training, or of one draw of it in prediction.
 
-    Generators are made at the first draw. In training every example has a dropout mask of its own; without
+    Generators are created at the first draw. In training every example has a separate dropout mask; without
     `per_example` one mask serves all, so that the pass is one function of its inputs.
     """
 
@@ -135,24 +116,24 @@ class Noise:
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """The stream as a torch generator."""
+        """Return the stream as a torch generator."""
         if device not in self._generators:
             seed, member, time = self._address
             self._generators[device] = generator(seed, self._stream or "noise", member, time, device)
         return self._generators[device]
 
     def bits(self, count: int, device: torch.device) -> torch.Tensor:
-        """Random 16-bit integers (count,) of the whole range.
+        """Draw random 16-bit integers (count,) of the full range.
 
         On a CPU they come from numpy's SFC64, four to a 64-bit word, several times faster than torch's Mersenne
-        Twister. Elsewhere each is drawn alone, in a range that single-precision generators cover exactly.
+        Twister. Elsewhere each is drawn separately, in a range that single-precision generators cover exactly.
         """
         words = -(-count // 4)
         if device.type != "cpu":
-            drawn = torch.randint(
+            integers = torch.randint(
                 -(2**15), 2**15, (count,), generator=self.generator(device), device=device, dtype=torch.int32
             )
-            return drawn.to(torch.int16)
+            return integers.to(torch.int16)
         if self._words is None:
             seed, member, time = self._address
             self._words = np.random.SFC64(stream_seed(seed, self._stream or "bits", member, time))
@@ -160,7 +141,7 @@ class Noise:
         return torch.from_numpy(raw.view(np.int16))[:count]
 
     def normal(self, like: torch.Tensor, rough: bool = False) -> torch.Tensor:
-        """Standard normal numbers like a tensor, in the order of its axes whatever its memory format.
+        """Draw standard normal numbers like a tensor, in the order of its axes whatever its memory format.
 
         Images (B, C, H, W) are filled in channels-last order, the memory format of convolutions. In single precision
         on a CPU the numbers are sqrt(2) erfinv(u) of random bits, twice as fast as torch's; the largest possible one is
@@ -175,10 +156,10 @@ class Noise:
         return self._drawn(like.numel(), like, rough).view(batch, height, width, channels).permute(0, 3, 1, 2)
 
     def _drawn(self, count: int, like: torch.Tensor, rough: bool) -> torch.Tensor:
-        """Standard normal numbers (count,) of the dtype and device of `like`."""
+        """Draw standard normal numbers (count,) of the dtype and device of `like`."""
         if like.device.type != "cpu" or like.dtype != torch.float32:
-            drawn = torch.empty(count, dtype=like.dtype, device=like.device)
-            return drawn.normal_(generator=self.generator(like.device))
+            values = torch.empty(count, dtype=like.dtype, device=like.device)
+            return values.normal_(generator=self.generator(like.device))
         if rough:
             return quantiles().index_select(0, self.bits(count, like.device).view(torch.uint16).int())
         uniform = self.bits(2 * count, like.device).view(torch.int32).float().mul_(EDGE * 2.0**-31)
@@ -186,39 +167,39 @@ class Noise:
 
 
 class RepeatableNoise(Noise):
-    """Noise whose random bits are kept, so that a computation can be done again with the same ones."""
+    """Noise that records its random bits, so that a computation can be repeated with the same bits."""
 
     def __init__(self, seed: int, member: int, time: int = 0) -> None:
         super().__init__(seed, member, time)
         self.drawn: list[torch.Tensor] = []  # (count,) each
-        self._again: Iterator[torch.Tensor] | None = None
+        self._replay: Iterator[torch.Tensor] | None = None
 
     def bits(self, count: int, device: torch.device) -> torch.Tensor:
-        if self._again is None:
+        if self._replay is None:
             self.drawn.append(super().bits(count, device))
             return self.drawn[-1]
-        return next(self._again)
+        return next(self._replay)
 
     def rewind(self) -> None:
-        """Give the same bits again from now on."""
-        self._again = iter(self.drawn)
+        """Replay the recorded bits from now on."""
+        self._replay = iter(self.drawn)
 
 
 @cache
 def quantiles() -> torch.Tensor:
-    """The medians of 65,536 equally likely parts of the standard normal distribution, rescaled to variance 1."""
+    """Return the medians of 65,536 equally likely parts of the standard normal distribution, rescaled to variance 1."""
     parts = torch.special.ndtri((torch.arange(2**16, dtype=torch.float64) + 0.5) / 2**16)
     return (parts / parts.square().mean().sqrt()).float()
 
 
 def normals(noise: Sequence[Noise], like: torch.Tensor, rough: bool = False) -> torch.Tensor:
-    """Standard normal numbers like a tensor (m, ...), each row from its own stream."""
-    rows = [each.normal(row, rough) for each, row in zip(noise, like.detach(), strict=True)]
+    """Draw standard normal numbers like a tensor (m, ...), each row from its stream."""
+    rows = [stream.normal(row, rough) for stream, row in zip(noise, like.detach(), strict=True)]
     return torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
 
 
 def many_normals(noise: Sequence[Noise], likes: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Standard normal numbers like each of some tensors (m, ...), from one draw per stream, faster than many."""
+    """Draw standard normal numbers like each of the tensors (m, ...), from one draw per stream, faster than many."""
     if not likes:
         return []
     flat = normals(noise, likes[0].new_empty(len(noise), sum(like[0].numel() for like in likes)))

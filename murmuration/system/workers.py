@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """The results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
+    """Yield the results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
 
     If that number is 1, as inside such a thread, everything runs in the calling thread.
 
@@ -34,7 +34,7 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
 @contextmanager
 def single_core_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool of threads, each with one core inside an operator."""
+    """Yield a pool of threads, each with one core inside an operator."""
     with single_core_pool(count) as pool:
         yield pool
 

@@ -115,7 +115,7 @@ def test_bad_arrays(tmp_path: Path) -> None:
         open_data(x)
     with pytest.raises(Misuse, match=r"targets have type float64 and shape \(\)"):
         open_data((x, 3.0))
-    with pytest.raises(Misuse, match="Endless is no map-style data set"):
+    with pytest.raises(Misuse, match="Endless is not a map-style data set"):
         open_data(Endless())
     with pytest.raises(
         Misuse, match="Ragged gives examples that do not form a batch: stack expects each tensor to be equal size"

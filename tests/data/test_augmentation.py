@@ -73,4 +73,4 @@ def test_misuse() -> None:
     with pytest.raises(Misuse, match="unknown augmentation 'flp': did you mean 'flip'"):
         augment(images(), ("flp",), generator())
     with pytest.raises(Misuse, match=r"shape \(4, 2\): expected images"):
-        flip(torch.zeros(4, 2), generator())
+        augment(torch.zeros(4, 2), ("flip",), generator())

@@ -184,7 +184,7 @@ def test_large_validation_splits_are_read_when_needed_too(tmp_path: Path, monkey
 
 
 def test_worker_processes_decode_the_same_images_and_name_a_damaged_one(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(file_rows, "FEWEST_DECODED", 10)
+    monkeypatch.setattr(file_rows, "MIN_DECODED_IN_WORKERS", 10)
     source, _ = folder_of_images(tmp_path)
     files = sorted(source.rglob("*.png"))
     rows, _ = images.stack_images(

@@ -149,7 +149,7 @@ def test_texts_of_damaged_characters_are_refused(tmp_path: Path):
     content = bytearray((tmp_path / "y.npy").read_bytes())
     content[-5] = 0x7F  # the highest byte of a character
     (tmp_path / "y.npy").write_bytes(content)
-    with pytest.raises(Failure, match=r"y.npy' is damaged: a text holds what is no character"):
+    with pytest.raises(Failure, match=r"y.npy' is damaged: it contains an invalid Unicode code point"):
         mm.open_data(tmp_path / "x.npy", target="y.npy")
 
 

@@ -113,7 +113,7 @@ def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
     ensemble = mm.fit(
         "mlp", constant_inputs(), likelihood=Tilted(table=object()), out=tmp_path / "run", **settings, posthoc=None
     )
-    with pytest.raises(mm.Misuse, match="the run's likelihood is Tilted, a class of your own: give it again"):
+    with pytest.raises(mm.Misuse, match="the run's likelihood is Tilted, which is user-defined: pass it again"):
         mm.load(tmp_path / "run")
     with pytest.raises(mm.Misuse, match="likelihood= is a Gaussian, and the run was trained with Tilted"):
         mm.load(tmp_path / "run", likelihood=mm.Gaussian(1.0))

@@ -13,7 +13,7 @@ from murmuration.core.coupling import OutputSpace, SpaceInputs
 from murmuration.data import Data
 from murmuration.evaluation.ood_scores import has_logits
 from murmuration.likelihoods import Categorical, Gaussian, likelihood_from_json, link_of
-from murmuration.likelihoods.classes import LOWEST, log_softplus
+from murmuration.likelihoods.classes import EXP_BELOW, log_softplus
 from murmuration.prediction.posthoc.calibration import Temperature, VectorScaling, fit_calibrator
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
@@ -67,7 +67,7 @@ def test_far_out_values_and_gradients_are_finite(low: float, dtype: torch.dtype)
 
 
 def test_both_branches_meet() -> None:
-    x = torch.tensor([LOWEST - 1e-9, LOWEST + 1e-9, 39.0, 41.0], dtype=torch.float64)
+    x = torch.tensor([EXP_BELOW - 1e-9, EXP_BELOW + 1e-9, 39.0, 41.0], dtype=torch.float64)
     exact = [math.log(math.log1p(math.exp(value))) for value in x.tolist()]
     np.testing.assert_allclose(log_softplus(x), exact, rtol=1e-15)
 

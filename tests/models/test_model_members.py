@@ -274,7 +274,7 @@ def test_a_damaged_file_is_refused_in_one_line(content, regression: Data, tmp_pa
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
     manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
     runs.write_manifest(tmp_path / "run", manifest)
-    with pytest.raises(Failure, match="is no readable model") as caught:
+    with pytest.raises(Failure, match="is not a readable model") as caught:
         mm.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -96,7 +96,8 @@ def test_a_text_changes_what_it_names_and_nothing_else(text: str, expected: Tea 
         ("green:sugar=4", "sugar=4: need at most 3"),
         (
             "object:shop.Coffee",
-            "tea shop.Coffee is an object of the caller's own: in Python, give the recipe again as recipe=",
+            "tea shop.Coffee is a user-defined object, which is not stored: in Python, pass the recipe again as"
+            " recipe=",
         ),
     ],
 )

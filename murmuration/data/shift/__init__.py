@@ -24,7 +24,17 @@ AT_ONCE = 1 << 22  # values converted at a time: 32 MB in float64
 
 
 def corruptions_for(preparation: Preparation) -> dict[str, Corruption | TableShift]:
-    """The corruptions that apply to inputs of this preparation, by name; features have those of their inputs."""
+    """Select the corruptions that apply to inputs of a preparation.
+
+    Args:
+        preparation: That of the inputs; for features, the corruptions of the network's inputs apply.
+
+    Returns:
+        Corruptions of images or shifts of tables, by name.
+
+    Raises:
+        Misuse: For images that are neither grey nor in colour, and inputs that are neither images nor a table.
+    """
     preparation = before_features(preparation)
     if isinstance(preparation, ImagePreparation):
         if preparation.shape[0] not in (1, 3, 4):
@@ -32,43 +42,78 @@ def corruptions_for(preparation: Preparation) -> dict[str, Corruption | TableShi
                 f"images of {preparation.shape[0]} channels: expected grey (1) or colour (3 or 4) for corruptions"
             )
         grey = preparation.shape[0] == 1
-        return {name: each for name, each in CORRUPTIONS.items() if not (grey and each.needs_colour)}
+        return {name: corruption for name, corruption in CORRUPTIONS.items() if not (grey and corruption.needs_colour)}
     return dict(table_shifts_for(preparation))
 
 
 def select_corruptions(preparation: Preparation, names: Sequence[str] | None = None) -> list[str]:
-    """The requested corruptions without repetition, each applicable to this preparation; all applicable ones if None.
+    """Check requested names of corruptions.
 
-    Names of CIFAR-10-C and TensorFlow Datasets are translated to ours, see `corruption_named`.
+    Args:
+        preparation: That of the inputs.
+        names: Names of corruptions, also those of CIFAR-10-C and TensorFlow Datasets (`corruption_named`); all that
+            apply by default.
+
+    Returns:
+        The names as in `CORRUPTIONS` or `TABLE_SHIFTS`, without repetition.
+
+    Raises:
+        Misuse: For a name that is unknown or does not apply to these inputs.
     """
-    known = corruptions_for(preparation)
+    applicable = corruptions_for(preparation)
     if names is not None and not names:
-        raise Misuse(f"no corruption given: expected some of {', '.join(known)}")
-    found = list(known) if names is None else names
+        raise Misuse(f"no corruption given: expected some of {', '.join(applicable)}")
+    selected = list(applicable) if names is None else names
     if isinstance(before_features(preparation), ImagePreparation):
-        found = [corruption_named(name).name for name in found]
-    for name in found:
-        if name not in known:
-            raise unknown("corruption", name, known)
-    return list(dict.fromkeys(found))
+        selected = [corruption_named(name).name for name in selected]
+    for name in selected:
+        if name not in applicable:
+            raise unknown("corruption", name, applicable)
+    return list(dict.fromkeys(selected))
 
 
 def shift_split(
     split: Split, preparation: Preparation, name: str, severity: int, *, examples: int | None = None, seed: int = 0
 ) -> Tensor:
-    """The first `examples` inputs of a split under one corruption, prepared; those of features are corrupted first."""
-    seen, x = visible_inputs(split, preparation, slice(examples))
-    found = shift_inputs(x, seen, name, severity, seed=seed)
-    return preparation.apply_prepared(found) if isinstance(preparation, FeaturePreparation) else found
+    """Corrupt the inputs of a split; for features, corrupt the network's inputs and embed them again.
+
+    Args:
+        split: Examples.
+        preparation: Their preparation.
+        name: Name of the corruption.
+        severity: 1 to 5.
+        examples: Number of examples from the start; all by default.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Prepared inputs (N, ...).
+    """
+    visible, x = visible_inputs(split, preparation, slice(examples))
+    shifted = shift_inputs(x, visible, name, severity, seed=seed)
+    return preparation.apply_prepared(shifted) if isinstance(preparation, FeaturePreparation) else shifted
 
 
 def shift_inputs(
     x: Tensor, preparation: Preparation, name: str, severity: int, *, seed: int = 0, first: int = 0
 ) -> Tensor:
-    """Prepared inputs (N, ...) under one corruption of severity 1 to 5, prepared as in training.
+    """Corrupt prepared inputs.
 
-    The result for an input depends on (seed, name, severity, its index `first` + i, its values) alone. Images are
+    The result for an input depends only on (seed, name, severity, its index `first` + i, its values). Images are
     corrupted as uint8; of four channels the first three are corrupted and the opacity is kept.
+
+    Args:
+        x: Prepared inputs (N, ...).
+        preparation: Their preparation.
+        name: Name of the corruption.
+        severity: 1 to 5.
+        seed: Seed of the random numbers.
+        first: Index of x[0] in its data set.
+
+    Returns:
+        Corrupted inputs (N, ...), prepared as in training.
+
+    Raises:
+        Misuse: For a name, severity or shape that does not fit.
     """
     if not isinstance(preparation, ImagePreparation):
         return shift_table(x, preparation, name, severity, seed=seed, first=first)

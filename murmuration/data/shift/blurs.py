@@ -12,7 +12,7 @@ NEGLIGIBLE = 1e-6  # a weight that moves no number by a visible amount
 
 
 def smooth(x: np.ndarray, deviation: float) -> np.ndarray:
-    """x (N, H, W, ...) under a Gaussian of the given standard deviation in pixels, cut at 4 of it, edges repeated."""
+    """Smooth x (N, H, W, ...) by a Gaussian of this standard deviation in pixels, cut at 4 of it, edges repeated."""
     from scipy.ndimage import gaussian_filter
 
     sigma = (0.0, deviation, deviation) + (0.0,) * (x.ndim - 3)
@@ -20,16 +20,16 @@ def smooth(x: np.ndarray, deviation: float) -> np.ndarray:
 
 
 def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) under a Gaussian filter of standard deviation c pixels."""
+    """Smooth x (N, H, W, C) by a Gaussian of standard deviation c pixels."""
     return smooth(x, deviation)
 
 
 def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) smoothed, stored in 8 bits, its pixels scattered n times, smoothed again.
+    """Smooth x (N, H, W, C), store it in 8 bits, scatter its pixels n times, and smooth it again.
 
-    CIFAR-10-C goes over rows and columns from the last to the third and exchanges each pixel with one up to a
-    step above or to the left. That exchange only copies from pixels not yet visited, so one pass reads every pixel from
-    the image before the pass.
+    CIFAR-10-C visits rows and columns from the last to the third and exchanges each pixel with one up to a step above
+    or to the left. That exchange only copies from pixels not yet visited, so one pass reads every pixel from the image
+    before the pass.
     """
     deviation, passes = parameters
     x = np.floor(smooth(x, deviation) * np.float32(255) + np.float32(2e-4))
@@ -38,13 +38,13 @@ def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np
     rows, columns = np.arange(2, height)[:, None], np.arange(2, width)
     words = draws.words((passes, height - 2, width - 2))
     for step in range(passes):
-        up, left = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
-        x[:, 2:, 2:] = x[image, rows - up.astype(np.intp), columns - left.astype(np.intp)]
+        up, back = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
+        x[:, 2:, 2:] = x[image, rows - up.astype(np.intp), columns - back.astype(np.intp)]
     return smooth(x / np.float32(255), deviation)
 
 
 def apply_map(x: np.ndarray, pixels: Any) -> np.ndarray:
-    """x (N, H, W, C) with all its pixels under a sparse linear map (H W, H W)."""
+    """Apply a sparse linear map (H W, H W) to the pixels of x (N, H, W, C)."""
     count, height, width, colours = x.shape
     columns = np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(height * width, count * colours)
     out = (pixels @ columns).reshape(height, width, count, colours)
@@ -52,12 +52,12 @@ def apply_map(x: np.ndarray, pixels: Any) -> np.ndarray:
 
 
 def defocus_blur(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) filtered with a disk, mirrored at the border pixel."""
+    """Filter x (N, H, W, C) with a disk, mirrored at the border pixel."""
     return apply_map(x, defocus_map(x.shape[1], x.shape[2], parameters))
 
 
 def disk(radius: float, softness: float) -> np.ndarray:
-    """The kernel (5, 5) of a disk of radius r < 2 pixels, under a 3 x 3 Gaussian of standard deviation b.
+    """Return the kernel (5, 5) of a disk of radius r < 2 pixels, under a 3 x 3 Gaussian of standard deviation b.
 
     >>> round(float(disk(0.3, 0.4).sum()), 12), int((disk(1.0, 0.2) > 1e-3).sum())
     (1.0, 5)
@@ -75,7 +75,7 @@ def disk(radius: float, softness: float) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def defocus_map(height: int, width: int, parameters: tuple[float, float]) -> Any:
-    """The filter with a soft disk as a sparse map (H W, H W) of pixels."""
+    """Return the filter with a soft disk as a sparse map (H W, H W) of pixels."""
     from scipy.sparse import csr_array, kron
 
     kernel = disk(*parameters)
@@ -87,13 +87,13 @@ def defocus_map(height: int, width: int, parameters: tuple[float, float]) -> Any
 
 
 def mirrored_shift(size: int, step: int) -> np.ndarray:
-    """The matrix (size, size) that takes entry i from i + step, mirrored at the first and last entry."""
+    """Return the matrix (size, size) that takes entry i from i + step, mirrored at the first and last entry."""
     source = np.abs(np.arange(size) + step)
     return np.eye(size)[np.minimum(source, 2 * (size - 1) - source)]
 
 
 def single_precision(total: Any) -> Any:
-    """A sparse map as float32 in compressed rows, without explicit zeros: the fastest form to multiply images by."""
+    """Convert a sparse map to float32 in compressed rows without explicit zeros, the fastest form to multiply with."""
     from scipy.sparse import csr_array
 
     result = csr_array(total.astype(np.float32))
@@ -102,13 +102,13 @@ def single_precision(total: Any) -> Any:
 
 
 def zoom_blur(x: np.ndarray, end: float, draws: Draws) -> np.ndarray:
-    """The mean (N, H, W, C) of x and its enlargements by 1, 1.01, 1.02, ... up to the given end."""
+    """Average x (N, H, W, C) with its enlargements by 1, 1.01, 1.02, ... up to `end`."""
     return apply_map(x, zoom_map(x.shape[1], x.shape[2], tuple(np.arange(1, end, 0.01).tolist()), keep=1))
 
 
 @lru_cache(maxsize=32)
 def zoom_map(height: int, width: int, factors: tuple[float, ...], keep: int = 0) -> Any:
-    """The mean of enlargements by the factors, and of `keep` copies of the image, as a sparse map (H W, H W)."""
+    """Return the mean of enlargements by the factors, and of `keep` copies of the image, as a sparse map (H W, H W)."""
     from scipy.sparse import csr_array, eye_array, kron
 
     total = keep * csr_array(eye_array(height * width))
@@ -118,28 +118,28 @@ def zoom_map(height: int, width: int, factors: tuple[float, ...], keep: int = 0)
 
 
 def zoom_matrix(side: int, factor: float) -> np.ndarray:
-    """The matrix (side, side) that enlarges the middle of a line by a factor, bilinear.
+    """Return the matrix (side, side) that enlarges the middle of a line by a factor, bilinear.
 
     The middle ceil(side / z) entries are stretched to round(ceil(side / z) z) and the middle of those kept.
     """
     from scipy.ndimage import zoom
 
-    kept = int(np.ceil(side / factor))
-    start = (side - kept) // 2
-    stretched = zoom(np.eye(kept), (factor, 1), order=1)
+    middle = int(np.ceil(side / factor))
+    start = (side - middle) // 2
+    stretched = zoom(np.eye(middle), (factor, 1), order=1)
     trim = (len(stretched) - side) // 2
     out = np.zeros((side, side))
-    out[:, start : start + kept] = stretched[trim : trim + side]
+    out[:, start : start + middle] = stretched[trim : trim + side]
     return out
 
 
 def motion_blur(x: np.ndarray, parameters: tuple[int, float], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C), each image smeared along a random direction within 45 degrees of the horizontal."""
+    """Smear each image of x (N, H, W, C) along a random direction within 45 degrees of the horizontal."""
     return smear(x, parameters, 90 * draws.uniforms(()) - 45)
 
 
 def smear(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> np.ndarray:
-    """x (N, H, W, C) as a weighted sum of copies shifted by 0 .. 2 r pixels along the angles (N,), edges repeated.
+    """Sum copies of x (N, H, W, C) shifted by 0 .. 2 r pixels along the angles (N,), weighted, edges repeated.
 
     The weights are proportional to exp(-i² / 2σ²) and shifts are rounded to whole pixels, as in ImageMagick's motion
     blur, whose other rounding is not reproduced.
@@ -158,12 +158,12 @@ def smear(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> 
 
 
 def round_half_down(value: np.ndarray) -> np.ndarray:
-    """The nearest integers (N,), halves down."""
+    """Round to the nearest integers (N,), halves down."""
     return np.ceil(value - 0.5).astype(np.intp)
 
 
 def shift_function(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A function of offsets (N,) down and right, within ±reach, that returns x (N, H, W, C) read at these offsets."""
+    """Return a function that reads x (N, H, W, C) at offsets (N,) down and right, each within ±reach."""
     count, height, width, colours = x.shape
     border = ((0, 0), (reach, reach), (reach, reach), (0, 0))
     lines = np.pad(x, border, mode="edge").reshape(count, height + 2 * reach, -1)  # (N, H', W' C)

@@ -9,7 +9,7 @@ from murmuration.data.shift.randomness import Draws
 
 
 def brightness(x: np.ndarray, added: float, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) with V + c in the HSV colour space: hue and saturation stay.
+    """Replace V by V + c in the HSV colour space of x (N, H, W, C): hue and saturation stay.
 
     V is the largest channel; the others keep their ratio to it. Black has no ratio and becomes grey. A grey image
     equals its V.
@@ -21,7 +21,7 @@ def brightness(x: np.ndarray, added: float, draws: Draws) -> np.ndarray:
 
 
 def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) with the saturation S c0 + c1 in the HSV colour space: hue and V stay.
+    """Replace the saturation S by S c0 + c1 in the HSV colour space of x (N, H, W, C): hue and V stay.
 
     With V the largest and m the smallest channel, S = (V - m) / V, and every channel's distance below V grows by the
     same ratio. A grey pixel has the hue of red in HSV, so that c1 > 0 colours it red, as in CIFAR-10-C. Images of one
@@ -34,15 +34,15 @@ def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndar
     chroma = largest(below)
     with np.errstate(divide="ignore", invalid="ignore"):
         saturation = np.where(value > 0, chroma / value, 0)
-        wanted = np.clip(saturation * np.float32(scale[0]) + np.float32(scale[1]), 0, 1)
-        below *= np.where(chroma > 0, wanted / saturation, 0)
-    grey = (chroma == 0) * wanted * value
+        target = np.clip(saturation * np.float32(scale[0]) + np.float32(scale[1]), 0, 1)
+        below *= np.where(chroma > 0, target / saturation, 0)
+    grey = (chroma == 0) * target * value
     below[..., 1:] += grey
     return value - below
 
 
 def largest(x: np.ndarray) -> np.ndarray:
-    """The largest channel (N, H, W, 1) of images (N, H, W, C)."""
+    """Return the largest channel (N, H, W, 1) of images (N, H, W, C)."""
     value = x[..., :1]
     for channel in range(1, x.shape[3]):
         value = np.maximum(value, x[..., channel : channel + 1])
@@ -50,18 +50,18 @@ def largest(x: np.ndarray) -> np.ndarray:
 
 
 def contrast(x: np.ndarray, factor: float, draws: Draws) -> np.ndarray:
-    """(x - m) c + m, (N, H, W, C), with m the mean of the image's channel."""
+    """Return (x - m) c + m, (N, H, W, C), with m the mean of the image's channel."""
     mean = x.mean(axis=(1, 2), keepdims=True, dtype=np.float64).astype(np.float32)
     return (x - mean) * np.float32(factor) + mean
 
 
 def levels_of(x: np.ndarray) -> np.ndarray:
-    """The nearest grey levels (...) uint8 of numbers in 0..1."""
+    """Round numbers in 0..1 to grey levels (...) uint8."""
     return np.rint(x * np.float32(255)).astype(np.uint8)
 
 
 def pixelate(x: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) shrunk to (int(H c), int(W c)) and enlarged again, both with Pillow's box filter, 8 bits a number.
+    """Shrink x (N, H, W, C) to (int(H c), int(W c)) and enlarge it again, both by Pillow's box filter in 8 bits.
 
     Shrinking by up to two, the box filter averages one or two pixels and rounds halves up; enlarging repeats pixels.
     """
@@ -74,7 +74,7 @@ def pixelate(x: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def box_pairs(side: int, small: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each of `side` pixels, the first and the last pixel (side,) whose mean it becomes by way of `small` pixels.
+    """Return, for each of `side` pixels, the first and last pixel (side,) whose mean it becomes via `small` pixels.
 
     A pixel belongs to a cell if its centre lies in the cell, the right edge included.
 
@@ -91,7 +91,7 @@ def box_pairs(side: int, small: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def jpeg_compression(x: np.ndarray, quality: int, draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) compressed to JPEG of the given quality and decoded, 8 bits a number, by Pillow's defaults."""
+    """Compress x (N, H, W, C) to JPEG of this quality and decode it, in 8 bits, by Pillow's defaults."""
     from PIL import Image
 
     out = np.empty(x.shape, dtype=np.uint8)
@@ -103,7 +103,7 @@ def jpeg_compression(x: np.ndarray, quality: int, draws: Draws) -> np.ndarray:
 
 
 def elastic_transform(x: np.ndarray, parameters: tuple[float, float, float], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) under a random affine map, then stretched locally.
+    """Apply a random affine map to x (N, H, W, C), then stretch it locally.
 
     Three points around the centre are jittered by U(-f, f) and the affine map that moves them so is applied
     (bilinear, mirrored at the border pixel). Then each pixel is taken from a place α G_σ(U(-1, 1)) away (bilinear,
@@ -125,7 +125,7 @@ def elastic_transform(x: np.ndarray, parameters: tuple[float, float, float], dra
 
 
 def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns (N, H, W) from which an affine map takes its pixels, given the shifts (N, 3, 2) of (x, y).
+    """Return rows and columns (N, H, W) from which an affine map takes its pixels, by the shifts (N, 3, 2) of (x, y).
 
     The points are centre + (s, s), centre + (s, -s), centre - (s, s), with s a third of the shorter side: two sides of
     a square, so that the map's columns are differences of the moved points over 2 s.
@@ -139,7 +139,7 @@ def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.nd
     turn = along_x[:, 0] * along_y[:, 1] - along_x[:, 1] * along_y[:, 0]
 
     def place(for_x: np.ndarray, for_y: np.ndarray) -> np.ndarray:
-        """One row (for_x, for_y) / determinant of the inverse map, applied to every pixel and rounded."""
+        """Apply one row (for_x, for_y) / determinant of the inverse map to every pixel, rounded."""
         a, b = ((v / turn)[:, None, None] for v in (for_x, for_y))
         columns, rows = np.arange(width), np.arange(height)[:, None]
         start = a * origin[:, :1, None] + b * origin[:, 1:, None]
@@ -150,7 +150,7 @@ def affine_positions(height: int, width: int, jitter: np.ndarray) -> tuple[np.nd
 
 
 def mirror_index(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
-    """Indices mirrored into 0..size-1, at the border pixel or (`edge_twice`) at the border behind it.
+    """Mirror indices into 0..size-1, at the border pixel or (`edge_twice`) at the border behind it.
 
     >>> outside = np.array([-2, -1, 0, 3, 4])
     >>> mirror_index(outside, 4, edge_twice=False), mirror_index(outside, 4, edge_twice=True)
@@ -162,15 +162,15 @@ def mirror_index(index: np.ndarray, size: int, edge_twice: bool) -> np.ndarray:
 
 
 def sample_bilinear(x: np.ndarray, rows: np.ndarray, columns: np.ndarray, *, edge_twice: bool) -> np.ndarray:
-    """x (N, H, W, C) read at fractional rows and columns (N, H, W), bilinear."""
+    """Interpolate x (N, H, W, C) at fractional rows and columns (N, H, W), bilinear."""
     count, height, width, colours = x.shape
-    top, left = np.floor(rows), np.floor(columns)
-    down, right = (rows - top)[..., None], (columns - left)[..., None]
-    top, left = top.astype(np.intp), left.astype(np.intp)
+    first_row, first_column = np.floor(rows), np.floor(columns)
+    down, right = (rows - first_row)[..., None], (columns - first_column)[..., None]
+    first_row, first_column = first_row.astype(np.intp), first_column.astype(np.intp)
     pixels = x.reshape(-1, colours)
     start = np.arange(count)[:, None, None] * (height * width)
-    above, below = (start + mirror_index(top + i, height, edge_twice) * width for i in (0, 1))
-    west, east = (mirror_index(left + i, width, edge_twice) for i in (0, 1))
+    above, below = (start + mirror_index(first_row + i, height, edge_twice) * width for i in (0, 1))
+    west, east = (mirror_index(first_column + i, width, edge_twice) for i in (0, 1))
     upper = pixels.take(above + west, 0) * (1 - right) + pixels.take(above + east, 0) * right
     lower = pixels.take(below + west, 0) * (1 - right) + pixels.take(below + east, 0) * right
     return upper * (1 - down) + lower * down

@@ -22,7 +22,7 @@ from murmuration.system.errors import Misuse, unknown
 
 AT_ONCE = 1 << 17  # pixels corrupted at a time, so that they stay in the processor's cache
 ALLOWANCE = np.float32(2e-4)  # of a grey level: truncation must not turn a rounding error into a darker level
-SMALLEST = 4  # pixels a side
+MIN_SIDE = 4  # pixels
 APPROXIMATE = "_approximate"
 
 
@@ -45,7 +45,7 @@ class Corruption:
 
     @property
     def names(self) -> set[str]:
-        """Every name by which it can be asked for: ours, that of CIFAR-10-C, that of TensorFlow Datasets."""
+        """Every name that selects it: the name here, in CIFAR-10-C, and in TensorFlow Datasets."""
         return {self.name, self.name.removesuffix(APPROXIMATE), self.alias} - {""}
 
 
@@ -96,7 +96,7 @@ CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption
 
 
 def corruption_named(name: str) -> Corruption:
-    """The corruption of that name, which may also be the name in CIFAR-10-C or in TensorFlow Datasets.
+    """Find a corruption by its name here, in CIFAR-10-C or in TensorFlow Datasets.
 
     >>> corruption_named("frosted_glass_blur").name, corruption_named("frost").name
     ('glass_blur', 'frost_approximate')
@@ -108,11 +108,23 @@ def corruption_named(name: str) -> Corruption:
 
 
 def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0, first: int = 0) -> np.ndarray:
-    """Corrupted copies of images (N, H, W), (N, H, W, 1) or (N, H, W, 3), uint8 or floats in 0..1; same shape and type.
+    """Return corrupted copies of images.
 
-    Severity is 1 to 5. `first` is the index of images[0] in its data set: the result for an image depends on (seed,
-    corruption, severity, index, image) and not on the other images. Bytes are 255 times the result, truncated as in
-    CIFAR-10-C; floats are clipped to 0..1.
+    The result for an image depends only on (seed, corruption, severity, its index, its pixels), not on other images.
+
+    Args:
+        images: (N, H, W), (N, H, W, 1) or (N, H, W, 3), uint8 or floats in 0..1.
+        name: One of `CORRUPTIONS`, or its name in CIFAR-10-C or TensorFlow Datasets.
+        severity: 1 to 5.
+        seed: Seed of the random numbers.
+        first: Index of images[0] in its data set.
+
+    Returns:
+        Images of the same shape and type. Bytes are 255 times the result, truncated as in CIFAR-10-C; floats are
+        clipped to 0..1.
+
+    Raises:
+        Misuse: For an unknown name, another severity, or images of another shape, type or range.
 
     >>> grey = np.full((2, 4, 4), 100, dtype=np.uint8)
     >>> corrupt(grey, "brightness", 4)[0, 0]
@@ -133,14 +145,14 @@ def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0, firs
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """A copy (N, H, W, C) float32 in 0..1 of images in uint8 or floats."""
+    """Copy images in uint8 or floats as (N, H, W, C) float32 in 0..1."""
     if images.dtype == np.uint8:
         return np.divide(images, np.float32(255), dtype=np.float32)
     return np.array(images, dtype=np.float32)
 
 
 def from_unit(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """x (N, H, W, C) clipped to 0..1, as floats or as bytes, which are truncated."""
+    """Clip x (N, H, W, C) to 0..1 and convert it to floats or, truncated, to bytes."""
     x = np.clip(x, 0, 1)
     if dtype != np.uint8:
         return x.astype(dtype)
@@ -154,7 +166,7 @@ def check_images(images: np.ndarray) -> None:
         raise Misuse(f"images of type {got}: expected an array of uint8 in 0..255 or of floats in 0..1")
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
         raise Misuse(f"images of shape {images.shape}: expected (N, H, W), (N, H, W, 1) or (N, H, W, 3)")
-    if min(images.shape[1:3]) < SMALLEST:
-        raise Misuse(f"images of {images.shape[1]} x {images.shape[2]} pixels: expected {SMALLEST} a side at least")
+    if min(images.shape[1:3]) < MIN_SIDE:
+        raise Misuse(f"images of {images.shape[1]} x {images.shape[2]} pixels: expected {MIN_SIDE} a side at least")
     if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
         raise Misuse(f"images from {images.min():g} to {images.max():g}: expected floats in 0..1, or bytes (uint8)")

@@ -18,11 +18,21 @@ LABELS = "labels"
 
 
 def official_names(folder: str | Path) -> list[str]:
-    """The corruptions in a folder of official arrays, sorted."""
-    place = Path(folder).expanduser()
-    if not place.is_dir():
+    """List the corruptions in a folder of official arrays.
+
+    Args:
+        folder: Path of the folder.
+
+    Returns:
+        Their names, sorted.
+
+    Raises:
+        Misuse: If the folder does not exist or lacks labels or images.
+    """
+    path = Path(folder).expanduser()
+    if not path.is_dir():
         raise Misuse(f"no folder '{folder}': expected one that holds labels.npy and <corruption>.npy")
-    stems = {path.stem for path in place.glob("*.npy")}
+    stems = {file.stem for file in path.glob("*.npy")}
     if LABELS not in stems:
         raise Misuse(f"no labels.npy in '{folder}': expected it beside <corruption>.npy, as in CIFAR-10-C")
     if stems == {LABELS}:
@@ -33,39 +43,51 @@ def official_names(folder: str | Path) -> list[str]:
 def official_split(
     folder: str | Path, name: str, severity: int, preparation: Preparation, *, classes: tuple[str, ...] = ()
 ) -> Split:
-    """The n images of one corruption and severity with their labels, prepared as in training.
+    """Load the n images of one corruption and severity with their labels, prepared as in training.
 
-    Labels are indices into the training classes, as in CIFAR, whose official order is alphabetical. If `classes` is
-    given, labels outside it are refused.
+    Args:
+        folder: Folder of official arrays.
+        name: Name of the corruption, see `official_names`.
+        severity: 1 to 5.
+        preparation: Preparation of the run that predicts.
+        classes: Its classes; if given, labels outside them are refused. Labels are indices into these, as in CIFAR,
+            whose official order is alphabetical.
+
+    Returns:
+        Raw and prepared images with their labels.
+
+    Raises:
+        Misuse: For an unknown name, arrays of another shape or type, or a run that was not trained on images.
+        Failure: For damaged files.
     """
     if not isinstance(before_features(preparation), ImagePreparation):
         raise Misuse(f"'{folder}' holds images: expected a run that was trained on images")
-    known = official_names(folder)
-    if name not in known:
-        raise unknown("corruption", name, known)
+    names = official_names(folder)
+    if name not in names:
+        raise unknown("corruption", name, names)
     check_arguments(severity, 0, 0)
-    place = Path(folder).expanduser()
-    pixels, labels = load_array(place / f"{name}.npy"), load_array(place / f"{LABELS}.npy")
-    check_arrays(pixels, labels, place / f"{name}.npy")
+    path, label_path = (Path(folder).expanduser() / f"{stem}.npy" for stem in (name, LABELS))
+    pixels, labels = load_array(path), load_array(label_path)
+    check_arrays(pixels, labels, path)
     count = len(pixels) // len(SEVERITIES)
     rows = slice((severity - 1) * count, severity * count)
     low, high = int(labels[rows].min()), int(labels[rows].max())
     if classes and not 0 <= low <= high < len(classes):
-        wrong, path = high if high >= len(classes) else low, place / f"{LABELS}.npy"
-        raise Misuse(f"label {wrong} in '{path}': expected 0 to {len(classes) - 1}, as in training")
+        label = high if high >= len(classes) else low
+        raise Misuse(f"label {label} in '{label_path}': expected 0 to {len(classes) - 1}, as in training")
     prepared = prepare_inputs(pixels[rows], 255.0, preparation)
     return Split(pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), prepared)
 
 
 def load_array(path: Path) -> np.ndarray:
-    """The memory-mapped array of a `.npy` file."""
+    """Map the array of a `.npy` file into memory."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
         raise Failure(f"cannot read '{path}' as an array: {first_line(error)}") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise Misuse(f"'{path}' is an archive of arrays: expected a single one, as np.save writes it")
-    return found
+    return array
 
 
 def check_arrays(pixels: np.ndarray, labels: np.ndarray, path: Path) -> None:

@@ -26,9 +26,9 @@ class Draws:
     count: int
 
     def generators(self, purpose: int = 0) -> Iterator[np.random.Generator]:
-        """One generator after the other, each at the start of its input's numbers.
+        """Yield a generator for each input, at the start of its numbers.
 
-        All are one object, whose state is reset: draw before asking for the next.
+        All are one object, whose state is reset: draw before advancing the iterator.
         """
         philox = np.random.Philox(key=np.array(self.key, dtype=np.uint64))
         generator, state = np.random.Generator(philox), philox.state
@@ -38,21 +38,21 @@ class Draws:
             yield generator
 
     def normals(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
-        """Standard normal numbers (N, *shape)."""
+        """Draw standard normal numbers (N, *shape)."""
         out = np.empty((self.count, prod(shape)), dtype=np.float32)
         for row, generator in zip(out, self.generators(purpose), strict=True):
             generator.standard_normal(out=row, dtype=np.float32)
         return out.reshape(self.count, *shape)
 
     def uniforms(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
-        """Uniform numbers (N, *shape) in [0, 1)."""
+        """Draw uniform numbers (N, *shape) in [0, 1)."""
         out = np.empty((self.count, prod(shape)), dtype=np.float32)
         for row, generator in zip(out, self.generators(purpose), strict=True):
             generator.random(out=row, dtype=np.float32)
         return out.reshape(self.count, *shape)
 
     def words(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
-        """Uniform 32-bit integers (N, *shape)."""
+        """Draw uniform 32-bit integers (N, *shape)."""
         size = prod(shape)
         out = np.empty((self.count, -(-size // 2)), dtype=np.uint64)
         for row, generator in zip(out, self.generators(purpose), strict=True):
@@ -61,7 +61,7 @@ class Draws:
 
 
 def draws_for(seed: int, corruption: str, severity: int, indices: range) -> Draws:
-    """The random numbers of consecutive inputs under one corruption.
+    """Return the random numbers of consecutive inputs under one corruption.
 
     >>> draws_for(0, "fog", 1, range(4)).words((2,))[3] == draws_for(0, "fog", 1, range(3, 4)).words((2,))[0]
     array([ True,  True])
@@ -79,14 +79,22 @@ def check_arguments(severity: int, seed: int, first: int) -> None:
 
 
 def select_severities(severities: Sequence[int] | None = None) -> list[int]:
-    """The requested severities, sorted and without repetition; all five if None.
+    """Check requested severities.
 
+    Args:
+        severities: Integers from 1 to 5; all five by default.
+
+    Returns:
+        The severities, sorted and without repetition.
+
+    Raises:
+        Misuse: For an empty list, or a severity outside 1 to 5.
     >>> select_severities([5, 1, 5])
     [1, 5]
     """
-    wanted = SEVERITIES if severities is None else severities
-    for severity in wanted:
+    selected = SEVERITIES if severities is None else severities
+    for severity in selected:
         check_arguments(severity, seed=0, first=0)
-    if not wanted:
+    if not selected:
         raise Misuse("no severity given: expected some of 1, 2, 3, 4, 5")
-    return sorted(set(wanted))
+    return sorted(set(selected))

@@ -20,34 +20,34 @@ def sheet(
     blocks: int = 1,
     seed: int = 0,
 ) -> np.ndarray:
-    """An image (H, W, 3) uint8 with one row per corruption: the clean image, then each severity.
+    """Draw a contact sheet (H, W, 3) uint8 with one row per corruption: the clean image, then each severity.
 
     Row i shows image i modulo N of images (N, H, W), (N, H, W, 1) or (N, H, W, 3). The rows are laid out in `blocks`
-    side by side. Small images are enlarged by whole multiples. Without names, all corruptions that change such images.
+    side by side. Small images are enlarged by whole multiples. By default, all corruptions that change such images.
     """
     grey = images.ndim == 3 or images.shape[-1] == 1
-    usual = [name for name, each in CORRUPTIONS.items() if not (grey and each.needs_colour)]
-    chosen = [corruption_named(name).name for name in (usual if names is None else names)]
-    if not chosen or not len(images) or blocks < 1:
+    usual = [name for name, corruption in CORRUPTIONS.items() if not (grey and corruption.needs_colour)]
+    selected = [corruption_named(name).name for name in (usual if names is None else names)]
+    if not selected or not len(images) or blocks < 1:
         raise Misuse(
-            f"a sheet of {len(chosen)} corruptions of {len(images)} images in {blocks} blocks:"
+            f"a sheet of {len(selected)} corruptions of {len(images)} images in {blocks} blocks:"
             " expected at least one of each"
         )
     rows = []
-    for number, name in enumerate(chosen):
-        place = number % len(images)
-        clean = images[place : place + 1]
-        corrupted = [corrupt(clean, name, severity, seed=seed, first=place) for severity in severities]
+    for number, name in enumerate(selected):
+        index = number % len(images)
+        clean = images[index : index + 1]
+        corrupted = [corrupt(clean, name, severity, seed=seed, first=index) for severity in severities]
         rows.append([enlarge(image[0]) for image in (clean, *corrupted)])
     heads = ["clean", *map(str, severities)]
     depth = -(-len(rows) // blocks)
     parts = [slice(start, start + depth) for start in range(0, len(rows), depth)]
-    sides = [block(chosen[part], heads, rows[part], depth) for part in parts]
+    sides = [block(selected[part], heads, rows[part], depth) for part in parts]
     return np.concatenate(sides, axis=1)
 
 
 def enlarge(image: np.ndarray) -> np.ndarray:
-    """An image (H, W) or (H, W, C) of bytes or floats as (k H, k W, 3) uint8, every pixel a square of side k."""
+    """Enlarge an image (H, W) or (H, W, C) of bytes or floats to (k H, k W, 3) uint8 by repeating pixels."""
     levels = image if image.dtype == np.uint8 else np.rint(255 * image.astype(np.float64)).astype(np.uint8)
     colours = np.broadcast_to(levels.reshape(*levels.shape[:2], -1), (*levels.shape[:2], 3))
     times = max(1, VISIBLE // max(levels.shape[:2]))
@@ -55,7 +55,7 @@ def enlarge(image: np.ndarray) -> np.ndarray:
 
 
 def block(names: Sequence[str], heads: Sequence[str], rows: list[list[np.ndarray]], depth: int) -> np.ndarray:
-    """One block (h, w, 3): rows of images with their names to the left, column heads above, space for `depth` rows."""
+    """Draw one block (h, w, 3) with space for `depth` rows: names to the left of the images, column heads above."""
     from PIL import Image, ImageDraw
 
     height, width = rows[0][0].shape[:2]

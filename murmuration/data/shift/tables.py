@@ -50,12 +50,12 @@ class Layout:
     categories: tuple[OneHot, ...]  # (Q,)
 
     def missing(self, values: np.ndarray) -> np.ndarray:
-        """Whether each number (N, P) of prepared rows (N, D) is flagged as missing."""
+        """Return whether each number (N, P) of prepared rows (N, D) is flagged as missing."""
         return (self.flags >= 0) & (values[:, self.flags] == 1)
 
 
 def layout_of(preparation: Any) -> Layout:
-    """The layout of the prepared columns of a table, or of an array (N, D), whose columns are all numeric.
+    """Find the prepared columns of a table, or of an array (N, D), whose columns are all numeric.
 
     The preparation of an array has no medians: a missing number becomes the mean.
     """
@@ -83,7 +83,7 @@ def layout_of(preparation: Any) -> Layout:
 
 
 def column_signs(draws: Draws, count: int) -> np.ndarray:
-    """Random signs (count,), one per column, the same for all rows."""
+    """Draw random signs (count,), one per column, the same for all rows."""
     once = replace(draws, first=0, count=1).uniforms((count,), purpose=1)[0]
     return np.where(once < 0.5, -1.0, 1.0)
 
@@ -146,7 +146,7 @@ class TableShift:
     about: str
 
     def applies(self, layout: Layout) -> bool:
-        """Whether a table has columns that this shift can change."""
+        """Return whether a table has columns that this shift can change."""
         swappable = any(block.count > 1 for block in layout.categories)
         return {"numeric": len(layout.numbers) > 0, "categorical": swappable, "all": layout.width > 0}[self.kind]
 
@@ -174,23 +174,37 @@ TABLE_SHIFTS = {shift.change.__name__: shift for shift in TABLE}
 
 
 def table_shifts_for(preparation: Any) -> dict[str, TableShift]:
-    """The shifts that apply to tables of this preparation."""
+    """Return the shifts that apply to tables of this preparation."""
     layout = layout_of(preparation)
     return {name: shift for name, shift in TABLE_SHIFTS.items() if shift.applies(layout)}
 
 
 def shift_table(x: Tensor, preparation: Any, name: str, severity: int, *, seed: int = 0, first: int = 0) -> Tensor:
-    """Prepared rows (N, D) under one shift of severity 1 to 5, as a new tensor.
+    """Shift the prepared rows of a table.
 
     Numbers change in units of the training standard deviation, or of 1 where the preparation does not standardise.
-    Numbers flagged as missing stay missing. `first` is the index of the first row, for tables that come in batches.
+    Numbers flagged as missing stay missing.
+
+    Args:
+        x: Prepared rows (N, D).
+        preparation: Their preparation.
+        name: One of `TABLE_SHIFTS`.
+        severity: 1 to 5.
+        seed: Seed of the random numbers.
+        first: Index of the first row, for tables that come in batches.
+
+    Returns:
+        A new tensor (N, D).
+
+    Raises:
+        Misuse: For an unknown shift, one that changes no column of this table, or rows of another width.
     """
     if name not in TABLE_SHIFTS:
         raise unknown("corruption", name, TABLE_SHIFTS)
     shift, layout = TABLE_SHIFTS[name], layout_of(preparation)
     if not shift.applies(layout):
-        known = listed(table_shifts_for(preparation))
-        raise Misuse(f"{name} changes {shift.kind} columns and this table has none: expected one of {known}")
+        applicable = listed(table_shifts_for(preparation))
+        raise Misuse(f"{name} changes {shift.kind} columns and this table has none: expected one of {applicable}")
     check_arguments(severity, seed, first)
     if tuple(x.shape[1:]) != (layout.width,):
         raise wrong_shape(x, (layout.width,))

@@ -23,7 +23,7 @@ Neighbours = list[list[np.ndarray]]
 
 
 def fog(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
-    """(x + c0 P) M / (M + c0), (N, H, W, C), with P a plasma of decay c1 and M the largest number of the image."""
+    """Return (x + c0 P) M / (M + c0), (N, H, W, C), with P a plasma of decay c1 and M the maximum of the image."""
     thickness, decay = parameters
     height, width = x.shape[1:3]
     side = 1 << (max(height, width) - 1).bit_length()
@@ -34,7 +34,7 @@ def fog(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndar
 
 
 def plasma(uniforms: np.ndarray, decay: float) -> np.ndarray:
-    """Cloudy maps (N, S, S) from 0 to 1 by the diamond-square method on a torus, out of uniforms (N, S²), S = 2^n.
+    """Draw cloudy maps (N, S, S) in 0..1 by the diamond-square method on a torus, from uniforms (N, S²), S = 2^n.
 
     Every new point is the mean of its four neighbours plus w U(-w, w); w starts at 100 and is divided by `decay`
     whenever the grid is halved, so that the roughness falls with its square.
@@ -62,12 +62,12 @@ def plasma(uniforms: np.ndarray, decay: float) -> np.ndarray:
 
 
 def snow(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) paled, plus falling flakes and the same flakes turned by 180 degrees.
+    """Pale x (N, H, W, C), and add falling flakes and the same flakes turned by 180 degrees.
 
     Flakes are N(m, s²) enlarged by z, zero below t, smeared along a steep angle; x becomes
     κ x + (1 - κ) max(x, 1.5 grey + 0.5).
     """
-    mean, deviation, enlarged, threshold, radius, length, kept = parameters
+    mean, deviation, enlarged, threshold, radius, length, weight_of_x = parameters
     height, width, colours = x.shape[1:]
     layer = (mean + np.float32(deviation) * draws.normals((height, width)))[..., None].astype(np.float32)
     if enlarged > 1:
@@ -76,17 +76,17 @@ def snow(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarr
     layer = smear(np.minimum(layer, 1), (int(radius), length), -135 + 90 * draws.uniforms((), purpose=1))
     grey = x if colours == 1 else sum(weight * x[..., i : i + 1] for i, weight in enumerate(GREY))
     pale = np.maximum(x, grey * np.float32(1.5) + np.float32(0.5))
-    return np.float32(kept) * x + np.float32(1 - kept) * pale + layer + layer[:, ::-1, ::-1]
+    return np.float32(weight_of_x) * x + np.float32(1 - weight_of_x) * pale + layer + layer[:, ::-1, ::-1]
 
 
 def frost(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
-    """c0 x + c1 F, (N, H, W, C), with F a random window of one of five sheets of frost."""
+    """Return c0 x + c1 F, (N, H, W, C), with F a random window of one of five sheets of frost."""
     height, width, colours = x.shape[1:]
     sheets = np.stack([frost_sheet(number, max(FROST_SIDE, 2 * max(height, width))) for number in range(FROSTS)])
     free = np.array([FROSTS, sheets.shape[1] - height, sheets.shape[2] - width])
-    which, top, left = (draws.uniforms((3,)) * free).astype(np.intp).T
+    sheet, row, column = (draws.uniforms((3,)) * free).astype(np.intp).T
     windows = np.lib.stride_tricks.sliding_window_view(sheets, (height, width), axis=(1, 2))
-    ice = windows[which, top, left][..., None]  # (N, H, W, 1)
+    ice = windows[sheet, row, column][..., None]  # (N, H, W, 1)
     x *= np.float32(parameters[0])
     x += np.float32(parameters[1]) * ice * (ICE if colours == 3 else ICE @ np.array(GREY))
     return x
@@ -94,7 +94,7 @@ def frost(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.nd
 
 @lru_cache(maxsize=16)
 def frost_sheet(number: int, side: int) -> np.ndarray:
-    """A drawn sheet of frost (side, side) in 0..1: feathers of ice over a cloudy film, determined by its number.
+    """Draw a sheet of frost (side, side) in 0..1: feathers of ice over a cloudy film, determined by its number.
 
     CIFAR-10-C cuts windows out of photographs; these are drawn instead. Each feather is a stem with side branches at
     60 degrees that shorten towards its tip, drawn at three times the size and shrunk.
@@ -113,7 +113,7 @@ def frost_sheet(number: int, side: int) -> np.ndarray:
 
 
 def draw_feather(pen: Any, generator: np.random.Generator, side: int) -> None:
-    """One feather of ice somewhere on a canvas of the given side."""
+    """Draw one feather of ice at a random position of a canvas of this side."""
     x, y, angle, length, light = generator.random(5) * (side, side, 2 * np.pi, 1, 1)
     length, shade = 24 + 60 * length**2, int(110 + 145 * light)
 
@@ -122,14 +122,14 @@ def draw_feather(pen: Any, generator: np.random.Generator, side: int) -> None:
         pen.line([(start_x, start_y), end], fill=shade, width=width)
 
     line(x, y, angle, length, 3)
-    for along in np.arange(0.1, 0.95, 0.14):
-        root_x, root_y = x + along * length * np.cos(angle), y + along * length * np.sin(angle)
+    for fraction in np.arange(0.1, 0.95, 0.14):
+        root_x, root_y = x + fraction * length * np.cos(angle), y + fraction * length * np.sin(angle)
         for side_angle in (angle + np.pi / 3, angle - np.pi / 3):
-            line(root_x, root_y, side_angle, 0.4 * length * (1 - along), 2)
+            line(root_x, root_y, side_angle, 0.4 * length * (1 - fraction), 2)
 
 
 def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.ndarray:
-    """x (N, H, W, C) under drops of liquid: N(m, s²), smoothed by σ, zero below t; w is the opacity of water.
+    """Cover x (N, H, W, C) with drops of liquid: N(m, s²), smoothed by σ, zero below t; w is the opacity of water.
 
     Water is added to the image, mud (the last parameter is 1) covers it. On images of one channel, drops have the mean
     of their colour.
@@ -149,7 +149,7 @@ def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.nd
 
 
 def drops(layer: np.ndarray) -> np.ndarray:
-    """The light (N, H, W) that drops of water add, at most 1 in every image, given the layer of liquid in 0..255."""
+    """Return the light (N, H, W) that drops of water add, at most 1 in every image, for a layer of liquid in 0..255."""
     distance = np.minimum(chamfer(edges(layer)), FAR)
     height = equalise(np.floor(box_mean(distance) + np.float32(1e-4)).astype(np.intp))
     relief = sum(
@@ -163,34 +163,34 @@ def drops(layer: np.ndarray) -> np.ndarray:
 
 
 def neighbours(x: np.ndarray, border: str = "reflect") -> Neighbours:
-    """The three by three neighbours of all pixels, each (N, H, W): neighbours(x)[1][1] is x."""
+    """Return the three by three neighbours of all pixels, each (N, H, W): neighbours(x)[1][1] is x."""
     fill = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=border)  # type: ignore[call-overload]
     height, width = x.shape[1:]
     return [[fill[:, i : i + height, j : j + width] for j in range(3)] for i in range(3)]
 
 
 def box_mean(x: np.ndarray) -> np.ndarray:
-    """The mean (N, H, W) of each pixel and its eight neighbours."""
+    """Return the mean (N, H, W) of each pixel and its eight neighbours."""
     return sum(near for line in neighbours(x) for near in line) / np.float32(9)  # type: ignore[return-value]
 
 
 def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
-    """Canny edges (N, H, W) of images in 0..255: ridges of the gradient above `low` connected to one above `high`."""
+    """Find the Canny edges (N, H, W) of images in 0..255: gradient ridges above `low` connected to one above `high`."""
     (a, b, c), (d, _, f), (g, h, i) = neighbours(layer, "edge")
     right = (c + 2 * f + i) - (a + 2 * d + g)
     down = (g + 2 * h + i) - (a + 2 * b + c)
     size = np.abs(right) + np.abs(down)
     ridge = (size > low) & is_ridge(size, right, down)
-    found = ridge & (size > high)
+    strong = ridge & (size > high)
     while True:
-        grown = ridge & np.logical_or.reduce([near for line in neighbours(found, "constant") for near in line])
-        if (grown == found).all():
-            return found
-        found = grown
+        grown = ridge & np.logical_or.reduce([near for line in neighbours(strong, "constant") for near in line])
+        if (grown == strong).all():
+            return strong
+        strong = grown
 
 
 def is_ridge(size: np.ndarray, right: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Whether a gradient (N, H, W) is the largest along its own direction, rounded to 45 degrees."""
+    """Return whether a gradient (N, H, W) is the largest along its own direction, rounded to 45 degrees."""
     (a, b, c), (d, _, f), (g, h, i) = neighbours(size, "constant")
     flat = np.abs(down) < np.abs(right) * np.tan(np.pi / 8)
     steep = np.abs(down) > np.abs(right) * np.tan(3 * np.pi / 8)
@@ -199,7 +199,7 @@ def is_ridge(size: np.ndarray, right: np.ndarray, down: np.ndarray) -> np.ndarra
 
 
 def chamfer(marked: np.ndarray) -> np.ndarray:
-    """Chamfer distance of each pixel (N, H, W) to the nearest marked one: steps of 1, 1.4 and 2.1969 (a knight's move).
+    """Return the chamfer distance (N, H, W) to the nearest marked pixel: steps of 1, 1.4 and 2.1969 (a knight's move).
 
     Two passes, down and up; inside a row a running minimum of (distance - column) covers the steps of 1.
     """
@@ -227,7 +227,7 @@ STEPS = [(np.float32(cost), up, aside) for cost, moves in COSTS.items() for up, 
 
 
 def equalise(levels: np.ndarray) -> np.ndarray:
-    """Histogram equalisation of integers (N, H, W) in 0..FAR to 0..255; an image of a single level keeps it."""
+    """Equalise the histogram of integers (N, H, W) in 0..FAR to 0..255; an image of a single level keeps it."""
     count, pixels, bins = len(levels), levels[0].size, int(FAR) + 1
     flat = (levels + bins * np.arange(count)[:, None, None]).ravel()
     histogram = np.bincount(flat, minlength=count * bins).reshape(count, bins)

@@ -16,15 +16,15 @@ CATEGORICAL, NUMERIC = "categorical", "numeric"
 class Layout:
     """The prepared inputs (N, D) that belong to each column of a table: its kind and their number, in order.
 
-    A numeric column is one prepared input, or two if the second says where it was missing; a categorical column is
-    one-hot. Trees split on the order of numbers, so that standardised values serve them as well as raw ones.
+    A numeric column is one prepared input, or two if the second flags missing values; a categorical column is one-hot.
+    Trees split on the order of numbers, so that standardised values serve them as well as raw ones.
     """
 
     columns: tuple[tuple[str, int], ...]
 
     @staticmethod
     def of(preparation: Preparation, width: int) -> "Layout":
-        """The layout of inputs prepared so, D = `width` of them; all numeric if they are not those of a table."""
+        """Return the layout of D = `width` inputs of this preparation; all numeric if it is not that of a table."""
         if not isinstance(preparation, TablePreparation):
             return Layout(((NUMERIC, 1),) * width)
         return Layout(tuple((column.kind, len(column.prepared_names)) for column in preparation.columns))
@@ -35,14 +35,14 @@ class Layout:
         return np.array([kind == CATEGORICAL and width <= MOST_CATEGORIES for kind, width in self.columns])
 
     def table(self, x: np.ndarray) -> np.ndarray:
-        """The columns (N, C) float64 of prepared inputs (N, D): numbers, NaN where missing, and codes of categories."""
-        found = np.empty((len(x), len(self.columns)))
+        """Convert prepared inputs (N, D) to columns (N, C) float64: numbers, NaN where missing, and category codes."""
+        columns = np.empty((len(x), len(self.columns)))
         first = 0
-        for place, (kind, width) in enumerate(self.columns):
+        for i, (kind, width) in enumerate(self.columns):
             part = x[:, first : first + width]
             if kind == CATEGORICAL:
-                found[:, place] = part.argmax(1)
+                columns[:, i] = part.argmax(1)
             else:
-                found[:, place] = part[:, 0] if width == 1 else np.where(part[:, 1] > 0.5, np.nan, part[:, 0])
+                columns[:, i] = part[:, 0] if width == 1 else np.where(part[:, 1] > 0.5, np.nan, part[:, 0])
             first += width
-        return found
+        return columns

@@ -34,14 +34,14 @@ def require_skops() -> None:
 
 
 def save_models(path: Path, models: tuple[Model, ...]) -> list[dict[str, Any]]:
-    """Write the models into a run directory; returns their records for the manifest."""
+    """Write the models into a run directory and return their records for the manifest."""
     (path / FOLDER).mkdir(exist_ok=True)
     records = []
-    for place, model in enumerate(models):
+    for index, model in enumerate(models):
         stored = []
         for part, estimator in enumerate(model.estimators):
             package = kind_of(model.name).package
-            file = path / FOLDER / f"{place}-{part}.{SUFFIXES[package]}"
+            file = path / FOLDER / f"{index}-{part}.{SUFFIXES[package]}"
             _write(estimator, file, package)
             stored.append({"file": file.name, "sha256": files.digest_of(file)})
         record = {"name": model.name, "labels": list(model.labels), "noise": list(model.noise), "files": stored}
@@ -50,15 +50,16 @@ def save_models(path: Path, models: tuple[Model, ...]) -> list[dict[str, Any]]:
 
 
 def load_models(path: Path, records: list[dict[str, Any]], likelihood: Likelihood) -> tuple[Model, ...]:
-    """The models of a run directory, from their records in the manifest."""
-    found = []
+    """Read the models of a run directory, by their records in the manifest."""
+    models = []
     for record in records:
         layout = Layout(tuple((str(kind), int(width)) for kind, width in record["columns"]))
-        stored = [(path / FOLDER / Path(each["file"]).name, each["sha256"]) for each in record["files"]]
-        estimators = tuple(_read(*each, likelihood.task) for each in stored)
+        estimators = tuple(
+            _read(path / FOLDER / Path(file["file"]).name, file["sha256"], likelihood.task) for file in record["files"]
+        )
         labels, noise = tuple(map(int, record["labels"])), tuple(map(float, record["noise"]))
-        found.append(Model(str(record["name"]), estimators, layout, likelihood, labels, noise))
-    return tuple(found)
+        models.append(Model(str(record["name"]), estimators, layout, likelihood, labels, noise))
+    return tuple(models)
 
 
 def _write(estimator: Any, file: Path, package: str) -> None:
@@ -78,7 +79,7 @@ def _write(estimator: Any, file: Path, package: str) -> None:
 
 
 def _read(file: Path, digest: str, task: str) -> Any:
-    """The estimator in a file."""
+    """Read the estimator in a file."""
     if not file.is_file():
         raise Failure(f"{file} is missing: the run is damaged")
     if files.digest_of(file) != digest:
@@ -88,7 +89,7 @@ def _read(file: Path, digest: str, task: str) -> Any:
     except ImportError as error:
         raise Failure(f"{file} needs the package {error.name}: pip install {error.name}") from None
     except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
-        raise Failure(f"{file} is no readable model: {first_line(error)}") from None
+        raise Failure(f"{file} is not a readable model: {first_line(error)}") from None
 
 
 def _unlisted(content: bytes) -> list[str]:
@@ -110,9 +111,9 @@ def _read_skops(file: Path, is_classification: bool) -> Any:
 def _read_xgboost(file: Path, is_classification: bool) -> Any:
     import xgboost
 
-    made = xgboost.XGBClassifier() if is_classification else xgboost.XGBRegressor()
-    made.load_model(str(file))
-    return made
+    model = xgboost.XGBClassifier() if is_classification else xgboost.XGBRegressor()
+    model.load_model(str(file))
+    return model
 
 
 def _read_lightgbm(file: Path, is_classification: bool) -> Any:
@@ -124,8 +125,8 @@ def _read_lightgbm(file: Path, is_classification: bool) -> Any:
 def _read_catboost(file: Path, is_classification: bool) -> Any:
     import catboost
 
-    made = catboost.CatBoostClassifier() if is_classification else catboost.CatBoostRegressor()
-    return made.load_model(str(file), format="cbm")
+    model = catboost.CatBoostClassifier() if is_classification else catboost.CatBoostRegressor()
+    return model.load_model(str(file), format="cbm")
 
 
 _READERS = {".skops": _read_skops, ".ubj": _read_xgboost, ".txt": _read_lightgbm, ".cbm": _read_catboost}

@@ -26,7 +26,7 @@ class Examples:
     weight: np.ndarray | None = None
 
     def at(self, rows: np.ndarray) -> "Examples":
-        """The examples of a mask (N,)."""
+        """Select the examples of a mask (N,)."""
         return Examples(self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows])
 
 
@@ -46,13 +46,11 @@ class Request:
         return self.task == CLASSIFICATION
 
 
-MeanStd = tuple[
-    np.ndarray, np.ndarray | None
-]  # (N,) each; without a standard deviation of its own, a model has one for all
+MeanStd = tuple[np.ndarray, np.ndarray | None]  # (N,) each; None: the model predicts no standard deviation
 
 
 def predicted_mean(estimator: Any, x: np.ndarray) -> MeanStd:
-    """The prediction (N,), with the standard deviation of an estimator that has one (`return_std`)."""
+    """Predict (N,), with the standard deviation of an estimator that has one (`return_std`)."""
     if "return_std" in inspect.signature(estimator.predict).parameters:
         mean, std = estimator.predict(x, return_std=True)
         return mean, std
@@ -97,7 +95,7 @@ def fit_forest(request: Request) -> Any:
 
 
 def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
-    """The mean (N,) of the trees of a forest, and their standard deviation (N,) with a floor."""
+    """Return the mean (N,) of the trees of a forest, and their standard deviation (N,) with a floor."""
     trees = np.stack([tree.predict(x) for tree in estimator.estimators_])  # (T, N)
     return trees.mean(0), np.sqrt(trees.var(0) + SMALLEST_STD_OF_TREES**2)
 
@@ -149,7 +147,7 @@ def fit_lightgbm(request: Request) -> Any:
     train, val = request.train, request.val
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = (LGBMClassifier if request.is_classification else LGBMRegressor)(**settings).fit(
+        model = (LGBMClassifier if request.is_classification else LGBMRegressor)(**settings).fit(
             train.x,
             train.y,
             sample_weight=train.weight,
@@ -157,7 +155,7 @@ def fit_lightgbm(request: Request) -> Any:
             categorical_feature=np.flatnonzero(request.categorical).tolist(),
             callbacks=[early_stopping(PATIENCE, verbose=False)],
         )
-    return made.booster_
+    return model.booster_
 
 
 def fit_catboost(request: Request) -> Any:
@@ -174,10 +172,10 @@ def fit_catboost(request: Request) -> Any:
 
 
 def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:
-    """The mean and the standard deviation (N,) of a CatBoost Gaussian; of a quantile, the quantile alone."""
-    found = np.asarray(estimator.predict(x, prediction_type="RawFormulaVal"))
-    if found.ndim == 1:
-        return found, None
+    """Predict the mean and standard deviation (N,) of a CatBoost Gaussian, or a quantile without one."""
+    raw = np.asarray(estimator.predict(x, prediction_type="RawFormulaVal"))
+    if raw.ndim == 1:
+        return raw, None
     mean, var = estimator.predict(x, prediction_type="RMSEWithUncertainty").T
     return mean, np.sqrt(var)
 
@@ -222,15 +220,15 @@ MODELS: dict[str, ModelKind] = {
 BASELINES = ("ridge", "logistic", "hist-gradient-boosting")  # of tables, those for the task
 
 
-def is_estimator(given: Any) -> bool:
-    """Whether an object is a scikit-learn estimator: it has `fit`, `predict` and `get_params`."""
-    methods = (getattr(given, name, None) for name in ("fit", "predict", "get_params"))
-    return not isinstance(given, type) and all(map(callable, methods))
+def is_estimator(model: Any) -> bool:
+    """Return whether an object is a scikit-learn estimator: it has `fit`, `predict` and `get_params`."""
+    methods = (getattr(model, name, None) for name in ("fit", "predict", "get_params"))
+    return not isinstance(model, type) and all(map(callable, methods))
 
 
-def is_model(given: Any) -> bool:
-    """Whether the first argument of `fit` is a model that is not a network: a name of `MODELS`, or an estimator."""
-    return given in MODELS if isinstance(given, str) else is_estimator(given)
+def is_model(model: Any) -> bool:
+    """Return whether the first argument of `fit` is not a network: a name of `MODELS`, or an estimator."""
+    return model in MODELS if isinstance(model, str) else is_estimator(model)
 
 
 OF_NETWORKS = (  # settings of `fit` that mean nothing to other models
@@ -239,77 +237,77 @@ OF_NETWORKS = (  # settings of `fit` that mean nothing to other models
 )
 
 
-def refuse_unused(net: Any, given: Mapping[str, Any]) -> None:
+def refuse_unused(net: Any, settings: Mapping[str, Any]) -> None:
     """Refuse settings of training that would do nothing.
 
     >>> refuse_unused("mlp", {"epochs": 3, "steps": 100})
     Traceback (most recent call last):
     murmuration.system.errors.Misuse: epochs=3 and steps=100: a run has one length; leave one of them out
     """
-    if given.get("epochs") is not None and given.get("steps") is not None:
-        both = f"epochs={given['epochs']} and steps={given['steps']}"
+    if settings.get("epochs") is not None and settings.get("steps") is not None:
+        both = f"epochs={settings['epochs']} and steps={settings['steps']}"
         raise Misuse(f"{both}: a run has one length; leave one of them out")
-    unused = [name for name in OF_NETWORKS if given.get(name) is not None] if is_model(net) else []
+    unused = [name for name in OF_NETWORKS if settings.get(name) is not None] if is_model(net) else []
     if unused:
-        what = f"{unused[0]}={given[unused[0]]}"
-        raise Misuse(f"{what} with {name_of(net)}, which is not a network: leave {unused[0]} out")
+        setting = f"{unused[0]}={settings[unused[0]]}"
+        raise Misuse(f"{setting} with {name_of(net)}, which is not a network: leave {unused[0]} out")
 
 
-def kind_of(given: Any) -> ModelKind:
-    """The row of `MODELS` of a name, or that of a caller's own estimator, which takes the inputs of networks."""
-    if isinstance(given, str):
-        return MODELS[given] if given in MODELS else ModelKind(given, _refit_unknown, inputs=PREPARED)
+def kind_of(model: Any) -> ModelKind:
+    """Return the row of `MODELS` of a name, or one for a user's estimator, which takes the inputs of networks."""
+    if isinstance(model, str):
+        return MODELS[model] if model in MODELS else ModelKind(model, _refit_unknown, inputs=PREPARED)
 
     def fit(request: Request) -> Any:
         from sklearn.base import clone
 
-        made = clone(given)
-        if "random_state" in made.get_params():
-            made.set_params(random_state=request.seed)
+        estimator = clone(model)
+        if "random_state" in estimator.get_params():
+            estimator.set_params(random_state=request.seed)
         train = request.train
         weights = {} if train.weight is None else {"sample_weight": train.weight}
-        return made.fit(train.x, train.y, **weights)
+        return estimator.fit(train.x, train.y, **weights)
 
-    return ModelKind(type(given).__name__, fit, inputs=PREPARED)
+    return ModelKind(type(model).__name__, fit, inputs=PREPARED)
 
 
 def _refit_unknown(request: Request) -> Any:
-    raise Misuse("an estimator of your own is known by its file alone here: give it to fit as an object")
+    raise Misuse("the run stores your estimator only as fitted: to fit it again, pass the estimator object to fit")
 
 
-def name_of(given: Any) -> str:
-    """The name of a model in a run directory and in tables."""
-    return given if isinstance(given, str) else type(given).__name__
+def name_of(model: Any) -> str:
+    """Return the name of a model in a run directory and in tables."""
+    return model if isinstance(model, str) else type(model).__name__
 
 
-def check_model(given: Any, task: str) -> None:
+def check_model(model: Any, task: str) -> None:
     """Refuse a model that does not fit the task, or whose package is not installed."""
     import importlib.util
 
-    if isinstance(given, str) and given not in MODELS:
-        raise unknown("model", given, MODELS)
-    kind, name, tasks = kind_of(given), name_of(given), tasks_of(given)
+    if isinstance(model, str) and model not in MODELS:
+        raise unknown("model", model, MODELS)
+    kind, name, tasks = kind_of(model), name_of(model), tasks_of(model)
     if task not in tasks:
         fitting = [other for other, row in MODELS.items() if task in row.tasks]
         write = f"write {' or '.join(fitting[:2])}" if fitting else "train a network"
         raise Misuse(f"{name} is for {' and '.join(tasks)}, and the data is a {task}: {write}")
-    if task == CLASSIFICATION and not isinstance(given, str) and not hasattr(given, "predict_proba"):
+    if task == CLASSIFICATION and not isinstance(model, str) and not hasattr(model, "predict_proba"):
         raise Misuse(f"{name} has no predict_proba: wrap it in CalibratedClassifierCV")
     if importlib.util.find_spec(kind.package) is None:
         raise Misuse(f"model {name} needs the package {kind.package}: pip install {kind.package}")
 
 
-def tasks_of(given: Any) -> tuple[str, ...]:
-    """The tasks of a model by name, or of a scikit-learn estimator."""
-    if isinstance(given, str):
-        return MODELS[given].tasks
+def tasks_of(model: Any) -> tuple[str, ...]:
+    """Return the tasks of a model by name, or of a scikit-learn estimator."""
+    if isinstance(model, str):
+        return MODELS[model].tasks
     from sklearn.base import is_classifier
 
-    return (CLASSIFICATION if is_classifier(given) else REGRESSION,)
+    return (CLASSIFICATION if is_classifier(model) else REGRESSION,)
 
 
 def models_for(names: tuple[str, ...], task: str) -> tuple[str, ...]:
-    """Those of some models that are for the task."""
+    """Select the models that are for the task."""
     for name in names:
         if name not in MODELS:
             raise unknown("model", name, MODELS)

@@ -1,4 +1,4 @@
-"""The body of a trained network as a map from inputs to features, which is never trained: a backbone."""
+"""Backbones: the body of a trained network as a fixed map from inputs to features."""
 
 import hashlib
 from pathlib import Path
@@ -35,11 +35,11 @@ class Backbone(nn.Module):
         super().train(False)
 
     def train(self, mode: bool = True) -> "Backbone":
-        """The backbone, always in evaluation mode."""
+        """Stay in evaluation mode, whatever the argument."""
         return super().train(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features (N, D) of prepared inputs (N, ...)."""
+        """Compute features (N, D) of prepared inputs (N, ...)."""
         if len(self.shape) == 3:
             x = cover(x[:, :3] if x.shape[1] > self.shape[0] == 3 else x, (self.shape[1], self.shape[2]))
             x = x.expand(-1, self.shape[0], -1, -1).contiguous(memory_format=torch.channels_last)
@@ -48,7 +48,7 @@ class Backbone(nn.Module):
 
 
 def cover(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Images (N, C, *size) of (N, C, H, W): scaled until they cover the size, then cropped around the centre.
+    """Scale images (N, C, H, W) until they cover the size, and crop them around the centre to (N, C, *size).
 
     >>> cover(torch.zeros(1, 3, 20, 10), (8, 8)).shape
     torch.Size([1, 3, 8, 8])
@@ -59,33 +59,47 @@ def cover(x: Tensor, size: tuple[int, int]) -> Tensor:
     scaled = max(size[0], round(x.shape[2] * factor)), max(size[1], round(x.shape[3] * factor))
     if tuple(x.shape[2:]) != scaled:
         x = F.interpolate(x, scaled, mode="bilinear", antialias=True)
-    top, left = (scaled[0] - size[0]) // 2, (scaled[1] - size[1]) // 2
-    return x[:, :, top : top + size[0], left : left + size[1]]
+    row, column = (scaled[0] - size[0]) // 2, (scaled[1] - size[1]) // 2
+    return x[:, :, row : row + size[0], column : column + size[1]]
 
 
 @torch.no_grad()
 def features_of(backbone: nn.Module, x: Tensor) -> Tensor:
-    """Features (N, D) of prepared inputs, a few at a time."""
+    """Compute features (N, D) of prepared inputs, a few at a time."""
     return torch.cat([backbone(part) for part in x.split(PASS)])
 
 
 def usual_size(net: str) -> tuple[int, int] | None:
-    """The size (H, W) of images for a network where none is asked for; None: that of the data."""
+    """Return the default size (H, W) of images for a network; None for that of the data."""
     return USUAL_SIZE if net in VARIANTS else None
 
 
 def input_shape_of(net: str, shape: tuple[int, ...], size: tuple[int, int] | None) -> tuple[int, ...]:
-    """The shape of one input of a network for data of this shape: colour where the network needs it, and the size."""
+    """Return the shape of a network's input for data of this shape: in colour if the network needs it, resized."""
     if len(shape) != 3:
         return shape
     coloured = net in VARIANTS or is_library_net(net) or shape[0] not in (1, 3)
     return 3 if coloured else shape[0], *(size or shape[1:])
 
 
-def build_backbone(net: str, shape: tuple[int, ...], inputs: Preparation) -> Backbone:
-    """A backbone of a network by name, for inputs of this shape that were prepared so, with random weights."""
+def build_backbone(
+    net: str, shape: tuple[int, ...], inputs: Preparation, weights: bool | str | Path | None = None
+) -> Backbone:
+    """Build the backbone of a network by name.
+
+    Args:
+        net: Name of the network.
+        shape: Shape of one input of the network.
+        inputs: Preparation of the inputs.
+        weights: True for the published weights, or a file of them; random by default.
+
+    Returns:
+        The backbone, in evaluation mode.
+    """
     with torch.random.fork_rng(devices=[]):
         network = build_net(net, shape, 1)
+    if weights is not None:
+        network.load_state_dict(pretrained_state(net, network, weights, inputs))
     set_pixel_scale(network, inputs)
     return Backbone(network.get_submodule("body"), shape)
 
@@ -93,26 +107,21 @@ def build_backbone(net: str, shape: tuple[int, ...], inputs: Preparation) -> Bac
 def trained_backbone(
     net: Any, weights: bool | str | Path, inputs: Preparation, shape: tuple[int, ...], size: tuple[int, int] | None
 ) -> tuple[Backbone, dict[str, Any]]:
-    """The backbone of a network by name with published weights or those of a file, and its record in run.json.
+    """Build the backbone of a network by name with trained weights, and its record for run.json.
 
     `shape` is that of one input of the data, prepared by `inputs`.
     """
     if not isinstance(net, str):
         raise Misuse(f"features of a {type(net).__name__}: expected the name of a network; see `murmur list nets`")
-    wanted = input_shape_of(net, shape, size)
-    with torch.random.fork_rng(devices=[]):
-        network = build_net(net, wanted, 1)
-    state = pretrained_state(net, network, weights, inputs)
-    network.load_state_dict(state)
-    set_pixel_scale(network, inputs)
-    backbone = Backbone(network.get_submodule("body"), wanted)
+    input_shape = input_shape_of(net, shape, size)
+    backbone = build_backbone(net, input_shape, inputs, weights)
     source = "published" if weights is True else Path(str(weights)).name
-    record = {"net": net, "weights": source, "shape": list(wanted), "sha256": digest_of(backbone, wanted)}
+    record = {"net": net, "weights": source, "shape": list(input_shape), "sha256": digest_of(backbone, input_shape)}
     return backbone, record
 
 
 def digest_of(backbone: nn.Module, shape: tuple[int, ...]) -> str:
-    """The SHA-256 of the tensors of a backbone and of the shape of its inputs."""
+    """Compute the SHA-256 of the tensors of a backbone and of the shape of its inputs."""
     digest = hashlib.sha256(str(tuple(shape)).encode())
     for name, tensor in backbone.state_dict().items():
         digest.update(name.encode())

@@ -14,7 +14,7 @@ NATIVE = 32  # pixels: the input size of LeNet-5, AlexNet and 3Conv3FC
 def plain_cnn(
     input_shape: tuple[int, ...], outputs: int, *, channels: tuple[int, ...], dropout: float = 0.1
 ) -> nn.Module:
-    """Blocks of conv 3x3, dropout, max-pool 2x2 and ReLU (not after the last), then one dense layer.
+    """Build blocks of conv 3x3, dropout, max-pool 2x2 and ReLU (not after the last), then one dense layer.
 
     SmallCNN and MediumCNN of Fort, Hu and Lakshminarayanan (2019), as in the authors' notebook: dropout precedes the
     pooling, and weights and biases are both Glorot-uniform. A side of one pixel is not pooled further.
@@ -43,7 +43,7 @@ def glorot_uniform(layer: nn.Module) -> None:
 
 
 def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
-    """LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
+    """Build LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
     act = partial(activation_named, activation)
     body = [
         *upscale_small(input_shape),
@@ -62,7 +62,7 @@ def alexnet(
     widths: tuple[int, int, int, int, int] = (64, 192, 384, 256, 128),
     activation: str = "relu",
 ) -> nn.Module:
-    """The AlexNet of the Bayesian CNN study (Shridhar et al. 2019): five convs, for 32 pixels, and one dense.
+    """Build the AlexNet of the Bayesian CNN study (Shridhar et al. 2019): five convs, for 32 pixels, and one dense.
 
     `alexnet-half` has half of each width, which quarters most kernels: with a mean and a standard deviation for every
     weight it has fewer parameters than the deterministic network of full width.
@@ -82,7 +82,7 @@ def alexnet(
 
 
 def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
-    """3Conv3FC of the Bayesian CNN study: three blocks of conv 5x5 and max-pool 3/2, dense 1000, 1000."""
+    """Build 3Conv3FC of the Bayesian CNN study: three blocks of conv 5x5 and max-pool 3/2, dense 1000, 1000."""
     act = partial(activation_named, activation)
     body = [
         *upscale_small(input_shape),
@@ -96,7 +96,7 @@ def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activatio
 
 
 def upscale_small(input_shape: tuple[int, ...]) -> list[nn.Module]:
-    """Layers that bring images smaller than 32 pixels to 32: repetition by a whole factor, then zero padding.
+    """Return layers that bring images smaller than 32 pixels to 32: repetition by a whole factor, then zero padding.
 
     8x8 digits are repeated 4 times; 28x28 MNIST keeps its pixels and gets a border of 2, as in LeNet-5. Zero is the
     mean of standardised inputs. Nothing is interpolated.
@@ -111,6 +111,6 @@ def upscale_small(input_shape: tuple[int, ...]) -> list[nn.Module]:
 
 
 def flatten_to(input_shape: tuple[int, ...], side: int) -> list[nn.Module]:
-    """Layers that flatten a feature map of side x side (at 32 pixels); larger maps are average-pooled to it first."""
+    """Return layers that flatten a feature map of side x side (at 32 pixels), average-pooling larger maps to it."""
     larger = max(input_shape[1:]) > NATIVE
     return [*([nn.AdaptiveAvgPool2d(side)] if larger else []), nn.Flatten()]

@@ -17,7 +17,16 @@ class CosineLinear(nn.Linear):
 
 
 def with_cosine_head(net: nn.Module) -> nn.Module:
-    """The network with its part `head`, a dense layer, replaced by one whose outputs are cosines.
+    """Replace the dense layer `head` of a network by one whose outputs are cosines.
+
+    Args:
+        net: Network with a part `head`; changed in place.
+
+    Returns:
+        The network.
+
+    Raises:
+        Misuse: If the network has no dense layer called `head`.
 
     >>> import torch, murmuration.models.nets as nets
     >>> bool((with_cosine_head(nets.build_net("mlp", (4,), 3))(torch.randn(9, 4)).abs() <= 1).all())

@@ -24,26 +24,26 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 def activation_named(name: str) -> nn.Module:
-    """A new activation layer by name; not in place, which functional transforms forbid."""
+    """Create an activation layer by name; not in place, which functional transforms forbid."""
     if name not in ACTIVATIONS:
         raise unknown("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]()
 
 
-def with_head(body: Sequence[nn.Module], features: int, outputs: int) -> nn.Module:
-    """A module of two parts: `body`, the given layers, and `head`, a dense layer from `features` to `outputs`.
+def with_head(body: nn.Module | Sequence[nn.Module], features: int, outputs: int) -> nn.Module:
+    """Build a module of two parts: `body`, a module or layers, and `head`, dense from `features` to `outputs`.
 
-    An embedding in the body is called so; the other layers have their numbers.
+    Layers of the body are numbered, except that an embedding is called `embedding`.
     """
-    network, numbered = nn.Sequential(), iter(range(len(body)))
-    names = ["embedding" if isinstance(layer, Embedding) else str(next(numbered)) for layer in body]
-    network.add_module("body", nn.Sequential(OrderedDict(zip(names, body, strict=True))))
-    network.add_module("head", nn.Linear(features, outputs))
-    return network
+    if not isinstance(body, nn.Module):
+        numbers = map(str, range(len(body)))
+        names = ["embedding" if isinstance(layer, Embedding) else next(numbers) for layer in body]
+        body = nn.Sequential(OrderedDict(zip(names, body, strict=True)))
+    return nn.Sequential(OrderedDict(body=body, head=nn.Linear(features, outputs)))
 
 
 class Scale(nn.Module):
-    """Channels (N, C) times a trained factor each, 1 at first: the network weighs its inputs (RealMLP)."""
+    """Channels (N, C), each times a trained factor that starts at 1: the network weighs its inputs (RealMLP)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def mlp(
     edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
-    """A network of dense layers on the flattened input; dropout, if any, follows each activation.
+    """Build a network of dense layers on the flattened input; dropout, if any, follows each activation.
 
     `embed` and `edges` are those of an embedding of numbers (`embedding`). With `scale`, every channel before the first
     dense layer has a trained factor.
@@ -103,9 +103,9 @@ def residual_mlp(
     edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
-    """A residual block for each of `hidden`, which must be equal, behind one dense layer (Gorishniy et al. 2021).
+    """Build a dense layer and a residual block for each of `hidden`, which must be equal (Gorishniy et al. 2021).
 
-    Layer norm stands where the paper has batch norm: an example's outputs do not depend on its batch.
+    Layer norm replaces the batch norm of the paper: an example's outputs do not depend on its batch.
     """
     if not hidden or len(set(hidden)) > 1:
         raise Misuse(f"hidden={hidden} of a residual network: expected equal widths, such as (128, 128)")

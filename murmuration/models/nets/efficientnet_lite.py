@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from murmuration.models.nets.dense import with_head
 from murmuration.models.nets.pixel_scale import PixelScale
 from murmuration.system.errors import Misuse
 
@@ -61,8 +62,7 @@ class InvertedResidual(nn.Module):
     def __init__(self, before: int, stage: Stage, size: tuple[int, int]) -> None:
         super().__init__()
         wide = before * stage.expansion
-        first = stage.expansion != 1
-        self.expand = conv_norm(before, wide, 1, 1, size) if first else nn.Identity()
+        self.expand = conv_norm(before, wide, 1, 1, size) if stage.expansion != 1 else nn.Identity()
         self.depthwise = conv_norm(wide, wide, stage.kernel, stage.stride, size, groups=wide)
         self.project = conv_norm(wide, stage.channels, 1, 1, size, active=False)
         self.adds = stage.stride == 1 and before == stage.channels
@@ -75,8 +75,8 @@ class InvertedResidual(nn.Module):
 def efficientnet_lite(
     input_shape: tuple[int, ...], outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
 ) -> nn.Module:
-    """EfficientNet-Lite for colour images of any size; stochastic depth is left out."""
-    chosen = VARIANTS[variant]
+    """Build EfficientNet-Lite for colour images of any size, without stochastic depth."""
+    settings = VARIANTS[variant]
     channels, *sides = input_shape
     if channels != 3:
         raise Misuse(f"{variant} takes images of 3 channels, got {channels}: repeat a grey channel three times")
@@ -86,32 +86,32 @@ def efficientnet_lite(
         ("stem", conv_norm(3, STEM, 3, 2, size)),
     ]
     size, before, blocks = halved(size, 2), STEM, []
-    for stage in stages(chosen):
+    for stage in stages(settings):
         blocks.append(InvertedResidual(before, stage, size))
         size, before = halved(size, stage.stride), stage.channels
     body += [("blocks", nn.Sequential(*blocks)), ("last", conv_norm(before, LAST, 1, 1, size))]
     body += [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
-    body.append(("dropout", nn.Dropout(chosen.dropout if dropout is None else dropout)))
-    network = nn.Sequential(OrderedDict(body=nn.Sequential(OrderedDict(body)), head=nn.Linear(LAST, outputs)))
+    body.append(("dropout", nn.Dropout(settings.dropout if dropout is None else dropout)))
+    network = with_head(nn.Sequential(OrderedDict(body)), LAST, outputs)
     network.apply(initialise)
     return network
 
 
 def stages(variant: Variant) -> list[Stage]:
-    """One stage of one block for every block of the network."""
-    found = []
+    """Return a stage of one block for every block of the network."""
+    blocks = []
     for index, stage in enumerate(STAGES):
         inner = 0 < index < len(STAGES) - 1
         count = math.ceil(variant.depth * stage.blocks) if inner else stage.blocks
         channels = rounded(variant.width * stage.channels)
         for block in range(count):
             stride = stage.stride if block == 0 else 1
-            found.append(Stage(1, stage.kernel, stride, stage.expansion, channels))
-    return found
+            blocks.append(Stage(1, stage.kernel, stride, stage.expansion, channels))
+    return blocks
 
 
 def rounded(channels: float) -> int:
-    """The nearest multiple of 8 that is not below 90 % of `channels`.
+    """Return the nearest multiple of 8 that is not below 90 % of `channels`.
 
     >>> rounded(1.1 * 16), rounded(1.1 * 24), rounded(1.1 * 320)
     (16, 24, 352)
@@ -130,11 +130,11 @@ def conv_norm(
     groups: int = 1,
     active: bool = True,
 ) -> nn.Module:
-    """A convolution without bias for feature maps of a size (H, W), batch-norm, and ReLU6 if it is `active`."""
-    top, bottom, left, right = (*same_padding(size[0], kernel, stride), *same_padding(size[1], kernel, stride))
-    even = top == bottom and left == right
-    layers: list[tuple[str, nn.Module]] = [] if even else [("pad", nn.ZeroPad2d((left, right, top, bottom)))]
-    padding = (top, left) if even else 0
+    """Build a convolution without bias for feature maps (H, W), batch-norm, and ReLU6 if `active`."""
+    top, bottom, before_x, after_x = (*same_padding(size[0], kernel, stride), *same_padding(size[1], kernel, stride))
+    even = top == bottom and before_x == after_x
+    layers: list[tuple[str, nn.Module]] = [] if even else [("pad", nn.ZeroPad2d((before_x, after_x, top, bottom)))]
+    padding = (top, before_x) if even else 0
     conv = nn.Conv2d(before, after, kernel, stride=stride, padding=padding, groups=groups, bias=False)
     layers += [("conv", conv), ("norm", nn.BatchNorm2d(after, eps=1e-3))]
     layers += [("act", nn.ReLU6())] if active else []
@@ -142,7 +142,7 @@ def conv_norm(
 
 
 def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Zeros before and after a side so that it becomes ceil(side / stride): TensorFlow's "same", the extra one after.
+    """Return the zeros before and after a side that make it ceil(side / stride), as TensorFlow's "same" padding does.
 
     >>> same_padding(224, 3, 2), same_padding(7, 5, 2), same_padding(7, 5, 1)
     ((0, 1), (2, 2), (2, 2))
@@ -156,7 +156,7 @@ def halved(size: tuple[int, int], stride: int) -> tuple[int, int]:
 
 
 def initialise(layer: nn.Module) -> None:
-    """Kernels of convolutions normal with variance 2 / fan_out; the head keeps torch's initial values.
+    """Draw kernels of convolutions from N(0, 2 / fan_out); the head keeps torch's initial values.
 
     The published networks draw the head from +-1 / sqrt(outputs): for ten classes that is ten times larger.
     """
@@ -183,7 +183,7 @@ PUBLISHED_IN_BLOCKS = {  # the first block has no expansion, and its norms are _
 
 
 def from_published(name: str) -> str:
-    """The name in this network of a tensor of the published weights; another name as it is.
+    """Translate the name of a tensor of the published weights to this network; return other names unchanged.
 
     >>> from_published("_blocks.3._bn2.weight"), from_published("_fc.bias"), from_published("head.bias")
     ('body.blocks.3.project.norm.weight', 'head.bias', 'head.bias')

@@ -38,7 +38,14 @@ MOST_ROWS = 100_000  # from which edges are computed: the first
 
 
 def column_edges(x: Tensor, bins: int) -> tuple[tuple[float, ...], ...]:
-    """The distinct quantiles of the columns of prepared rows (N, D); none for columns of at most two values.
+    """Compute the edges of bins for an embedding of numbers: the distinct quantiles of each column.
+
+    Args:
+        x: Prepared training rows (N, D).
+        bins: Number of bins per column.
+
+    Returns:
+        Ascending edges of each column; none for columns of at most two values.
 
     >>> column_edges(torch.tensor([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 1.0], [4.0, 0.0]]), 2)
     ((0.0, 2.0, 4.0), ())
@@ -46,7 +53,7 @@ def column_edges(x: Tensor, bins: int) -> tuple[tuple[float, ...], ...]:
     levels = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     columns = x.flatten(1).double().unbind(1)
     edges = (torch.quantile(column, levels).unique() if len(column.unique()) > 2 else () for column in columns)
-    return tuple(tuple(map(float, each)) if len(each) > 1 else () for each in edges)
+    return tuple(tuple(map(float, quantiles)) if len(quantiles) > 1 else () for quantiles in edges)
 
 
 class PiecewiseLinear(nn.Module):
@@ -63,12 +70,12 @@ class PiecewiseLinear(nn.Module):
 
     def __init__(self, edges: Edges, numbers: bool = True) -> None:
         super().__init__()
-        rows = [row for column, each in enumerate(edges) for row in channels_of(column, each, numbers)]
+        rows = [row for column, ends in enumerate(edges) for row in channels_of(column, ends, numbers)]
         self.columns = [int(row[0]) for row in rows]  # (C,) the column of each channel
         self.chunks = [self.columns.count(column) for column in dict.fromkeys(self.columns)]
         values = torch.tensor([row[1:] for row in rows], dtype=torch.float64).float()
-        for name, each in zip(("slope", "offset", "low", "high"), values.unbind(1), strict=True):
-            self.register_parameter(name, nn.Parameter(each.clone(), requires_grad=False))
+        for name, tensor in zip(("slope", "offset", "low", "high"), values.unbind(1), strict=True):
+            self.register_parameter(name, nn.Parameter(tensor.clone(), requires_grad=False))
 
     def forward(self, x: Tensor) -> Tensor:
         # As torch.clamp, which takes several times as long with bounds that are tensors.
@@ -76,7 +83,7 @@ class PiecewiseLinear(nn.Module):
 
 
 def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple[float, ...]]:
-    """(column, slope, offset, smallest, largest value) of the channels of one column: itself, and its bins.
+    """Return (column, slope, offset, smallest, largest value) of the channels of one column: the number and its bins.
 
     Beside the number its bins end at 0 and 1, and it ends itself one range of the training rows beyond them: the slopes
     of narrow outer bins would make absurd predictions of a value that is far outside, such as one in another unit.
@@ -84,11 +91,11 @@ def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple
     if not edges:
         return [(column, 1.0, 0.0, -math.inf, math.inf)]
     first, last, beyond = edges[0], edges[-1], edges[-1] - edges[0]
-    found: list[tuple[float, ...]] = [(column, 1.0, 0.0, first - beyond, last + beyond)] if number else []
+    channels: list[tuple[float, ...]] = [(column, 1.0, 0.0, first - beyond, last + beyond)] if number else []
     for at, (low, high) in enumerate(pairwise(edges)):
         ends = (0.0 if at or number else -math.inf, 1.0 if at < len(edges) - 2 or number else math.inf)
-        found.append((column, 1 / (high - low), -low / (high - low), *ends))
-    return found
+        channels.append((column, 1 / (high - low), -low / (high - low), *ends))
+    return channels
 
 
 class PiecewiseReLU(nn.Module):
@@ -98,7 +105,7 @@ class PiecewiseReLU(nn.Module):
     Rows are the last axis inside, so that products of small matrices are long and nothing is copied to transpose it.
     """
 
-    is_embedding = True  # W is no kernel: it has no rank-one factors, masks or Gaussian weights
+    is_embedding = True  # W is not a kernel: it has no rank-one factors, masks or Gaussian weights
     slope: nn.Parameter  # (D, B, 1) each, not trained; zeros where a column has fewer bins
     offset: nn.Parameter
     low: nn.Parameter
@@ -106,17 +113,17 @@ class PiecewiseReLU(nn.Module):
 
     def __init__(self, edges: Edges, size: int) -> None:
         super().__init__()
-        self.numbers = [column for column, each in enumerate(edges) if each]
-        self.rest = [column for column, each in enumerate(edges) if not each]
-        self.chunks = [size] * len(self.numbers) + [1] * len(self.rest)
-        found = [channels_of(column, edges[column], True) for column in self.numbers]
-        most = max(map(len, found))
-        padded = [[row[1:] for row in rows] + [(0.0,) * 4] * (most - len(rows)) for rows in found]
+        self.numbers = [column for column, ends in enumerate(edges) if ends]
+        self.plain_columns = [column for column, ends in enumerate(edges) if not ends]
+        self.chunks = [size] * len(self.numbers) + [1] * len(self.plain_columns)
+        channels = [channels_of(column, edges[column], True) for column in self.numbers]
+        most = max(map(len, channels))
+        padded = [[row[1:] for row in rows] + [(0.0,) * 4] * (most - len(rows)) for rows in channels]
         values = torch.tensor(padded, dtype=torch.float64).float()  # (D, B, 4)
-        for name, each in zip(("slope", "offset", "low", "high"), values.split(1, dim=-1), strict=True):
-            self.register_parameter(name, nn.Parameter(each.clone(), requires_grad=False))
-        self.weight = nn.Parameter(torch.empty(len(found), size, most))
-        self.bias = nn.Parameter(torch.empty(len(found), size, 1))
+        for name, tensor in zip(("slope", "offset", "low", "high"), values.split(1, dim=-1), strict=True):
+            self.register_parameter(name, nn.Parameter(tensor.clone(), requires_grad=False))
+        self.weight = nn.Parameter(torch.empty(len(channels), size, most))
+        self.bias = nn.Parameter(torch.empty(len(channels), size, 1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -127,11 +134,12 @@ class PiecewiseReLU(nn.Module):
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, x: Tensor) -> Tensor:
-        numbers = (x[..., self.numbers] if self.rest else x).transpose(-1, -2).contiguous().unsqueeze(-2)  # (D, 1, N)
+        numbers = x[..., self.numbers] if self.plain_columns else x
+        numbers = numbers.transpose(-1, -2).contiguous().unsqueeze(-2)  # (D, 1, N)
         encoded = torch.minimum(torch.maximum(numbers * self.slope + self.offset, self.low), self.high)  # (D, B, N)
         embedded = torch.relu(self.weight @ encoded + self.bias).flatten(-3, -2)  # (D size, N)
-        if self.rest:
-            embedded = torch.cat([embedded, x[..., self.rest].transpose(-1, -2)], -2)
+        if self.plain_columns:
+            embedded = torch.cat([embedded, x[..., self.plain_columns].transpose(-1, -2)], -2)
         return embedded.transpose(-1, -2)
 
 
@@ -143,11 +151,11 @@ class Periodic(nn.Module):
 
     def __init__(self, edges: Edges, frequencies: int, sigma: float, size: int) -> None:
         super().__init__()
-        numbers = [column for column, each in enumerate(edges) if each]
+        numbers = [column for column, column_bins in enumerate(edges) if column_bins]
         self.repeated = [column for column in numbers for _ in range(frequencies)]
-        self.rest = [column for column, each in enumerate(edges) if not each]
+        self.plain_columns = [column for column, column_bins in enumerate(edges) if not column_bins]
         self.shape, self.sigma = (len(numbers), frequencies), sigma
-        self.chunks = [size] * len(numbers) + [1] * len(self.rest)
+        self.chunks = [size] * len(numbers) + [1] * len(self.plain_columns)
         self.frequencies = nn.Parameter(torch.empty(len(numbers) * frequencies))
         self.linear = nn.Linear(2 * frequencies, size)
         self.reset_parameters()
@@ -159,7 +167,7 @@ class Periodic(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         waves = (x[..., self.repeated] * self.frequencies * (2 * math.pi)).unflatten(-1, self.shape)
         embedded = torch.relu(self.linear(torch.cat([torch.cos(waves), torch.sin(waves)], -1)))
-        return torch.cat([embedded.flatten(-2), x[..., self.rest]], -1)
+        return torch.cat([embedded.flatten(-2), x[..., self.plain_columns]], -1)
 
 
 Embedding = PiecewiseLinear | PiecewiseReLU | Periodic
@@ -176,7 +184,7 @@ def check_embedding(options: dict[str, Any]) -> None:
         if not options[name] > 0:
             raise Misuse(f"{name}={options[name]} of an embedding of numbers: expected a positive number")
         if embed not in users:
-            instead = " or ".join(f"embed={each}" for each in users)
+            instead = " or ".join(f"embed={user}" for user in users)
             raise Misuse(f"{name}={options[name]} is not used with embed={embed}: leave it out, or write {instead}")
 
 
@@ -190,7 +198,7 @@ def embedding(
     sigma: float = 0.1,
     size: int = 8,
 ) -> tuple[list[nn.Module], int]:
-    """The embedding as layers, none or one, of rows (N, width), and the number of channels behind it.
+    """Build the embedding of rows (N, width) as a list of layers, none or one, and return its number of channels.
 
     `bins` of piecewise linear encodings; `frequencies` of periodic embeddings for each column, of standard deviation
     `sigma` at first; the `size` of the embedding of a column, of `piecewise-relu` and `periodic`.

@@ -1,4 +1,4 @@
-"""Weights that networks begin with: those of networks, state dicts and safetensors files. Nothing is unpickled."""
+"""Initial weights from networks, state dicts and safetensors files. Nothing is unpickled."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,36 +18,48 @@ INIT_FROM = "init_from"
 
 
 def given_weights(weights: Weights) -> list[State]:
-    """The state dicts that networks, a state dict or a safetensors file stand for."""
+    """Read the state dicts of networks, of a state dict or of a safetensors file."""
     if isinstance(weights, str | Path):
         return [read_weights(Path(weights))]
-    several: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
-    if not several:
+    models: list[Any] = list(weights) if isinstance(weights, list | tuple) else [weights]
+    if not models:
         raise Misuse("init_from is an empty list: give one network, or one for each member")
-    for each in several:
-        if not isinstance(each, nn.Module | Mapping):
+    for model in models:
+        if not isinstance(model, nn.Module | Mapping):
             raise Misuse(
-                f"init_from is a {type(each).__name__}: expected an nn.Module, a list of them, an ensemble, a state"
+                f"init_from is a {type(model).__name__}: expected an nn.Module, a list of them, an ensemble, a state"
                 " dict, a run directory or a .safetensors file"
             )
-    return [each.state_dict() if isinstance(each, nn.Module) else dict(each) for each in several]
+    return [model.state_dict() if isinstance(model, nn.Module) else dict(model) for model in models]
 
 
 def read_weights(path: Path) -> State:
-    """The tensors of a safetensors file; any other file is refused."""
+    """Read the tensors of a safetensors file; refuse any other file."""
     if path.suffix == ".safetensors" and path.is_file():
         return read_tensors(path)
-    found = "is not a safetensors file, and nothing else is read" if path.exists() else "does not exist"
+    problem = "is not a safetensors file, and nothing else is read" if path.exists() else "does not exist"
     raise Misuse(
-        f"init_from='{path}' {found}: give a run directory, or a file that"
+        f"init_from='{path}' {problem}: give a run directory, or a file that"
         " safetensors.torch.save_file(net.state_dict(), 'net.safetensors') wrote"
     )
 
 
 def with_weights(
-    module: nn.Module, given: State, whose: str | Path = INIT_FROM, reset: Sequence[str] = ()
+    module: nn.Module, state: State, whose: str | Path = INIT_FROM, reset: Sequence[str] = ()
 ) -> nn.Module:
-    """The module with these tensors, but its own where a name matches the patterns `reset`; refused if they do not fit.
+    """Load tensors into a network.
+
+    Args:
+        module: The network; changed in place.
+        state: Tensors by name.
+        whose: Where they come from, for messages.
+        reset: Patterns of names that keep the values of `module`.
+
+    Returns:
+        The network in evaluation mode.
+
+    Raises:
+        Misuse: If names or shapes do not fit, or a pattern matches nothing.
 
     >>> with_weights(nn.Linear(2, 3), nn.Linear(2, 4).state_dict())
     Traceback (most recent call last):
@@ -55,24 +67,24 @@ def with_weights(
     """
     layers = [name for name, layer in module.named_modules() if isinstance(layer, PixelScale)]  # of these data
     reset, own = [*reset, *layers], module.state_dict()
-    inside = isinstance(module, WithSeveralInputs) and not any(name.startswith("net.") for name in given)
-    given = {f"net.{name}": tensor for name, tensor in given.items()} if inside else given
+    inside = isinstance(module, WithSeveralInputs) and not any(name.startswith("net.") for name in state)
+    state = {f"net.{name}": tensor for name, tensor in state.items()} if inside else state
     for pattern in reset:  # a misspelt one would leave a trained part in place
         if not any(is_named(name, [pattern]) for name in own):
             raise unknown("part to reset", pattern, dict.fromkeys(name.rpartition(".")[0] for name in own))
-    for name in dict.fromkeys([*own, *given]):
-        got, expected = (tuple(tensors[name].shape) if name in tensors else "missing" for tensors in (given, own))
+    for name in dict.fromkeys([*own, *state]):
+        got, expected = (tuple(tensors[name].shape) if name in tensors else "missing" for tensors in (state, own))
         if got != expected and not is_named(name, reset):
             part = name.rpartition(".")[0] or name
-            hint = f"; write reset='{part}' to initialise it anew" if whose == INIT_FROM and name in own else ""
+            hint = f"; write reset='{part}' to initialise it again" if whose == INIT_FROM and name in own else ""
             raise Misuse(f"{whose} is of another architecture: '{name}' is {got}, expected {expected}{hint}")
-    module.load_state_dict({name: t for name, t in given.items() if not is_named(name, reset)}, strict=False)
+    module.load_state_dict({name: t for name, t in state.items() if not is_named(name, reset)}, strict=False)
     return module.eval()
 
 
 def describe_start(weights: Any, reset: Sequence[str]) -> dict[str, Any]:
-    """The record of the weights that members begin with, for run.json."""
+    """Describe the initial weights of members for run.json."""
     if isinstance(weights, str | Path):
         return {"source": str(weights), "reset": list(reset)}
-    several = f" of {len(weights)}" if isinstance(weights, list | tuple) else ""
-    return {"source": type(weights).__qualname__ + several, "reset": list(reset)}
+    count = f" of {len(weights)}" if isinstance(weights, list | tuple) else ""
+    return {"source": type(weights).__qualname__ + count, "reset": list(reset)}

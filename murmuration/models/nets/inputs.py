@@ -31,7 +31,7 @@ class WithSeveralInputs(nn.Module):
 def for_preparation(
     source: NetSource, preparation: Preparation | None, input_shape: tuple[int, ...], output: Output | None = None
 ) -> NetSource:
-    """The source of networks that take inputs prepared so, and give one tensor; networks by name take one input."""
+    """Adapt a source of networks to prepared inputs and one tensor of outputs; networks by name take one input."""
     dtype = torch.int64 if isinstance(preparation, TokenPreparation) else torch.float32
 
     def build() -> nn.Module:
@@ -47,12 +47,12 @@ def for_preparation(
 
 
 def output_record(output: Output) -> Any:
-    """The `output` of networks in the record of a run: of a function, its name."""
+    """Describe the option `output` for the record of a run: a function by its name."""
     return output if isinstance(output, str | int) else {"function": name_of(output)}
 
 
 def output_again(record: dict[str, Any], output: Output | None) -> Output | None:
-    """The `output` of a run's record; a function must be given again."""
+    """Restore the option `output` from a run's record; a function must be passed again."""
     stored: Any = record.get(OUTPUT)
     if output is None and isinstance(stored, dict):
         raise Misuse(f"the run's output is a function, {stored['function']}: give it again as output=...")
@@ -60,5 +60,5 @@ def output_again(record: dict[str, Any], output: Output | None) -> Output | None
 
 
 def ending_in_cosines(source: NetSource) -> NetSource:
-    """The source of networks by name whose last layer gives cosines."""
+    """Replace the last layer of a source's networks by one that returns cosines."""
     return NetSource(lambda: with_cosine_head(source.build()), {**source.record, COSINES: True})

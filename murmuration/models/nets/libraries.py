@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from murmuration.models.nets.dense import with_head
 from murmuration.models.nets.pixel_scale import WHITE, PixelScale
 from murmuration.system.errors import Misuse, did_you_mean, first_line
 from murmuration.system.files import read_json
@@ -23,7 +24,7 @@ LIBRARIES = {  # name -> inputs and description
 
 
 def is_library_net(name: str) -> bool:
-    """Whether a name is that of another library's network.
+    """Return whether a name is that of a network of another library.
 
     >>> is_library_net("timm:resnet18"), is_library_net("resnet18")
     (True, False)
@@ -32,13 +33,13 @@ def is_library_net(name: str) -> bool:
 
 
 def library_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A network of timm or transformers, with weights drawn from torch's global generator."""
-    library, _, rest = name.partition(":")
-    return (timm_net if library == "timm" else hf_net)(rest, input_shape, outputs)
+    """Build a network of timm or transformers, with weights drawn from torch's global generator."""
+    library, _, own_name = name.partition(":")
+    return (timm_net if library == "timm" else hf_net)(own_name, input_shape, outputs)
 
 
 def timm_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """`timm.create_model(name)` as body and head; the body begins with the pixel scale of its published weights."""
+    """Build `timm.create_model(name)` as body and head; the body starts with the pixel scale of published weights."""
     timm = import_library("timm", "timm", f"timm:{name}")
     if len(input_shape) != 3:
         raise Misuse(f"timm:{name} takes images (channels, height, width), got {input_shape}")
@@ -56,13 +57,13 @@ def timm_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module
     body = nn.Sequential()
     mean, std = (timm.get_pretrained_cfg_value(name, key) for key in ("mean", "std"))
     if mean is not None and len(mean) == channels:
-        body.add_module("pixels", PixelScale(*(tuple(WHITE * v for v in each) for each in (mean, std))))
+        body.add_module("pixels", PixelScale(*(tuple(WHITE * v for v in statistic) for statistic in (mean, std))))
     body.add_module("net", net)
-    return with_dense_head(body, getattr(net, "head_hidden_size", None) or net.num_features, outputs)
+    return with_head(body, getattr(net, "head_hidden_size", None) or net.num_features, outputs)
 
 
 class LogitsOf(nn.Module):
-    """A transformers model called with one tensor: tokens (N, T), or images (N, C, H, W); gives its logits.
+    """A transformers model called with one tensor, tokens (N, T) or images (N, C, H, W), that returns its logits.
 
     The padding token of the configuration, if it has one, is masked.
     """
@@ -79,7 +80,7 @@ class LogitsOf(nn.Module):
 
 
 def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A classifier of transformers: `DIR`, a folder with config.json, or `TYPE:key=value,...`, a type and its settings.
+    """Build a classifier of transformers from `DIR`, a folder with config.json, or `TYPE:key=value,...`.
 
     Types of text models (bert, distilbert, roberta, gpt2, ...) take tokens (N, T), types of image models (vit, ...)
     images.
@@ -93,8 +94,8 @@ def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     if not images and config.model_type not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         raise Misuse(f"hf:{name} is of type {config.model_type}: expected a type that classifies texts or images")
     if len(input_shape) != (3 if images else 1):
-        wanted = "images (channels, height, width)" if images else "tokens (T,), inputs='tokens'"
-        raise Misuse(f"hf:{name} takes {wanted}, got inputs of shape {input_shape}")
+        expected = "images (channels, height, width)" if images else "tokens (T,), inputs='tokens'"
+        raise Misuse(f"hf:{name} takes {expected}, got inputs of shape {input_shape}")
     config.num_labels = outputs
     if images:
         config.num_channels, config.image_size = input_shape[0], input_shape[1]
@@ -102,9 +103,9 @@ def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     net = build.from_config(config)
     inside = f"{net.base_model_prefix}."
     dense = [
-        each
-        for each, layer in net.named_modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == outputs and not each.startswith(inside)
+        layer_name
+        for layer_name, layer in net.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == outputs and not layer_name.startswith(inside)
     ]
     if len(dense) != 1:
         raise Misuse(f"hf:{name} ends in {len(dense)} dense layers of {outputs} outputs: expected one")
@@ -114,11 +115,11 @@ def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     if images and (scale := hf_pixel_scale(Path(name))) is not None:
         body.add_module("pixels", scale)
     body.add_module("logits", LogitsOf(net, images))
-    return with_dense_head(body, features, outputs)
+    return with_head(body, features, outputs)
 
 
 def hf_pixel_scale(folder: Path) -> PixelScale | None:
-    """The scale of pixels that the preprocessor of a folder states, if it has one."""
+    """Return the pixel scale in the preprocessor configuration of a folder, if it has one."""
     file = folder / "preprocessor_config.json"
     record = read_json(file) if file.is_file() else {}
     if "image_mean" not in record or "image_std" not in record:
@@ -128,7 +129,7 @@ def hf_pixel_scale(folder: Path) -> PixelScale | None:
 
 
 def hf_config(name: str) -> Any:
-    """The configuration of a local folder, or of a type with some settings."""
+    """Load the configuration of a local folder, or create that of a type with settings."""
     from transformers import AutoConfig
 
     kind, _, text = name.partition(":")
@@ -147,30 +148,23 @@ def hf_config(name: str) -> Any:
 
 
 def hf_settings(text: str) -> dict[str, int | float]:
-    """Numbers by name.
+    """Parse settings, numbers by name.
 
     >>> hf_settings("hidden_size=64,hidden_dropout_prob=0.2")
     {'hidden_size': 64, 'hidden_dropout_prob': 0.2}
     """
-    found: dict[str, int | float] = {}
+    settings: dict[str, int | float] = {}
     for part in filter(None, text.split(",")):
         key, _, value = part.partition("=")
         try:
-            found[key.strip()] = float(value) if set(value) & set(".eE") else int(value)
+            settings[key.strip()] = float(value) if set(value) & set(".eE") else int(value)
         except ValueError as error:
             raise Misuse(f"'{part}': expected a setting and a number, such as hidden_size=64") from error
-    return found
-
-
-def with_dense_head(body: nn.Module, features: int, outputs: int) -> nn.Module:
-    network = nn.Sequential()
-    network.add_module("body", body)
-    network.add_module("head", nn.Linear(features, outputs))
-    return network
+    return settings
 
 
 def import_library(module: str, extra: str, net: str) -> Any:
-    """The library, or one line that says how to install it."""
+    """Import a library; the refusal says how to install it."""
     import importlib
 
     try:

@@ -11,7 +11,7 @@ Width = Sequence[int]  # input and output channels of a layer
 
 
 def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:
-    """A copy of the network in which the named layers are replaced by new ones of the given widths.
+    """Copy a network and replace the named layers by new ones of these widths.
 
     >>> narrowed(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), {"0": (4, 3), "2": (3, 2)})[2]
     Linear(in_features=3, out_features=2, bias=True)
@@ -24,7 +24,7 @@ def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:
 
 
 def layer_like(layer: nn.Module, inputs: int, outputs: int) -> nn.Module:
-    """A new linear layer or convolution (of one group) with other numbers of channels and the same settings."""
+    """Create a linear layer or convolution (of one group) with other numbers of channels and the same settings."""
     if isinstance(layer, nn.Linear):
         return nn.Linear(inputs, outputs, bias=layer.bias is not None)
     assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)

@@ -1,8 +1,8 @@
 """The scale of pixels that a network's weights were trained on, whatever the preparation of the data.
 
 Published weights belong to one scale of pixels: EfficientNet-Lite takes (byte - 127) / 128. Data is prepared by its own
-statistics, or to 0..1, or not at all. The first layer of such a network maps the one to the other; its factors are set
-from the preparation of the data and stored with the weights, so that the two cannot be mixed up.
+statistics, or to 0..1, or not at all. The first layer of such a network converts one scale to the other; its factors
+are computed from the preparation of the data and stored with the weights.
 """
 
 import torch
@@ -41,13 +41,9 @@ def set_pixel_scale(network: nn.Module, preparation: Preparation | None) -> None
     if not isinstance(preparation, ImagePreparation):
         return
     to_bytes = WHITE / preparation.peak
-    mean, std = (torch.tensor(each).view(-1, 1, 1) * to_bytes for each in (preparation.mean, preparation.std))
+    mean, std = (torch.tensor(statistic).view(-1, 1, 1) * to_bytes for statistic in (preparation.mean, preparation.std))
     for layer in network.modules():
         if isinstance(layer, PixelScale):
-            own_mean, own_std = (torch.tensor(each).view(-1, 1, 1) for each in (layer.mean, layer.std))
+            own_mean, own_std = (torch.tensor(statistic).view(-1, 1, 1) for statistic in (layer.mean, layer.std))
             layer.scale.copy_(std / own_std)
             layer.shift.copy_((mean - own_mean) / own_std)
-
-
-def has_pixel_scale(network: nn.Module) -> bool:
-    return any(isinstance(layer, PixelScale) for layer in network.modules())

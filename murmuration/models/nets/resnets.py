@@ -40,7 +40,7 @@ class Preactivated(nn.Module):
 
 
 def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """ResNet20 version 1 of the Keras example: three stages of three blocks, 16, 32 and 64 wide.
+    """Build ResNet20 version 1 of the Keras example: three stages of three blocks, 16, 32 and 64 wide.
 
     Convolutions have biases, shortcuts are 1x1 convolutions without batch-norm, kernels are He-normal.
     Batch-norm keeps torch's momentum and epsilon, which differ from Keras's.
@@ -56,7 +56,7 @@ def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """ResNet-18: four stages of two blocks, 64 to 512 wide, 1x1 shortcuts with batch-norm (He et al. 2015)."""
+    """Build ResNet-18: four stages of two blocks, 64 to 512 wide, 1x1 shortcuts with batch-norm (He et al. 2015)."""
     body = stem(input_shape, normed=True)
     for before, after, stride in stages(WIDTHS, blocks=(2, 2, 2, 2), entering=64):
         projection = nn.Sequential(conv(before, after, kernel=1, stride=stride), nn.BatchNorm2d(after))
@@ -66,7 +66,7 @@ def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """ResNet-18 of pre-activated blocks, as common for CIFAR: no batch-norm before the last pooling."""
+    """Build ResNet-18 of pre-activated blocks, as common for CIFAR: no batch-norm before the last pooling."""
     body = stem(input_shape, normed=False)
     for before, after, stride in stages(WIDTHS, blocks=(2, 2, 2, 2), entering=64):
         convs = nn.Sequential(conv(before, after, stride=stride), nn.BatchNorm2d(after), nn.ReLU(), conv(after, after))
@@ -75,7 +75,7 @@ def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """ResNet-50 version 2: 3, 4, 6 and 3 pre-activated bottlenecks, 256 to 2048 wide (He et al. 2016).
+    """Build ResNet-50 version 2: 3, 4, 6 and 3 pre-activated bottlenecks, 256 to 2048 wide (He et al. 2016).
 
     Convolutions have no biases and the stride is in the 3x3; kernels are He-normal.
     """
@@ -96,7 +96,7 @@ def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def stem(input_shape: tuple[int, ...], *, normed: bool) -> list[nn.Module]:
-    """The first layers, image to 64 channels: conv 3x3; from 64 pixels on conv 7x7 / 2 and max-pool / 2."""
+    """Build the first layers, image to 64 channels: conv 3x3; from 64 pixels on conv 7x7 / 2 and max-pool / 2."""
     large = min(input_shape[1:]) >= LARGE
     first = conv(input_shape[0], 64, kernel=7, stride=2) if large else conv(input_shape[0], 64)
     norm = [nn.BatchNorm2d(64), nn.ReLU()] if normed else []
@@ -104,7 +104,7 @@ def stem(input_shape: tuple[int, ...], *, normed: bool) -> list[nn.Module]:
 
 
 def stages(widths: Sequence[int], *, blocks: Sequence[int], entering: int) -> list[tuple[int, int, int]]:
-    """Input channels, output channels and stride of every block; the stride is 2 at the start of later stages."""
+    """List input channels, output channels and stride of every block; the stride is 2 at the start of later stages."""
     after = [width for width, count in zip(widths, blocks, strict=True) for _ in range(count)]
     first = {sum(blocks[:index]) for index in range(1, len(blocks))}
     pairs = pairwise([entering, *after])
@@ -112,7 +112,7 @@ def stages(widths: Sequence[int], *, blocks: Sequence[int], entering: int) -> li
 
 
 def conv(before: int, after: int, *, kernel: int = 3, stride: int = 1, bias: bool = False) -> nn.Conv2d:
-    """A convolution with padding that keeps the size of the feature map, up to the stride."""
+    """Build a convolution with padding that keeps the size of the feature map, up to the stride."""
     return nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=bias)
 
 

@@ -30,14 +30,24 @@ class NetSource:
 def net_source(
     net: Net, input_shape: tuple[int, ...], width: int, reset: Sequence[str] = EVERY, edges: Any = None
 ) -> NetSource:
-    """The source for a name, a factory or a module; weights are drawn from torch's global generator.
+    """Make a source of newly initialised networks; weights are drawn from torch's global generator.
 
-    Of a module, parameters whose names match the patterns `reset` are initialised anew; the others keep their values.
-    `edges` are those of a network by name with an embedding of numbers.
+    Args:
+        net: Name of a network, function that builds one, or module used as an architecture.
+        input_shape: Shape of one input, for a network by name.
+        width: Number of outputs, for a network by name.
+        reset: Patterns of the parameters of a module that are initialised again; the others keep their values.
+        edges: Bins of a network by name with an embedding of numbers, see `edges_for`.
+
+    Returns:
+        The source with its record for run.json.
+
+    Raises:
+        Misuse: If `net` is none of these, or cannot be initialised again.
     """
     check_net(net)
     if isinstance(net, str):
-        record = {"name": net} if edges is None else {"name": net, EDGES: [list(each) for each in edges]}
+        record = {"name": net} if edges is None else {"name": net, EDGES: [list(column) for column in edges]}
         return NetSource(lambda: build_net(net, input_shape, width, edges=edges), record)
     if isinstance(net, nn.Module):
         plain = plain_module(net)
@@ -49,7 +59,7 @@ def net_source(
 
 
 def check_net(net: Any) -> None:
-    """Refuse what is no network: most often the examples, given where the network comes first."""
+    """Refuse an object that is not a network, most often examples passed as the first argument."""
     if not isinstance(net, str) and not callable(net):
         raise Misuse(
             f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); give a name, an nn.Module"
@@ -78,46 +88,46 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
 
 
 def required_arguments(function: Callable[..., Any]) -> list[str]:
-    """The names of the arguments without which a function cannot be called."""
+    """List the required arguments of a function."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some builtins have no signature
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
 
 
 def is_named(name: str, patterns: Sequence[str]) -> bool:
-    """Whether the name of a tensor matches a pattern, or stands below a part of that name.
+    """Return whether the name of a tensor matches a pattern, or belongs to a part of that name.
 
     >>> is_named("head.0.weight", ["head"]), is_named("head.0.weight", ["*.weight"]), is_named("header", ["head"])
     (True, True, False)
     """
-    return any(fnmatchcase(name, each) or name.startswith(f"{each}.") for each in patterns)
+    return any(fnmatchcase(name, pattern) or name.startswith(f"{pattern}.") for pattern in patterns)
 
 
-def freshly_initialised(module: nn.Module, wanted: Sequence[str] = EVERY) -> nn.Module:
-    """A copy of the module with new values of the trained parameters whose names match the patterns `wanted`.
+def freshly_initialised(module: nn.Module, patterns: Sequence[str] = EVERY) -> nn.Module:
+    """Copy a module and initialise the trained parameters whose names match `patterns` again.
 
     Every layer with such parameters must have `reset_parameters`; otherwise all members would start from equal values.
     Parameters with `requires_grad=False`, and the buffers of layers without other parameters, keep their values.
     """
     fresh = copy.deepcopy(module)
-    names = {id(p): name for name, p in fresh.named_parameters() if p.requires_grad and is_named(name, wanted)}
-    kept = [(p, p.detach().clone()) for p in fresh.parameters() if id(p) not in names]
+    names = {id(p): name for name, p in fresh.named_parameters() if p.requires_grad and is_named(name, patterns)}
+    unchanged = [(p, p.detach().clone()) for p in fresh.parameters() if id(p) not in names]
     for name, layer in fresh.named_modules():
         below, reset = list(layer.parameters()), getattr(layer, "reset_parameters", None)
-        if not any(id(p) in names for p in below) and (below or not is_named(f"{name}.", wanted)):
+        if not any(id(p) in names for p in below) and (below or not is_named(f"{name}.", patterns)):
             continue
         if callable(reset):
             reset()
         elif any(id(p) in names for p in layer.parameters(recurse=False)):
-            where = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
+            label = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
             raise Misuse(
-                f"{where} has parameters but no reset_parameters(), so all members would start equal: "
+                f"{label} has parameters but no reset_parameters(), so all members would start equal: "
                 "pass a function that builds the net instead of an instance"
             )
     with torch.no_grad():
-        for parameter, values in kept:
+        for parameter, values in unchanged:
             parameter.copy_(values)
     return fresh

@@ -36,17 +36,17 @@ class Subpixel(nn.Module):
 
 
 def details(x: Tensor) -> Tensor:
-    """Images (N, C, H, W) minus their local mean: 0 in regions of one brightness."""
+    """Subtract the local mean from images (N, C, H, W): 0 in regions of one brightness."""
     return x - F.avg_pool2d(x, 2 * AROUND + 1, stride=1, padding=AROUND, count_include_pad=False)
 
 
 def enlarged(x: Tensor, scale: int) -> Tensor:
-    """Images (N, C, r H, r W) by bicubic interpolation (Keys 1981, a = -0.5), as in PIL and MATLAB."""
+    """Enlarge images to (N, C, r H, r W) by bicubic interpolation (Keys 1981, a = -0.5), as in PIL and MATLAB."""
     return F.interpolate(x, scale_factor=float(scale), mode="bicubic", antialias=True)
 
 
 def subpixel(input_shape: tuple[int, ...], outputs: int, *, residual: bool = True) -> nn.Module:
-    """The sub-pixel network whose scale maps the input shape to `outputs` pixels.
+    """Build the sub-pixel network whose scale maps the input shape to `outputs` pixels.
 
     >>> sum(p.numel() for p in subpixel((1, 85, 85), 255 * 255).parameters())
     59657

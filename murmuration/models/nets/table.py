@@ -69,21 +69,31 @@ NETS: dict[str, NetEntry] = {
 def build_net(
     name: str, input_shape: tuple[int, ...], outputs: int, *, edges: Edges | None = None, **options: Any
 ) -> nn.Module:
-    """A network by name, for inputs of a shape without the batch axis and a number of outputs.
-
-    Options may follow the name, `mlp:hidden=256x3,dropout=0.1`, or be keywords: `hidden`, a tuple of widths;
-    `activation`, `dropout`; and for networks of tables those of the embedding of numbers, which needs `edges`
-    (`column_edges` of the training rows). Options that are None keep the network's defaults. `timm:NAME`, `hf:FOLDER`
-    and `hf:TYPE:key=value` are networks of other libraries; see `nets/libraries.py`.
+    """Build a network by name.
 
     Weights are drawn from torch's global generator: to fix them, seed it around the call (`torch.random.fork_rng`,
     `torch.manual_seed`).
 
+    Args:
+        name: One of `NETS`, with options after a colon (`mlp:hidden=256x3,dropout=0.1`), or a network of another
+            library (`timm:NAME`, `hf:FOLDER`, `hf:TYPE:key=value`; see `nets/libraries.py`).
+        input_shape: Shape of one input, without the batch axis.
+        outputs: Number of outputs.
+        edges: Bins for an embedding of numbers: `column_edges` of the training rows.
+        **options: `hidden` (a tuple of widths), `activation`, `dropout` and options of the embedding; None keeps the
+            default.
+
+    Returns:
+        A module with the parts `body` and `head`.
+
+    Raises:
+        Misuse: For an unknown name or option, or a shape that the network cannot take.
+
     >>> sum(p.numel() for p in build_net("small-cnn", (3, 32, 32), 10).parameters())
     19466
     """
-    name, written = parse_net(name)
-    options = written | {key: value for key, value in options.items() if value is not None}
+    name, named_options = parse_net(name)
+    options = named_options | {key: value for key, value in options.items() if value is not None}
     if is_library_net(name):
         if options:
             raise Misuse(f"{name} has no option '{next(iter(options))}': leave it out")
@@ -95,7 +105,13 @@ def build_net(
 
 
 def is_net(text: str) -> bool:
-    """Whether a text is a network by name, with or without options, of this or another library.
+    """Return whether a string names a network of this or another library, with or without options.
+
+    Args:
+        text: For example `mlp:hidden=64` or `timm:resnet18`.
+
+    Returns:
+        True if `build_net` would look it up.
 
     >>> is_net("mlp:hidden=64"), is_net("timm:resnet18"), is_net("mypackage.nets:factory")
     (True, True, False)
@@ -104,22 +120,22 @@ def is_net(text: str) -> bool:
 
 
 def parse_net(text: str) -> tuple[str, dict[str, Any]]:
-    """The name of a network and the options behind its colon; those of another library belong to the name.
+    """Split a string into the name of a network and its options; for another library, all of it is the name.
 
     >>> parse_net("mlp:hidden=256x3,dropout=0.1")
     ('mlp', {'hidden': (256, 256, 256), 'dropout': 0.1})
     """
     if is_library_net(text):
         return text, {}
-    name, _, rest = text.partition(":")
+    name, _, options = text.partition(":")
     if name not in NETS:
         raise unknown("net", name, NETS)
-    pairs = [part.partition("=") for part in rest.split(",")] if rest else []
+    pairs = [part.partition("=") for part in options.split(",")] if options else []
     return name, {key.strip(): read_option(text, key.strip(), value.strip()) for key, _, value in pairs}
 
 
 def read_option(text: str, name: str, value: str) -> Any:
-    """The value of an option of a network, as written."""
+    """Parse the value of an option of a network."""
     kinds: dict[str, Callable[[str], Any]] = {"hidden": widths, "dropout": float, "sigma": float}
     kinds |= {"activation": str, "embed": str}
     if name not in {option for net in NETS.values() for option in net.options}:
@@ -136,28 +152,38 @@ def read_option(text: str, name: str, value: str) -> Any:
 
 
 def widths(text: str) -> tuple[int, ...]:
-    """Widths of layers: `128-64`, or `256x3` for three of 256.
+    """Parse widths of layers: `128-64`, or `256x3` for three of 256.
 
     >>> widths("256x2-64")
     (256, 256, 64)
     """
-    found: list[int] = []
+    layers: list[int] = []
     for part in text.split("-"):
         width, _, count = part.partition("x")
         if int(count or 1) > MOST_LAYERS:
             raise Misuse(f"hidden={text}: expected at most {MOST_LAYERS} layers of a width")
-        found += [int(width)] * int(count or 1)
-    return tuple(found)
+        layers += [int(width)] * int(count or 1)
+    return tuple(layers)
 
 
 def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
-    """The edges that a network by name needs of prepared training rows (N, ...); None if it has no embedding."""
+    """Compute the bins that the embedding of a network by name needs.
+
+    Args:
+        net: Name of a network with its options, or any other network.
+        x: Prepared training rows (N, ...).
+
+    Returns:
+        Edges of each column (`column_edges`), or None if the network has no embedding of numbers.
+
+    Raises:
+        Misuse: For more bins than rows.
+    """
     if not isinstance(net, str) or not is_net(net):
         return None
     name, options = parse_net(net)
-    if is_library_net(name) or "embed" not in NETS[name].options:
-        return None
-    if options.get("embed", "none") == "none":
+    has_option = not is_library_net(name) and "embed" in NETS[name].options
+    if not has_option or options.get("embed", "none") == "none":
         return None
     check_options(name, options)
     bins = options.get("bins", signature(embedding).parameters["bins"].default)

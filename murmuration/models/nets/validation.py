@@ -14,15 +14,26 @@ from murmuration.models.nets.source import NetSource, freshly_initialised
 from murmuration.system.errors import Misuse, first_line
 
 PLAIN = "plain_tensors"  # in the record of a network
-SIGMAS = 6.0  # standard errors by which statistics of an instance may differ from those of a new initialisation
-FEWEST = 32  # entries from which the standard deviation of a tensor is compared
+MAX_STANDARD_ERRORS = 6.0  # by which statistics of an instance may differ from those of a new initialisation
+MIN_ENTRIES = 32  # entries from which the standard deviation of a tensor is compared
 
 
 def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -> NetSource:
-    """The source, its record with digests of tensors that are plain attributes of its networks.
+    """Check a network of a source before training.
 
-    `module` is a network of the source. Refuses networks whose outputs on x (N, ...) are not (N, width), or that keep
-    tensors which would not be stored. Draws from torch's global generator.
+    Draws from torch's global generator.
+
+    Args:
+        source: Source of networks.
+        module: A network of the source.
+        x: A batch of inputs (N, ...).
+        width: Number of outputs that the likelihood takes.
+
+    Returns:
+        The source, with digests of tensors that are plain attributes of its networks in its record.
+
+    Raises:
+        Misuse: If outputs are not (N, width), or plain tensors are random or change in training.
     """
     digests = {name: digest(tensor) for name, tensor in plain_tensors(module).items()}
     check_outputs(module, x.clone(), width)
@@ -31,10 +42,10 @@ def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -
 
 
 def require_same_plain_tensors(module: nn.Module, record: dict[str, Any]) -> None:
-    """Refuse a network whose plain tensors are not those that the members of a run were trained with."""
-    found = plain_tensors(module)
+    """Refuse a network whose plain tensors differ from those that the members of a run were trained with."""
+    tensors = plain_tensors(module)
     for name, expected in record.get(PLAIN, {}).items():
-        if name not in found or digest(found[name]) != expected:
+        if name not in tensors or digest(tensors[name]) != expected:
             raise Misuse(
                 f"'{name}' of the net differs from that of the run, which does not store it: give the same network, and"
                 f" write self.register_buffer for it"
@@ -42,7 +53,7 @@ def require_same_plain_tensors(module: nn.Module, record: dict[str, Any]) -> Non
 
 
 def digest(tensor: Tensor) -> str:
-    """The SHA-256 of a tensor's values."""
+    """Compute the SHA-256 of a tensor's values."""
     return hashlib.sha256(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
@@ -81,53 +92,55 @@ def refuse_precision(module: nn.Module, x: Tensor) -> None:
 
 
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Tensors that a network keeps as plain attributes, alone or in a list, tuple or dict: neither parameters nor
-    buffers, so that they are not stored and not per member."""
-    found: dict[str, Tensor] = {}
+    """Collect tensors that a network keeps as plain attributes, alone or in a list, tuple or dict.
+
+    They are neither parameters nor buffers, so that they are not stored and not separate for each member.
+    """
+    tensors: dict[str, Tensor] = {}
     for prefix, layer in module.named_modules():
         for name, value in vars(layer).items():
             if name.startswith(("_parameters", "_buffers", "_modules")) and isinstance(value, dict):
                 continue
-            several = enumerate(value) if isinstance(value, list | tuple) else ()
-            inside: Any = value.items() if isinstance(value, dict) else several
+            numbered = enumerate(value) if isinstance(value, list | tuple) else ()
+            inside: Any = value.items() if isinstance(value, dict) else numbered
             at = f"{prefix}.{name}".lstrip(".")
-            found |= {at: value} if isinstance(value, Tensor) else {}
-            found |= {f"{at}[{key!r}]": each for key, each in inside if isinstance(each, Tensor)}
+            tensors |= {at: value} if isinstance(value, Tensor) else {}
+            tensors |= {f"{at}[{key!r}]": item for key, item in inside if isinstance(item, Tensor)}
     stored = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
-    return {name: tensor for name, tensor in found.items() if id(tensor) not in stored}
+    return {name: tensor for name, tensor in tensors.items() if id(tensor) not in stored}
 
 
 def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None:
     """Refuse a network that keeps random or changing tensors as plain attributes.
 
-    A second network of the source must have the same ones, and a pass in training mode must leave them as they are.
-    Tensors that a pass makes anew, such as a cache, are no state.
+    A second network of the source must have the same tensors, and a pass in training mode must not change them.
+    Tensors that a pass creates, such as a cache, are not state.
     """
-    kept = {name: tensor.detach().clone() for name, tensor in plain_tensors(module).items()}
-    if not kept:
+    before = {name: tensor.detach().clone() for name, tensor in plain_tensors(module).items()}
+    if not before:
         return
     other = plain_tensors(source.build())
     with torch.no_grad(), suppress(Exception):  # training on whole batches will tell
         module.train()(x)
     after = plain_tensors(module)
-    for name, tensor in kept.items():
+    for name, tensor in before.items():
         random = name in other and not same(tensor, other[name])
         if random or (name in after and not same(tensor, after[name])):
-            what = "random" if random else "changed in training"
+            problem = "random" if random else "changed in training"
             attribute = name.partition("[")[0].rpartition(".")[2]
             raise Misuse(
-                f"'{name}' of the net is a plain tensor that is {what}, so it is neither stored nor a member's own:"
+                f"'{name}' of the net is a plain tensor that is {problem}, so it is neither stored nor a member's own:"
                 f" write self.register_buffer('{attribute}', ...) in __init__"
             )
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same shape and values, NaN included."""
+    """Return whether two tensors have the same shape and values, NaN included."""
     return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def check_initialisation(module: nn.Module) -> None:
-    """Refuse an instance whose values are not such as its layers' `reset_parameters` draw: they would be lost.
+    """Refuse an instance whose values its layers' `reset_parameters` would not draw: they would be lost.
 
     Tensors that are initialised without randomness must be equal. Weights and biases of linear layers, convolutions and
     recurrent layers must lie within the bounds of their uniform distribution, which training soon leaves. The standard
@@ -138,35 +151,35 @@ def check_initialisation(module: nn.Module) -> None:
         new, other = (named_tensors(freshly_initialised(module)) for _ in range(2))
     bounds = uniform_bounds(module)
     for name, tensor in named_tensors(module).items():
-        if found := difference(tensor, new[name], other[name], bounds.get(name)):
+        if problem := difference(tensor, new[name], other[name], bounds.get(name)):
             kind = type(module).__name__
             raise Misuse(
-                f"'{name}' of the {kind} given {found}, and would be lost: write lambda: {kind}(...) as the net for new"
-                " random weights, or init_from=net to begin with these"
+                f"'{name}' of the {kind} given {problem}, and would be lost: write lambda: {kind}(...) as the net for"
+                " new random weights, or init_from=net to begin with these"
             )
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of a network, without gradients."""
+    """Return the parameters and buffers of a network, without gradients."""
     return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
 def uniform_bounds(module: nn.Module) -> dict[str, float]:
-    """Bounds of the absolute initial values of parameters whose layers draw them uniformly, by torch's defaults."""
-    found: dict[str, float] = {}
+    """Return bounds of absolute initial values of parameters that torch's layers draw uniformly."""
+    bounds: dict[str, float] = {}
     for prefix, layer in module.named_modules():
         names = [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters(recurse=False)]
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
-            found |= dict.fromkeys(names, layer.hidden_size**-0.5)
+            bounds |= dict.fromkeys(names, layer.hidden_size**-0.5)
         elif isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
             usual = (nn.Linear.reset_parameters, nn.modules.conv._ConvNd.reset_parameters)
             fan_in = layer.weight[0].numel()
-            found |= dict.fromkeys(names, fan_in**-0.5) if type(layer).reset_parameters in usual and fan_in else {}
-    return found
+            bounds |= dict.fromkeys(names, fan_in**-0.5) if type(layer).reset_parameters in usual and fan_in else {}
+    return bounds
 
 
 def difference(tensor: Tensor, fresh: Tensor, other: Tensor, bound: float | None) -> str:
-    """How a tensor differs from what a new initialisation of its layer draws; empty if it could be one.
+    """Describe how a tensor differs from a new initialisation of its layer; empty if it could be one.
 
     `fresh` and `other` are two draws; `bound` is that of their absolute values, if it is known.
     """
@@ -180,8 +193,8 @@ def difference(tensor: Tensor, fresh: Tensor, other: Tensor, bound: float | None
         return f"has a value of {largest:.3g}, beyond the {bound:.3g} of a new initialisation"
     if largest == 0 or (values.numel() > 1 and bool((values == values.flatten()[0]).all())):
         return f"is {values.flatten()[0].item():g} throughout, a new initialisation is random"
-    if values.numel() < FEWEST:
+    if values.numel() < MIN_ENTRIES:
         return ""
     std, expected = values.std().item(), new.std().item()
-    far = abs(math.log(std / expected)) > SIGMAS / math.sqrt(values.numel())
+    far = abs(math.log(std / expected)) > MAX_STANDARD_ERRORS / math.sqrt(values.numel())
     return f"has a standard deviation of {std:.3g}, a new initialisation {expected:.3g}" if far else ""

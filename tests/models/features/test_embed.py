@@ -95,8 +95,8 @@ def test_pieces_of_other_weights_are_not_used(photos: Path, weights: Path, tmp_p
     first.open(inputs).keep(torch.rand(3, 3, 8, 8))
     write_tensors(tmp_path / "other.safetensors", {name: t + 1 for name, t in read_tensors(weights).items()})
     other = feature_source(NET, tmp_path / "other.safetensors", 8, out=tmp_path / "pieces")
-    assert not other.open(inputs).known
-    assert len(first.open(inputs).known) == 3
+    assert not other.open(inputs).cached
+    assert len(first.open(inputs).cached) == 3
 
 
 def test_grey_images_of_idx_files_are_repeated_over_the_colours(tmp_path: Path) -> None:

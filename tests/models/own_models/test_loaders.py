@@ -214,8 +214,8 @@ class Triple(Single):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Counting(), "Counting is no map-style data set"),
-        (DataLoader(Counting(), batch_size=4), "Counting is no map-style data set"),
+        (Counting(), "Counting is not a map-style data set"),
+        (DataLoader(Counting(), batch_size=4), "Counting is not a map-style data set"),
         (Single(), "Single gives inputs alone"),
         (Ragged(), "do not form a batch: stack expects each tensor to be equal size"),
         (Triple(), "gives 3 values an example"),
@@ -234,14 +234,14 @@ def test_other_misuse_of_datasets_is_refused_in_one_line():
         mm.fit(mlp, given, prepare="standardise", epochs=1)
     with pytest.raises(mm.Misuse, match=r"a data set beside a tuple: give \(train, val\) data sets"):
         mm.fit(mlp, (given, (X, Y)), epochs=1)
-    with pytest.raises(mm.Misuse, match="Counting is no map-style data set"):
+    with pytest.raises(mm.Misuse, match="Counting is not a map-style data set"):
         mm.Ensemble.from_models([mlp()]).predict(DataLoader(Counting(), batch_size=4))
 
 
 def test_one_augmenting_dataset_for_all_splits_is_warned_of():
     with pytest.warns(UserWarning, match="Noisy draws random numbers for validation examples too"):
         mm.open_data(Noisy())
-    with pytest.warns(UserWarning, match="draws from a random generator of its own"):
+    with pytest.warns(UserWarning, match="draws from a private random generator"):
         mm.open_data((Noisy(own=True), TensorDataset(X, Y)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
