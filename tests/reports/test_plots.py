@@ -183,7 +183,6 @@ def test_many_classes_are_drawn_when_asked_for() -> None:
         ("ood_auroc", "no evaluation has out-of-distribution inputs"),
         ("ood_histogram", "no evaluation has out-of-distribution inputs"),
         ("parity", "against targets of a classification"),
-        ("pruning", "'alone' was not pruned"),
         ("shift", "no evaluation has scores under corruption"),
         ("signal_to_noise", "'alone' has no Gaussian weights"),
         ("training_curves", "'alone' has no training history"),
