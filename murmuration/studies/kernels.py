@@ -323,11 +323,7 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
             " known for members that differ by rank-one factors, or by fixed masks"
         )
     architecture = architecture_of(
-        spec.member(0),
-        factors=sharing.init,
-        mask=mask,
-        first=sharing.first,
-        last=sharing.last,
+        spec.member(0), factors=sharing.init, mask=mask, first=sharing.first, last=sharing.last
     )
     kernels = limit_kernels(architecture, sample.flatten(1), sample.flatten(1))
     limit = regime_of(kernels, spec.plan.members)

@@ -66,8 +66,7 @@ class LearningOptions:
     epochs: Annotated[int, option("Passes over the examples of each task.", "Training", "N")] = 10
     batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 64
     lr: Annotated[
-        float | None,
-        option("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.", "Training", "X"),
+        float | None, option("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.", "Training", "X")
     ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
     told: Annotated[bool, switch("--told", "Tell the task of every batch.", "Training")] = False

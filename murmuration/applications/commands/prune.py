@@ -61,8 +61,7 @@ class PruningOptions:
 
 
 Tolerance = Annotated[
-    float,
-    option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X"),
+    float, option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X")
 ]
 Compact = Annotated[bool, switch("--compact", "Rebuild the network without the removed channels.", "Pruning")]
 

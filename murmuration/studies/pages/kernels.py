@@ -51,11 +51,7 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
         lambda e: number(e.correlation),
         "Of two members' outputs over the inputs as they are; trained members agree in what they have learned.",
     ),
-    (
-        "Capacity M / N",
-        lambda e: number(e.capacity),
-        "How full the last hidden layer is of members: {1}.",
-    ),
+    ("Capacity M / N", lambda e: number(e.capacity), "How full the last hidden layer is of members: {1}."),
     (
         "Slowest combination",
         lambda e: number(e.slowest),

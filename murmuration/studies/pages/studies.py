@@ -323,12 +323,7 @@ def factorial_cost(subject: Subject) -> float:
 
 STUDIES: Mapping[str, Study] = {
     "similarity": Study("Similarity", (), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
-    "subspaces": Study(
-        "Subspaces",
-        ("anchors", "samplers", "samples"),
-        subspaces_cost,
-        subspaces,
-    ),
+    "subspaces": Study("Subspaces", ("anchors", "samplers", "samples"), subspaces_cost, subspaces),
     "plane": Study("Loss plane", ("anchors", "grid", "samples"), plane_cost, plane),
     "tunnel": Study("Paths between members", ("anchors",), tunnel_cost, tunnel),
     "trade-off": Study(
