@@ -50,20 +50,6 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class FunctionObjective:
-    """A differentiable function of a vector as an objective."""
-
-    function: Callable[[Tensor], Tensor]  # (P,) -> ()
-
-    def gradient(self, vector: Tensor, address: int, step: int) -> Tensor:
-        point = vector.detach().requires_grad_()
-        return torch.autograd.grad(self.function(point), point)[0]
-
-    def losses(self, vectors: Iterable[Tensor]) -> Array:
-        return np.array([self.function(vector).item() for vector in vectors])
-
-
-@dataclass(frozen=True)
 class TrainingLoss:
     """The mean negative log-likelihood of training examples under a network, as a function of its weights.
 

@@ -17,9 +17,8 @@ For e < 1 the accuracy of the family first rises above a*, so that it is a curve
 independent curve is no maximum; the hard upper bound is min(1, 2 - a - a*).
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,9 +34,9 @@ from murmuration.studies.similarity import disagreement_bounds, normalised_diver
 from murmuration.studies.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
 from murmuration.studies.weight_space import (
-    AT_ONCE,
     Networks,
     PointOutputs,
+    blocks,
     examples_of,
     inputs_of,
     points_of,
@@ -133,13 +132,6 @@ def family(p: Any, exponent: float, reference: float, classes: int) -> tuple[Arr
     """
     p = np.asarray(p, dtype=float)
     return flipped(p, np.where(p > 0, np.power(p, exponent), 0.0), reference, classes)
-
-
-def family_peak(exponent: float, reference: float, classes: int) -> float:
-    """The flip probability of the largest accuracy, which for exponents below 1 exceeds that of the reference."""
-    if exponent >= 1:
-        return 0.0
-    return (exponent * (1 - reference) / ((classes - 1) * reference)) ** (1 / (1 - exponent))
 
 
 def family_curve(exponent: float, reference: float, classes: int, points: int = PROBABILITIES) -> Array:
@@ -426,7 +418,7 @@ def trade_off(
     methods = {}
     for done, (name, vectors) in enumerate(sources.items()):
         show(name, done, len(sources))
-        if parts := [cells(f"{name}-{part}", partial(compared, block)) for part, block in parts_of(vectors())]:
+        if parts := [cells(f"{name}-{part}", partial(compared, block)) for part, block in enumerate(blocks(vectors()))]:
             methods[name] = SampledNetworks(*(np.concatenate([part[key] for part in parts]) for key in parts[0]))
     return TradeOff(
         own_scores.accuracy.item(),
@@ -436,15 +428,6 @@ def trade_off(
         fitted_exponents(methods, names, own_scores.accuracy.item(), own.shape[-1]),
         {**sampler_settings, "count": count, "seed": seed},
     )
-
-
-def parts_of(vectors: Iterable[Tensor]) -> Iterator[tuple[int, list[Tensor]]]:
-    """Yield a few vectors at a time, with the number of the part."""
-    remaining = iter(vectors)
-    for part in itertools.count():
-        if not (block := list(itertools.islice(remaining, AT_ONCE))):
-            return
-        yield part, block
 
 
 def fitted_exponents(

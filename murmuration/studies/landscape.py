@@ -1,7 +1,6 @@
 """Loss, accuracy and agreement of networks at any weight vectors: the scores that planes and paths consist of."""
 
 import hashlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from torch import Tensor
 from murmuration.data import Data, Split
 from murmuration.studies.cells import Arrays
 from murmuration.studies.weight_space import (
-    AT_ONCE,
     Networks,
     PointOutputs,
     Points,
     PointScores,
+    blocks,
     examples_of,
     points_of,
     score_points,
@@ -61,8 +60,8 @@ class Landscape:
 
         Loss (m,), accuracy (m,), agreement (R, m); of training examples the first two as well.
         """
-        remaining, parts = iter(vectors), []
-        while block := list(itertools.islice(remaining, AT_ONCE)):
+        parts = []
+        for block in blocks(vectors):
             test = self._scores(self.test, block)
             agreement = [
                 test.agreement(labels).numpy() if len(labels) else np.full(len(block), math.nan)

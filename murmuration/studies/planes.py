@@ -228,7 +228,9 @@ def plane(
         groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
     groups += [_Group(name, "samples", vectors_of_group) for name, vectors_of_group in (samples or {}).items()]
     groups = [group for group in groups if any(True for _ in group.vectors)]
-    places = [_located(basis, group.vectors) for group in groups]
+    places = [  # of every group: x, y, residual and norm (4, m)
+        np.array([(*basis.project(v), float(v.double().norm())) for v in group.vectors]).T for group in groups
+    ]
     x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
     about = {
         "examples": landscape.digest(),
@@ -281,11 +283,6 @@ class _Path:
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.trajectory.vectors(self.member))
-
-
-def _located(basis: PlaneBasis, vectors: Iterable[Tensor]) -> Array:
-    """Return coordinates x and y, residual and norm (4, m) of vectors."""
-    return np.array([(*basis.project(vector), float(vector.double().norm())) for vector in vectors]).T
 
 
 def similar_scores(plane: Plane) -> Verdict:

@@ -201,7 +201,10 @@ class Sizes:
         import pandas as pd
 
         rows = [
-            (method, size, condition.name or "clean", condition.severity, measure, *self._numbers(m, s, c, f))
+            (
+                *(method, size, condition.name or "clean", condition.severity, measure),
+                *(float(self.scores[m, s, c, f]), float(self.deviations[m, s, c, f]), int(self.subsets[m, s])),
+            )
             for m, method in enumerate(self.methods)
             for s, size in enumerate(self.sizes)
             for c, condition in enumerate(self.conditions)
@@ -215,9 +218,6 @@ class Sizes:
         ]
         names = ["method", "size", "condition", "severity", "measure", "value", "std", "subsets"]
         return pd.DataFrame(rows, columns=names)
-
-    def _numbers(self, m: int, s: int, c: int, f: int) -> tuple[float, float, int]:
-        return float(self.scores[m, s, c, f]), float(self.deviations[m, s, c, f]), int(self.subsets[m, s])
 
 
 def growth_verdict(record: Sizes) -> Verdict | None:
@@ -609,7 +609,8 @@ def scored_sizes(
             parts = probs.split(MOST_ROWS, dim=1)
             own = [mean_divergence(cell, facts["together"], seed=seed, eps=facts["eps"]) for cell in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
-    counted = [[counted_subsets(runs, size, facts["subsets"]) for size in sizes] for runs in methods.values()]
+    most = facts["subsets"]
+    counts = np.array([[min(math.comb(runs, size), most + 1) for size in sizes] for runs in methods.values()])
     return Sizes(
         tuple(methods),
         sizes,
@@ -617,16 +618,10 @@ def scored_sizes(
         SCORED,
         scores,
         deviations,
-        np.array([[count for count, _ in row] for row in counted]),
-        np.array([[exact for _, exact in row] for row in counted]),
+        np.minimum(counts, most),
+        (counts > 0) & (counts <= most),
         {name: cell for name, cell in divergences.items() if cell and np.isfinite(list(cell.values())).all()},
         facts["together"],
         examples,
         facts,
     )
-
-
-def counted_subsets(runs: int, size: int, most: int) -> tuple[int, bool]:
-    """Return how many subsets are averaged, and whether these are all."""
-    count = math.comb(runs, size)
-    return min(count, most), 0 < count <= most

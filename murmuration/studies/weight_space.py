@@ -131,6 +131,13 @@ Networks = Ensemble | Points | Sequence[nn.Module]
 Vectors = Iterable[Tensor]  # weight vectors (P,), one after another
 
 
+def blocks(vectors: Vectors) -> Iterator[list[Tensor]]:
+    """Yield the vectors in lists of `AT_ONCE`, the number that fits in memory."""
+    remaining = iter(vectors)
+    while block := list(itertools.islice(remaining, AT_ONCE)):
+        yield block
+
+
 def require_training_inputs(train_x: Tensor | None) -> None:
     if train_x is None:
         raise Misuse(
@@ -248,8 +255,7 @@ class PointOutputs:
 
     def _in_memory(self, team: Team, vectors: Vectors) -> Iterator[Points]:
         """Yield a few of the vectors at a time, with batch-norm statistics of their own."""
-        remaining = iter(vectors)
-        while block := list(itertools.islice(remaining, AT_ONCE)):
+        for block in blocks(vectors):
             first = {name: t[:1].expand(len(block), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
             points = replace(self.points, vectors=torch.stack(block), buffers=first)
             refresh(team, points.population(), self.train_x)
