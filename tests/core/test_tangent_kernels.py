@@ -1,4 +1,4 @@
-"""Tangent kernels of any network against whole Jacobians, real steps, finite differences and the reference network."""
+"""Tangent kernels of any network against whole Jacobians, real steps and finite differences."""
 
 from dataclasses import replace
 
