@@ -228,7 +228,7 @@ def match_weights(reference: Named, tensors: Named, groups: list[Group]) -> dict
 
 
 def match_activations(one: nn.Module, two: nn.Module, x: Tensor, groups: list[Group]) -> dict[str, Permutation]:
-    """Orders of the second network's units that bring units together whose activations on inputs x correlate most.
+    """Match units of the second network to those of the first whose activations on inputs x correlate most.
 
     Activations are the outputs of the layers of a group, at every place of a feature map.
     """
@@ -251,7 +251,7 @@ class _Moments:
         self.count, self.sums = 0, [torch.zeros(())] * 5
 
     def add(self, a: Tensor, b: Tensor) -> None:
-        """Activations (n, units) of both networks."""
+        """Add activations (n, units) of both networks."""
         self.count += len(a)
         new = (a.sum(0), b.sum(0), a.square().sum(0), b.square().sum(0), a.T @ b)
         self.sums = [before + more for before, more in zip(self.sums, new, strict=True)]

@@ -41,7 +41,7 @@ class Objective(Protocol):
     """A loss of vectors (P,)."""
 
     def gradient(self, vector: Tensor, address: int, step: int) -> Tensor:
-        """The gradient (P,) of the loss, or of an estimate that depends on the address of a descent and its step."""
+        """Return the gradient (P,) of the loss, or of its estimate for the address and the step of a descent."""
         ...
 
     def losses(self, vectors: Iterable[Tensor]) -> Array:

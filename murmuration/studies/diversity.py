@@ -213,7 +213,7 @@ def fit_exponent(
 
 
 def refined_minima(x: Array, values: Array) -> Array:
-    """The places (B,) of the least of values (B, E) at equally spaced x (E,), refined by a parabola through three."""
+    """Return the x (B,) of the least of values (B, E) at equally spaced x (E,), refined by parabolas."""
     best = values.argmin(1)
     inner = np.clip(best, 1, len(x) - 2)
     rows = np.arange(len(values))

@@ -139,7 +139,7 @@ class Separation:
 
 
 def separation(squared: Array, runs: Sequence[int], kinds: Sequence[Kind], late: Sequence[bool]) -> Separation:
-    """The separation of networks with squared distances (n, n), from their runs, kinds and whether they are late."""
+    """Compute how far apart runs are from squared distances (n, n) of their networks."""
     distance, run = np.sqrt(squared), np.array(runs)
     path, latest = np.array(kinds) == "path", np.array(late)
     pairs = np.outer(latest & path, latest & path) & ~np.eye(len(run), dtype=bool)

@@ -133,7 +133,7 @@ class Kernels:
 def architecture_of(
     module: nn.Module, *, factors: Distribution, mask: Distribution | None = None, first: bool, last: bool
 ) -> Architecture:
-    """The architecture of a fully connected ReLU network, whose kernels members scale by `factors`, or by fixed masks.
+    """Read the architecture off a fully connected ReLU network whose kernels are scaled by `factors` or masks.
 
     `first` and `last` say whether inputs of the first and outputs of the last layer have factors. Variances are those
     of the weights as they are, so the module must be untrained. A weight matrix (N', N) is taken as it is, z = W x: its
@@ -259,7 +259,7 @@ def bias_terms(architecture: Architecture, layer: int) -> Kernels:
 def same_member(
     activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), each of the shape of q.
+    """Compute A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), shaped as q.
 
     ReLU: V2 K1, V2 K0 and P(v != 0) K1 with the arc-cosine kernels (Cho and Saul 2009): the sign of v cancels,
     because (z, z') and -(z, z') are equally likely; at a factor of 0 the derivative of ReLU is 0, as autograd has it.
@@ -280,7 +280,7 @@ def same_member(
 
 
 def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v and v', each of the shape of q.
+    """Compute A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v, v', shaped as q.
 
     ReLU: with half-moments V+ and V-, A = (V+² + V-²) K1(q) + 2 V+ V- K1(-q) and B = (V+² + V-²) K0(q) -
     2 V+ V- K0(-q); mean and mean square of v alone do not determine them. erf: averaged over pairs of nodes.

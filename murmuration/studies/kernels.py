@@ -113,7 +113,7 @@ def capacity_ratio(members: int, width: int) -> float:
 
 
 def wishart_edges(members: int, width: int) -> tuple[float, float]:
-    """Edges of the spectrum of U U' / N for factors U (M, N) of mean 0 and variance 1 (Marchenko and Pastur 1967).
+    """Return edges of the spectrum of U U' / N for U (M, N) of mean 0, variance 1 (Marchenko and Pastur 1967).
 
     (1 - sqrt(M/N))² and (1 + sqrt(M/N))²: the first is the learning speed of the slowest combination of members, 0 from
     M = N on. Exact as both grow; at finite sizes off by about N^(-2/3).

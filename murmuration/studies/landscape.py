@@ -31,7 +31,7 @@ SCORED = 5000  # training examples at most that a loss or accuracy is a mean ove
 
 
 def silent(text: str, done: int, total: int) -> None:
-    """A `Show` that shows nothing."""
+    """Show nothing."""
 
 
 @dataclass(frozen=True)

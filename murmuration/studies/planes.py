@@ -62,7 +62,7 @@ class PlaneBasis:
         return (offset if self.centre is None else offset + self.centre).float()
 
     def project(self, vector: Tensor) -> tuple[float, float, float]:
-        """Coordinates of the projection of a vector (P,), and |vector - projection| / |vector|, from the centre."""
+        """Return x and y of the projection of a vector (P,), and |vector - projection| / |vector|, from the centre."""
         offset = vector.double() if self.centre is None else vector.double() - self.centre
         x, y = float(offset @ self.e1), float(offset @ self.e2)
         length = float(offset.norm())
@@ -101,7 +101,7 @@ def plane_basis(first: Tensor, second: Tensor, centre: Tensor | None = None) -> 
 
 
 def grid_axis(values: Sequence[float], count: int, margin: float) -> Array:
-    """`count` equally spaced coordinates that cover the values, with a margin on either side in units of their range.
+    """Return `count` equally spaced coordinates that cover the values, with a margin in units of their range.
 
     >>> grid_axis([0.0, 10.0], 3, 0.2).tolist()
     [-2.0, 5.0, 12.0]

@@ -51,7 +51,7 @@ ALIKE, ORTHOGONAL = 0.9, 0.1  # cosines above and below
 
 
 def pairwise(read: From[T], product: Callable[[list[T], list[T]], Array], size: int = AT_ONCE) -> Array:
-    """The symmetric matrix (m, m) of products of all pairs of a sequence, two blocks of `size` in memory at a time.
+    """Compute products (m, m) of all pairs of a sequence, with two blocks of `size` in memory at a time.
 
     >>> pairwise(lambda first: iter([1.0, 2.0, 3.0][first:]), np.multiply.outer, size=2).tolist()
     [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 6.0, 9.0]]

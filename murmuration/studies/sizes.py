@@ -58,7 +58,7 @@ SAMPLED = ("random", "diagonal", "pca", "pca-random")
 
 
 def point_scores(probs: Any, labels: Tensor, measures: Sequence[str] = SCORED) -> Array:
-    """Scores (F,) by name of class probabilities (N, K), as the table of measures defines them, without intervals.
+    """Compute scores (F,) of class probabilities (N, K) by the table of measures, without intervals.
 
     Probabilities below 1e-12 count as 1e-12 in the NLL.
     """
@@ -303,7 +303,7 @@ def run_methods(
     seed: int = 0,
     last: int = LAST,
 ) -> dict[str, list[Source]]:
-    """By method and run, a function that makes its networks: the run itself, its average, checkpoints and samples.
+    """Return by method and run a function that makes its networks: the run, its average, checkpoints, samples.
 
     Without a trajectory only "original" and samplers that need none are possible.
     """
@@ -375,7 +375,7 @@ class Task:
 
 
 def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, seed: int, eps: float) -> Arrays:
-    """Mean probabilities (N, K) of an ensemble's networks, the mean divergence of `together` of them, and labels (N,).
+    """Compute mean probabilities (N, K), the mean divergence of `together` networks, and labels (N,).
 
     The divergence is NaN if there are fewer. A few inputs at a time are unfolded in memory.
     """

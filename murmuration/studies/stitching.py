@@ -56,7 +56,7 @@ class StitchedView:
 
 
 def wedge_directions(first: Tensor, second: Tensor, steps: int) -> tuple[float, list[Tensor]]:
-    """The angle between two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps from one to the other."""
+    """Return the angle of two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps between them."""
     one, two = (vector.double() / vector.double().norm() for vector in (first, second))
     basis = plane_basis(one, two)
     x, y, _ = basis.project(two)

@@ -128,7 +128,7 @@ def accepted_draws(
     margin: float | None = None,
     tries: int = TRIES,
 ) -> dict[int, int]:
-    """For each sample the number of its first accepted draw; samples without one are left out."""
+    """Return for each sample the number of its first accepted draw; samples without one are left out."""
     key = (around.member, count, str(radius), threshold, margin, tries)
     if key in around.accepted:
         return around.accepted[key]

@@ -57,7 +57,7 @@ class Trajectory:
         return self.read(member, 0).float()
 
     def trained(self, member: int) -> list[bool]:
-        """For each checkpoint, whether the member was still trained after it: not stopped early, and not diverged."""
+        """Return for each checkpoint whether the member was still trained after it, not stopped or diverged."""
         self._require_member(member)
         return [self.active(member, step) for step in self.steps]
 

@@ -90,7 +90,7 @@ class Points:
         return Population(len(self), self.space.unflatten(self.vectors), {}, self.buffers)
 
     def ensemble(self, like: Ensemble | None = None) -> Ensemble:
-        """The networks as an ensemble, with the preparation of inputs and the provenance of another if it is given."""
+        """Make an ensemble of the networks, with the preparation of inputs and the provenance of `like` if given."""
         groups, recipe, runner = (
             (MemberGroup(self.space.module, self.population()),),
             Recipe("given"),

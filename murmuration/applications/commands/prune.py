@@ -105,7 +105,7 @@ def prune(
 
 
 def show_pruning(ensemble: "Ensemble") -> None:
-    """The sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
+    """Print the sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
     from murmuration.applications.pruning.section import sentences, table_rows
 
     record = ensemble.manifest["pruning"]

@@ -246,7 +246,7 @@ class BayesianLinear(nn.Module):
         return F.linear(x, weight[:, :-1], weight[:, -1])
 
     def redraw(self, rng: torch.Generator | None) -> None:
-        """Another draw of the weights; their means without a generator."""
+        """Draw the weights again, or set them to their means without a generator."""
         self.noise = torch.zeros_like(self.mean) if rng is None else torch.randn(self.mean.shape, generator=rng)
 
     def divergence(self) -> Tensor:

@@ -31,7 +31,7 @@ Show = Callable[[str, int, int], None]
 
 
 def silent(text: str, done: int, total: int) -> None:
-    """Shows no progress."""
+    """Show no progress."""
 
 
 @dataclass

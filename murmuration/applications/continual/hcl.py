@@ -311,7 +311,7 @@ class HCL:
         return statistics
 
     def task_statistics(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
-        """Mean log density, mean log density in latent space and mean log-determinant of a batch, per dimension."""
+        """Compute means of log density, latent log density and log-determinant of a batch, per dimension."""
         return batch_statistics(self.classes, z, log_det, self.classes.of(y, task))
 
     @torch.no_grad()

@@ -115,7 +115,7 @@ def no_classes(dimensions: int) -> LatentClasses:
 
 
 def random_means(classes: int, dimensions: int, distance: float, generator: torch.Generator) -> Tensor:
-    """Means (C, D) drawn from N(0, c^2 I), with c such that two of them are `distance` apart in the mean square."""
+    """Draw means (C, D) from N(0, c^2 I), with c such that two are `distance` apart in the mean square."""
     scale = distance / (2 * dimensions) ** 0.5
     return scale * torch.randn(classes, dimensions, generator=generator)
 
@@ -150,7 +150,7 @@ class ClassStatistics:
         self.scatter.addmm_(centred.T, centred)
 
     def covariance(self, shrinkage: float) -> Tensor:
-        """The pooled covariance (D, D) within classes, mixed with a multiple of the identity of the same trace."""
+        """Return the pooled covariance (D, D) within classes, mixed with a scaled identity of the same trace."""
         examples = max(sum(self.counts.values()), 1)
         pooled = self.scatter / examples
         identity = torch.eye(self.dimensions, dtype=torch.float64) * (pooled.trace() / self.dimensions).clamp_min(1e-12)

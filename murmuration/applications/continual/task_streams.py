@@ -345,7 +345,7 @@ def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, 
 def prepared_tasks(
     parts: Sequence[Part], prepare: Any, examples: int | None, seed: int
 ) -> tuple[tuple[Task, ...], Preparation]:
-    """The tasks with inputs prepared by the statistics of the first, each with at most so many training examples."""
+    """Prepare the inputs of all tasks by the statistics of the first; keep at most `examples` to train on."""
     if examples is not None:
         require_integer("examples", examples, 2)
     preparation = fit_preparation(parts[0].raw, parts[0].train[0], prepare, None)

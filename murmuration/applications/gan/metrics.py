@@ -19,7 +19,7 @@ ROWS = 1024  # rows of distances in memory at once
 
 
 def frechet_distance(real: Any, generated: Any) -> float:
-    """The squared Frechet distance of the Gaussians with the means and covariances of features (N, D) and (M, D).
+    """Compute the squared Frechet distance of Gaussians with the means and covariances of features (N, D) and (M, D).
 
     Heusel et al. (2017) call it FID where features are those of an Inception network. Distances are comparable only
     for the same network and the same numbers of examples.

@@ -71,7 +71,7 @@ class GanNetwork:
         return run_members(self.structure, realised, x[None], noise, direct=False)[0]
 
     def step(self, own: Named, loss: Tensor, lr: float, step: int) -> None:
-        """One optimiser step on a loss; `step` is the number of steps before it."""
+        """Take one optimiser step on a loss; `step` is the number of steps before it."""
         gradients = list(torch.autograd.grad(loss, list(own.values())))
         moments = [[named[name] for name in own] for named in self.moments.values()]
         with torch.no_grad():

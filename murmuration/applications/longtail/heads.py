@@ -39,7 +39,7 @@ def retrain_heads(
     epochs: int = 10,
     **settings: Any,
 ) -> Ensemble:
-    """The ensemble with new heads, trained on the features that each member's body has for the training examples.
+    """Train new heads on the features that each member's body computes for the training examples.
 
     Heads begin with random weights and are trained by cross-entropy, or by `likelihood`, on batches of the `sampler`
     (classifier re-training, cRT). With `transfer`, features of rare classes are drawn first, see `Transfer`. Further

@@ -222,7 +222,7 @@ def count_parameters(population: Population) -> ParameterCounts:
 
 
 def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:
-    """For every kernel: its name, weights per member, and the fraction that is kept, over all members."""
+    """Return for every kernel its name, weights per member, and the fraction that is kept, over all members."""
     rows = []
     for kernel in trace.kernels:
         tensor = population.own.get(kernel.name, population.shared.get(kernel.name))

@@ -263,7 +263,7 @@ def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
 
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
-    """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
+    """Add the validation scores of the fine-tuned ensemble to the run's record, if there are validation examples."""
     before = ensemble.manifest["pruning"]
     if not len(data.val) or not before["finetune"] or "finetuned" in before:
         return ensemble

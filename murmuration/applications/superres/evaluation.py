@@ -93,7 +93,7 @@ def correlation(kind: Callable, a: Tensor, b: Tensor) -> float:
 
 
 def error_by_std(std: Tensor, error: Tensor) -> list[tuple[float, float]]:
-    """Root mean squares of standard deviations and of errors, in ten bins of equally many pixels, lowest std first."""
+    """Return root mean squares of standard deviations and of errors, in ten equal bins of pixels, lowest std first."""
     order = std.flatten().argsort(stable=True)
     pairs = zip(std.flatten()[order].chunk(BINS), error.flatten()[order].chunk(BINS), strict=True)
     means = ([float(values.double().square().mean().sqrt()) for values in pair] for pair in pairs)
@@ -174,7 +174,7 @@ def evaluate(
 
 
 def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | None = None) -> Reconstruction:
-    """A photograph (H, W) downscaled by the ensemble's scale and upscaled by it, and by bicubic interpolation."""
+    """Downscale a photograph (H, W), and upscale it by the ensemble and by bicubic interpolation."""
     scale = scale_of(ensemble)
     truth = trimmed(picture, scale)
     small = downscaled(truth, scale)

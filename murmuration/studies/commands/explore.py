@@ -143,7 +143,7 @@ def explore(
 
 
 def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
-    """A study of the loss landscape of a run."""
+    """Run a study of the loss landscape of a run."""
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.runs.locks import locked

@@ -260,7 +260,7 @@ def sum_needs_small_steps(found: Results) -> Verdict:
 
 
 def exponents(results: Results, arm: str) -> list[float]:
-    """For every seed, the slope of the logarithm of the largest step over that of M."""
+    """Return for every seed the slope of the logarithm of the largest step over that of M."""
     width, numbers = PROBED["step"]
     slopes = []
     for seed in results.seeds:

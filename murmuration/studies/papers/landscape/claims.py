@@ -115,7 +115,7 @@ def fitted(part: Any) -> tuple[bool, str] | None:
 
 
 def ordered_divergences(part: Any) -> tuple[bool, str] | None:
-    """Whether independent runs diverge most on OOD inputs, then path and random samples, then PCA, then diagonal."""
+    """Check that on OOD inputs independent runs diverge most, then path and random samples, PCA, diagonal."""
     divergences = {
         group: next(condition["value"] for condition in conditions if condition["ood"])
         for group, conditions in part["divergences"].items()
