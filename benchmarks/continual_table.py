@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from table_text import head
-
-from murmuration.studies.papers.embedded.predictions import mean_interval
+from table_text import head, mean_interval
 
 PUBLISHED = {  # final average accuracy in percent, task-agnostic, of Kirichenko et al. (2021)
     ("svhn-mnist", "hcl-fr"): 96.38,

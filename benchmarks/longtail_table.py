@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
-from table_text import head
-
-from murmuration.studies.papers.embedded.predictions import mean_interval
+from table_text import head, mean_interval
 
 GROUPS = ("all", "many", "medium", "few")
 CHANGED = ("re-trained heads", "normalised heads", "transferred covariance")

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,12 @@ from continual_table import continual_table, detection_table, identification_tab
 from costs_table import costs_table, projection_table
 from coverage_table import coverage_table
 from fault_table import fault_table
-from landscape_table import (
-    claims_table,
-    divergence_table,
-    landscape_record,
-    not_attempted_table,
-    run_claims_table,
-    sizes_table,
-)
 from longtail_table import longtail_differences, longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
-from table_text import SCORES, head, score
+from table_text import SCORES, head, mean_interval, score
 from tables_page import MAKERS as TABLE_MAKERS
 from tables_page import sets_table
-
-from murmuration.studies.papers.embedded.page import estimate_text, interval_text, mean_ratio
-from murmuration.studies.papers.embedded.predictions import mean_interval, verdicts
-from murmuration.studies.papers.embedded.record import Results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -205,50 +194,6 @@ def pruning_table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
-
-
-def embedded_accuracy_table(record: dict[str, Any]) -> str:
-    """Ensemble accuracy of every arm against the number of models."""
-    found = Results(record)
-    lines = head(["arm", "N", *(f"M = {models}" for models in found.models)])
-    for arm in found.arms:
-        for width in EMBEDDED_WIDTHS:
-            cells = [interval_text(found, arm, width, models, "accuracy") for models in found.models]
-            lines.append(f"| {arm} | {found.neurons(width)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def embedded_members_table(record: dict[str, Any]) -> str:
-    """Training accuracy of independent members, a row a width."""
-    found = Results(record)
-    lines = head(["N", *(f"M = {models}" for models in found.models)])
-    for width in found.widths:
-        cells = [interval_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
-        lines.append(f"| {found.neurons(width)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def embedded_kernels_table(record: dict[str, Any]) -> str:
-    """T_o / T_d before training, a row an arm that shares anything."""
-    found = Results(record)
-    lines = head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
-    for arm in found.arms:
-        if arm not in ("naive", "single"):
-            lines.append(f"| {arm} | {' | '.join(mean_ratio(found, arm, [width]) for width in found.widths)} |")
-    return "\n".join(lines)
-
-
-def embedded_verdicts_table(record: dict[str, Any]) -> str:
-    """The predictions of theory and what became of them, a row an estimate."""
-    lines = head(["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
-    for verdict in verdicts(record):
-        for place, each in enumerate(verdict.estimates):
-            begun = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
-            lines.append(f"{begun}| {each.what} | {estimate_text(each)} | {each.region} |")
-    return "\n".join(lines)
-
-
 def embedded_cost_table(record: dict[str, Any]) -> str:
     """What a BatchEnsemble of ten costs: time against loops over single networks, numbers stored against one."""
     lines = head(
@@ -313,14 +258,6 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-cost": ("members", embedded_cost_table),
     "embedded-digits": ("embedded-digits", embedded_quality_table),
     "embedded-mnist": ("embedded-mnist", embedded_quality_table),
-    "embedded-accuracy": ("embedded", embedded_accuracy_table),
-    "embedded-members": ("embedded", embedded_members_table),
-    "embedded-kernels": ("embedded", embedded_kernels_table),
-    "embedded-verdicts": ("embedded", embedded_verdicts_table),
-    "landscape-cifar10": ("landscape-cifar10", claims_table),
-    "landscape-not-attempted": ("landscape-cifar10", not_attempted_table),
-    "landscape-sizes": ("landscape-cifar10", sizes_table),
-    "landscape-divergence": ("landscape-cifar10", divergence_table),
     "fine-tuning": ("fine-tuning", fine_tuning_table),
     "fuzz": ("fuzz", fuzz_table),
     "photo-folder": ("photo-folder", photo_folder_table),
@@ -329,12 +266,12 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "longtail-differences": ("longtail", longtail_differences),
     "calibration-harm": ("calibration", harm_table),
     "calibration-harm-tables": ("calibration", harm_on_tables),
-    "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),
-    "landscape-beside-divergence": ("landscape-cifar10-beside", divergence_table),
-    "landscape-raw": ("landscape-cifar10-raw", run_claims_table),
-    "landscape-medium": ("landscape-cifar10-medium", run_claims_table),
     **{name: ("tables", maker) for name, maker in TABLE_MAKERS.items()},
 }
+if find_spec("murmuration.studies"):  # the second floor can be removed; its tables are then left as they are
+    from study_tables import MAKERS as STUDY_MAKERS
+
+    MAKERS |= STUDY_MAKERS
 
 
 def tables() -> dict[str, str]:
@@ -400,6 +337,8 @@ def main() -> None:
     if options.add_landscape:
         folder, name = options.add_landscape
         file = Path(folder) / "record.json" if Path(folder).is_dir() else Path(folder)
+        from landscape_table import landscape_record
+
         kept = landscape_record(json.loads(file.read_text()))
         (RESULTS / f"landscape-{name}.json").write_text(json.dumps(kept) + "\n")
     for page in PAGES:

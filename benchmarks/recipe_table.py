@@ -9,10 +9,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from table_text import head
+from table_text import head, mean_interval
 
 from murmuration.core.recipe import PRESETS, Recipe
-from murmuration.studies.papers.embedded.predictions import mean_interval
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = "deep-ensemble"

@@ -9,12 +9,7 @@ import pytest
 
 from murmuration.cli import main
 
-EXAMPLES = documented.help_examples()
-SHOWN = [
-    *(command for page in documented.PAGES for command in documented.page_commands(page)),
-    *(command for program in documented.PROGRAMS for command in documented.docstring_commands(program)),
-    *filter(documented.is_complete, (each for page in documented.PAGES for each in documented.inline_commands(page))),
-]
+COMMANDS = list(filter(documented.is_first_floor, documented.all_commands()))
 HUB = "hf:"  # data of the hub would need the network
 
 
@@ -49,14 +44,14 @@ def test_the_record_of_the_toys_says_what_the_page_says_of_it():
             assert all(run[place] > plain[place] for place in run if place not in ("toy", "seed", "recipe"))
 
 
-@pytest.mark.parametrize("command", [*EXAMPLES, *SHOWN])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_documented_commands_parse(command):
     documented.parse(command)
 
 
 @pytest.mark.parametrize("page", documented.PAGES, ids=lambda p: p.name)
 def test_commands_in_the_text_have_options_that_exist(page):
-    for command in documented.inline_commands(page):
+    for command in filter(documented.is_first_floor, documented.inline_commands(page)):
         documented.check_options(command)
 
 
@@ -84,8 +79,8 @@ def test_programs_of_the_readme_run(program, workspace, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", dict.fromkeys([*EXAMPLES, *SHOWN]))
-def test_documented_commands_run(command, workspace, monkeypatch, capsys, request):
+@pytest.mark.parametrize("command", dict.fromkeys(COMMANDS))
+def test_documented_commands_run(command, workspace, monkeypatch, capsys):
     if HUB in command:
         return
     monkeypatch.chdir(workspace)

@@ -33,7 +33,7 @@ __all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, imported from its file and kept."""
+    """Return the public name, imported from its file and kept."""
     for home, names in _HOMES.items():
         if name in names:
             value = getattr(import_module(f"murmuration.studies.{home}"), name)

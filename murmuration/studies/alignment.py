@@ -75,7 +75,7 @@ class _Channels:
 
 
 def permutation_groups(module: nn.Module) -> list[Group]:
-    """The groups of hidden units of a network, in the order of its layers; refuses layers it cannot follow.
+    """Return the groups of hidden units of a network, in the order of its layers; refuses layers it cannot follow.
 
     >>> [(group.name, group.units) for group in permutation_groups(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)))]
     [('0', 8)]
@@ -87,8 +87,8 @@ def permutation_groups(module: nn.Module) -> list[Group]:
         raise Misuse(f"the graph of {type(module).__name__} cannot be read for its permutations: {error}") from None
     for node in graph.nodes:
         reader.read(node)
-    kept = [each for each in reader.made if each.merged is None and each.units is not None]
-    return [Group(each.units or 0, tuple(each.layers), tuple(each.axes)) for each in kept]
+    roots = [channels for channels in reader.made if channels.merged is None and channels.units is not None]
+    return [Group(channels.units or 0, tuple(channels.layers), tuple(channels.axes)) for channels in roots]
 
 
 class _Reader:
@@ -102,14 +102,14 @@ class _Reader:
         self.used: set[str] = set()  # layers with parameters
 
     def read(self, node: fx.Node) -> None:
-        before = [self.channels[each].root() for each in node.all_input_nodes]
+        before = [self.channels[channels].root() for channels in node.all_input_nodes]
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
         flat = False
         if node.op == "placeholder":
             self.channels[node] = _Channels()
         elif node.op == "output":
-            for each in before:
-                each.units = None
+            for channels in before:
+                channels.units = None
         elif node.op == "call_module":
             layer = self.module.get_submodule(name)
             flat = isinstance(layer, nn.Flatten | nn.Linear)
@@ -125,7 +125,7 @@ class _Reader:
         self.maps |= {node} if self.maps & set(node.all_input_nodes) and not flat else set()
 
     def through(self, name: str, layer: nn.Module, before: _Channels, mapped: bool) -> _Channels:
-        """The channels after a layer, whose tensors are noted at the channels they belong to."""
+        """Return the channels after a layer, whose tensors are noted at the channels they belong to."""
         if isinstance(layer, KERNELS + NORMS):
             if name in self.used:
                 raise Misuse(f"layer '{name}' is used twice: its units cannot be permuted freely")
@@ -150,14 +150,14 @@ class _Reader:
         return before
 
     def axis(self, tensor: str, axis: int, size: int, channels: _Channels) -> Axis:
-        """The axis of a tensor that takes channels, each as a block of entries."""
+        """Return the axis of a tensor that takes channels, each as a block of entries."""
         if size % (channels.units or 1):
             raise Misuse(f"'{tensor}' takes {size} inputs from {channels.units} units: expected a multiple of them")
         return Axis(tensor, axis, size // (channels.units or 1))
 
 
 def merge(one: _Channels, two: _Channels) -> _Channels:
-    """The channels of a sum, both sides of which are permuted together."""
+    """Return the channels of a sum, both sides of which are permuted together."""
     if one is not two:
         one.units = None if None in (one.units, two.units) else one.units
         one.layers += two.layers
@@ -167,12 +167,15 @@ def merge(one: _Channels, two: _Channels) -> _Channels:
 
 
 def permuted(tensors: Mapping[str, Tensor], groups: list[Group], orders: Mapping[str, Permutation]) -> Named:
-    """Tensors of a network with the units of each group in a new order: unit i is the old unit orders[group][i]."""
-    found = dict(tensors)
+    """Return tensors of a network with the units of each group in a new order.
+
+    Unit i is the old unit orders[group][i].
+    """
+    reordered = dict(tensors)
     for group in groups:
         for axis in group.axes:
-            found[axis.tensor] = _reordered(found[axis.tensor], axis, orders[group.name])
-    return found
+            reordered[axis.tensor] = _reordered(reordered[axis.tensor], axis, orders[group.name])
+    return reordered
 
 
 def _reordered(tensor: Tensor, axis: Axis, order: Permutation) -> Tensor:
@@ -181,20 +184,20 @@ def _reordered(tensor: Tensor, axis: Axis, order: Permutation) -> Tensor:
 
 
 def _matrix(tensor: Tensor, axis: Axis) -> Tensor:
-    """The tensor as one row per unit of an axis, in double precision."""
+    """Return the tensor as one row per unit of an axis, in double precision."""
     rows = tensor.movedim(axis.axis, 0)
     return rows.reshape(len(rows) // axis.block, -1).double()
 
 
 def _assign(gain: Tensor) -> Permutation:
-    """The order of the columns that makes the diagonal sum of a square matrix largest."""
+    """Return the order of the columns that makes the diagonal sum of a square matrix largest."""
     from scipy.optimize import linear_sum_assignment
 
     return linear_sum_assignment(gain.numpy(), maximize=True)[1]
 
 
 def match_weights(reference: Named, tensors: Named, groups: list[Group]) -> dict[str, Permutation]:
-    """Orders of the units of a network that bring its weights nearest to the reference's, by coordinate descent.
+    """Return orders of the units of a network that bring its weights nearest to the reference's, by coordinate descent.
 
     One group after another is assigned with the others as they are, which never lowers <reference, permuted>, until
     nothing changes. Descents from the first group to the last and backwards are both made, and the better kept.
@@ -221,21 +224,24 @@ def match_weights(reference: Named, tensors: Named, groups: list[Group]) -> dict
                 break
         return sum(float((reference[name].double() * current[name].double()).sum()) for name in names), orders
 
-    return max((run(groups), run(groups[::-1])), key=lambda found: found[0])[1]
+    return max((run(groups), run(groups[::-1])), key=lambda outcome: outcome[0])[1]
 
 
 def match_activations(one: nn.Module, two: nn.Module, x: Tensor, groups: list[Group]) -> dict[str, Permutation]:
-    """Orders of the second network's units that bring units together whose activations on inputs x correlate most.
+    """Match units of the second network to those of the first whose activations on inputs x correlate most.
 
     Activations are the outputs of the layers of a group, at every place of a feature map.
     """
     moments = [_Moments() for _ in groups]
     for part in x.split(CHUNK):
         first, second = (_activations(net, part, groups) for net in (one, two))
-        for found, a, b in zip(moments, first, second, strict=True):
-            for left, right in zip(a, b, strict=True):
-                found.add(left, right)
-    return {group.name: _assign(found.correlation()) for group, found in zip(groups, moments, strict=True)}
+        for moments_of_group, a, b in zip(moments, first, second, strict=True):
+            for a_layer, b_layer in zip(a, b, strict=True):
+                moments_of_group.add(a_layer, b_layer)
+    return {
+        group.name: _assign(moments_of_group.correlation())
+        for group, moments_of_group in zip(groups, moments, strict=True)
+    }
 
 
 class _Moments:
@@ -245,13 +251,13 @@ class _Moments:
         self.count, self.sums = 0, [torch.zeros(())] * 5
 
     def add(self, a: Tensor, b: Tensor) -> None:
-        """Activations (n, units) of both networks."""
+        """Add activations (n, units) of both networks."""
         self.count += len(a)
         new = (a.sum(0), b.sum(0), a.square().sum(0), b.square().sum(0), a.T @ b)
         self.sums = [before + more for before, more in zip(self.sums, new, strict=True)]
 
     def correlation(self) -> Tensor:
-        """Correlations (units, units); 0 of a unit that is constant."""
+        """Return correlations (units, units); 0 of a unit that is constant."""
         a, b, aa, bb, ab = (total / self.count for total in self.sums)
         variance = torch.outer(aa - a.square(), bb - b.square()).clamp(min=0)
         covariance = ab - torch.outer(a, b)
@@ -260,12 +266,12 @@ class _Moments:
 
 @torch.no_grad()
 def _activations(net: nn.Module, x: Tensor, groups: list[Group]) -> list[list[Tensor]]:
-    """Outputs (n, units) of the layers of each group, places of a feature map as examples."""
-    found: dict[str, Tensor] = {}
+    """Return outputs (n, units) of the layers of each group, places of a feature map as examples."""
+    outputs: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         def hook(layer: nn.Module, inputs: Any, output: Tensor) -> None:
-            found[name] = output.movedim(1, -1).flatten(0, -2).double()
+            outputs[name] = output.movedim(1, -1).flatten(0, -2).double()
 
         return hook
 
@@ -276,7 +282,7 @@ def _activations(net: nn.Module, x: Tensor, groups: list[Group]) -> list[list[Te
     finally:
         for handle in handles:
             handle.remove()
-    return [[found[name] for name in group.layers] for group in groups]
+    return [[outputs[name] for name in group.layers] for group in groups]
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,10 +309,22 @@ class Alignment:
 def align(
     networks: Networks, *, reference: int = 0, member: int = 1, method: Method = "weights", x: Tensor | None = None
 ) -> Alignment:
-    """One network with its hidden units permuted to match those of a reference.
+    """Permute the hidden units of one network to match those of a reference; its function does not change.
 
-    method="weights" compares weights, method="activations" the activations on prepared inputs `x` (N, ...). Networks
-    of dense, convolutional, batch-norm, pointwise and pooling layers are taken, in sequence or with residual sums.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+            Dense, convolutional, batch-norm, pointwise and pooling layers are supported, in sequence or with residual
+            sums.
+        reference: Index of the network to match.
+        member: Index of the network to permute.
+        method: "weights" compares weights, "activations" the activations on `x`.
+        x: Prepared inputs (N, ...), for method="activations".
+
+    Returns:
+        The permuted network with the permutations, and the cosines of the weights before and after.
+
+    Raises:
+        Misuse: For an index out of range, a layer whose units cannot be followed, or activations without `x`.
     """
     points = points_of(networks)
     for number in (reference, member):

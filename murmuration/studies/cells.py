@@ -33,13 +33,13 @@ class Cells:
             write_json(folder / ABOUT, json_numbers(about))
 
     def __call__(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
-        """The arrays of a cell; `key` is a file name without an ending."""
+        """Return the arrays of a cell; `key` is a file name without an ending."""
         if self.folder is None:
             return compute()
         file = self.folder / f"{key}.npz"
         try:
-            with np.load(file, allow_pickle=False) as found:
-                return dict(found)
+            with np.load(file, allow_pickle=False) as stored:
+                return dict(stored)
         except (OSError, ValueError, zipfile.BadZipFile):  # not there, or damaged
             pass
         computed = compute()
@@ -49,5 +49,5 @@ class Cells:
         return computed
 
     def missing(self, keys: list[str]) -> list[str]:
-        """The keys that are still to be computed."""
+        """Return the keys that are still to be computed."""
         return keys if self.folder is None else [key for key in keys if not (self.folder / f"{key}.npz").exists()]

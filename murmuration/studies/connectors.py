@@ -41,26 +41,12 @@ class Objective(Protocol):
     """A loss of vectors (P,)."""
 
     def gradient(self, vector: Tensor, address: int, step: int) -> Tensor:
-        """The gradient (P,) of the loss, or of an estimate that depends on the address of a descent and its step."""
+        """Return the gradient (P,) of the loss, or of its estimate for the address and the step of a descent."""
         ...
 
     def losses(self, vectors: Iterable[Tensor]) -> Array:
-        """The loss (m,) at each of m vectors, the same for the same vector."""
+        """Return the loss (m,) at each of m vectors, the same for the same vector."""
         ...
-
-
-@dataclass(frozen=True)
-class FunctionObjective:
-    """A differentiable function of a vector as an objective."""
-
-    function: Callable[[Tensor], Tensor]  # (P,) -> ()
-
-    def gradient(self, vector: Tensor, address: int, step: int) -> Tensor:
-        point = vector.detach().requires_grad_()
-        return torch.autograd.grad(self.function(point), point)[0]
-
-    def losses(self, vectors: Iterable[Tensor]) -> Array:
-        return np.array([self.function(vector).item() for vector in vectors])
 
 
 @dataclass(frozen=True)
@@ -98,16 +84,19 @@ class TrainingLoss:
         return torch.autograd.grad(loss, point)[0]
 
     def _rows(self, address: int, step: int) -> Tensor:
-        """The examples of a step: every example once in an epoch, in an order of its own; the last few are left out."""
+        """Return the examples of a step.
+
+        Every example once in an epoch, in an order of its own; the last few are left out.
+        """
         size = min(self.batch_size, len(self.train))
         epoch, batch = divmod(step, len(self.train) // size)
         return _order(self.seed, address, epoch, len(self.train))[batch * size : (batch + 1) * size]
 
     def losses(self, vectors: Iterable[Tensor]) -> Array:
-        some = list(vectors)
-        runner = engine("loop" if len(some) == 1 else "threads")  # a single network runs on all cores
+        points = list(vectors)
+        runner = engine("loop" if len(points) == 1 else "threads")  # a single network runs on all cores
         examples = scored(self.train)
-        outputs = PointOutputs(self.points, examples.prepared, self.train.prepared, runner)(some)
+        outputs = PointOutputs(self.points, examples.prepared, self.train.prepared, runner)(points)
         return score_points(outputs, examples.y, self.points.likelihood).loss.numpy()
 
 
@@ -117,7 +106,9 @@ def _order(seed: int, address: int, epoch: int, count: int) -> Tensor:
 
 
 def decay(fraction: float) -> float:
-    """The factor of the learning rate after a fraction of the steps: 1, from 0.5 to 0.9 falling to 0.01, then 0.01.
+    """Return the factor of the learning rate after a fraction of the steps.
+
+    1, from 0.5 to 0.9 falling to 0.01, then 0.01.
 
     >>> [round(decay(fraction), 6) for fraction in (0.0, 0.5, 0.7, 0.9, 1.0)]
     [1.0, 1.0, 0.505, 0.01, 0.01]
@@ -147,7 +138,7 @@ class Node:
 def descend(
     start: Tensor, objective: Objective, settings: Descent, address: int, direction: Tensor | None = None
 ) -> tuple[Tensor, float, float]:
-    """The best vector of a descent from `start`, its exact loss, and that of the start.
+    """Return the best vector of a descent from `start`, its exact loss, and that of the start.
 
     With a unit vector `direction` (P,), its component of every update is removed: direction . vector stays as it was.
     """
@@ -186,7 +177,7 @@ def tunnel_nodes(
     cells: Cells | None = None,
     show: Show = silent,
 ) -> list[Node]:
-    """A chain of low loss from `first` to `last`: both ends unchanged, and the nodes between them in order.
+    """Yield a chain of low loss from `first` to `last`: both ends unchanged, and the nodes between them in order.
 
     `nodes` nodes start at equal distances on the straight line. In the mode "orthogonal" a node keeps its place along
     the line; "free" nodes move anywhere. A segment whose loss exceeds the line between the losses of its ends by more
@@ -196,14 +187,14 @@ def tunnel_nodes(
         raise unknown("mode", mode, ("orthogonal", "free"))
     if nodes < 1:
         raise Misuse(f"nodes={nodes}: expected at least 1 between the two networks")
-    kept = cells or Cells(None, {})
+    store = cells or Cells(None, {})
     begin, end = objective.losses([first, last]).tolist()
     left_end, right_end = Node(0.0, first, begin, begin), Node(1.0, last, end, end)
 
-    def optimised(left: Node, right: Node, t: float) -> Node:
-        """A node that starts on the line from one vertex to another."""
-        place = (t - left.t) / (right.t - left.t)
-        start, along = torch.lerp(left.vector, right.vector, place), right.vector.double() - left.vector.double()
+    def optimised(before: Node, after: Node, t: float) -> Node:
+        """Return a node that starts on the line from one vertex to another."""
+        place = (t - before.t) / (after.t - before.t)
+        start, along = torch.lerp(before.vector, after.vector, place), after.vector.double() - before.vector.double()
         length = along.norm()
         direction = along / length if mode == "orthogonal" and length else None
         address = round(t * (nodes + 1) * 2**HALVINGS)
@@ -212,46 +203,46 @@ def tunnel_nodes(
             vector, loss, start_loss = descend(start, objective, settings, address, direction)
             return {"vector": vector.numpy(), "losses": np.array([loss, start_loss])}
 
-        found = kept(f"node-{address}", compute)
-        return Node(t, torch.from_numpy(found["vector"]), *found["losses"].tolist())
+        arrays = store(f"node-{address}", compute)
+        return Node(t, torch.from_numpy(arrays["vector"]), *arrays["losses"].tolist())
 
-    def refined(left: Node, right: Node, remaining: int) -> Iterator[Node]:
-        """The nodes to insert between two vertices."""
-        if not remaining or segment_excess(left, right, objective, per_segment) <= tolerance:
+    def refined(before: Node, after: Node, remaining: int) -> Iterator[Node]:
+        """Yield the nodes to insert between two vertices."""
+        if not remaining or segment_excess(before, after, objective, per_segment) <= tolerance:
             return
         show("refining", nodes, nodes)
-        middle = optimised(left, right, (left.t + right.t) / 2)
-        yield from refined(left, middle, remaining - 1)
+        middle = optimised(before, after, (before.t + after.t) / 2)
+        yield from refined(before, middle, remaining - 1)
         yield middle
-        yield from refined(middle, right, remaining - 1)
+        yield from refined(middle, after, remaining - 1)
 
     chain = [left_end]
     for turn in range(nodes):
         show(f"node {turn + 1}", turn, nodes)
         chain.append(optimised(left_end, right_end, (turn + 1) / (nodes + 1)))
     chain.append(right_end)
-    inserted = [list(refined(left, right, depth)) for left, right in pairwise(chain)]
+    inserted = [list(refined(before, after, depth)) for before, after in pairwise(chain)]
     show("", nodes, nodes)
     return [node for vertex, more in zip(chain, [*inserted, []], strict=True) for node in (vertex, *more)]
 
 
-def segment_excess(left: Node, right: Node, objective: Objective, inside: int) -> float:
-    """The largest excess of the loss inside a segment over the line between the losses of its ends."""
+def segment_excess(start: Node, end: Node, objective: Objective, inside: int) -> float:
+    """Return the largest excess of the loss inside a segment over the line between the losses of its ends."""
     places = [(turn + 1) / (inside + 1) for turn in range(inside)]
-    losses = objective.losses(torch.lerp(left.vector, right.vector, place) for place in places)
-    line = np.array([(1 - place) * left.loss + place * right.loss for place in places])
+    losses = objective.losses(torch.lerp(start.vector, end.vector, place) for place in places)
+    line = np.array([(1 - place) * start.loss + place * end.loss for place in places])
     return float((losses - line).max())
 
 
 def in_order(nodes: Sequence[Node]) -> bool:
-    """Whether the vertices of a chain advance along the line between its ends, which free nodes need not."""
+    """Return whether the vertices of a chain advance along the line between its ends, which free nodes need not."""
     along = nodes[-1].vector.double() - nodes[0].vector.double()
     places = [float(along @ node.vector.double()) for node in nodes]
     return all(before < after for before, after in pairwise(places))
 
 
 def bezier_coefficients(t: float, control: int) -> list[float]:
-    """Weights of the control points at t: binom(n-1, j) t^j (1-t)^(n-1-j).
+    """Return weights of the control points at t: binom(n-1, j) t^j (1-t)^(n-1-j).
 
     >>> bezier_coefficients(0.5, 3)
     [0.25, 0.5, 0.25]
@@ -261,7 +252,7 @@ def bezier_coefficients(t: float, control: int) -> list[float]:
 
 
 def polygon_coefficients(t: float, control: int) -> list[float]:
-    """Weights of the vertices at t: max(0, 1 - |t (n-1) - j|).
+    """Return weights of the vertices at t: max(0, 1 - |t (n-1) - j|).
 
     >>> polygon_coefficients(0.75, 3)
     [0.0, 0.5, 0.5]
@@ -276,7 +267,7 @@ COEFFICIENTS: dict[CurveKind, Callable[[float, int], list[float]]] = {
 
 
 def curve_point(control: Sequence[Tensor], kind: CurveKind, t: float) -> Tensor:
-    """The vector (P,) at t of a curve with control points (P,); the ends at 0 and 1 to the last bit."""
+    """Return the vector (P,) at t of a curve with control points (P,); the ends at 0 and 1 to the last bit."""
     weights = COEFFICIENTS[kind](t, len(control))
     parts = [weight * vector for weight, vector in zip(weights, control, strict=True) if weight]
     return torch.stack(parts).sum(0) if len(parts) > 1 else parts[0]
@@ -296,7 +287,7 @@ def train_curve(
     cells: Cells | None = None,
     show: Show = silent,
 ) -> list[Tensor]:
-    """Control points (P,) of a curve from `first` to `last` whose mean loss over t is low.
+    """Return control points (P,) of a curve from `first` to `last` whose mean loss over t is low.
 
     The bends start on the straight line. Every step draws one t, uniform in [0, 1], and descends the loss at w(t), plus
     weight_decay / 2 |w(t)|², by SGD with momentum 0.9 and a learning rate that falls as `decay` says.
@@ -305,7 +296,7 @@ def train_curve(
         raise unknown("kind of curve", kind, COEFFICIENTS)
     if control < 3:
         raise Misuse(f"control={control}: expected at least 3 control points, two of which are the ends")
-    kept = cells or Cells(None, {})
+    store = cells or Cells(None, {})
     bends = torch.stack([torch.lerp(first, last, j / (control - 1)) for j in range(1, control - 1)])
     state = {"bends": bends.numpy(), "momentum": np.zeros_like(bends.numpy())}
 
@@ -323,6 +314,6 @@ def train_curve(
     edges = [round(turn * steps / PIECES) for turn in range(PIECES + 1)]
     for turn, (begin, end) in enumerate(pairwise(edges)):
         show(f"{kind} curve", turn, PIECES)
-        state = kept(f"{kind}-{turn}", partial(piece, state, begin, end))
+        state = store(f"{kind}-{turn}", partial(piece, state, begin, end))
     show("", PIECES, PIECES)
     return [first, *torch.from_numpy(state["bends"]), last]

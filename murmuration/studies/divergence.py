@@ -17,10 +17,16 @@ DRAWS = 50  # subsets of networks whose divergences are averaged
 
 
 def jensen_shannon(probs: Tensor, eps: float = 0.0) -> Tensor:
-    """The Jensen-Shannon divergence (N,) in nats of M networks' class probabilities (M, N, K).
+    """Compute the Jensen-Shannon divergence of networks' predictions.
 
-    H(mean p) - mean H(p) with H(p) = -sum p log(p + eps). It is exact for eps = 0, where 0 log 0 = 0; the notebook of
-    Fort et al. has eps = 1e-5.
+    H(mean p) - mean H(p) with H(p) = -sum p log(p + eps).
+
+    Args:
+        probs: Class probabilities (M, N, K) of M networks.
+        eps: Added inside the logarithm. 0 is exact, with 0 log 0 = 0; the notebook of Fort et al. has 1e-5.
+
+    Returns:
+        The divergence (N,) of every input, in nats.
 
     >>> jensen_shannon(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])).item() == math.log(2)
     True
@@ -30,12 +36,12 @@ def jensen_shannon(probs: Tensor, eps: float = 0.0) -> Tensor:
 
 
 def entropies(probs: Tensor, eps: float) -> Tensor:
-    """-sum p log(p + eps) over the last axis."""
+    """Return -sum p log(p + eps) over the last axis."""
     return -torch.special.xlogy(probs, probs + eps).sum(-1)
 
 
 def subsets_of(count: int, size: int, *, most: int = SUBSETS, seed: int = 0) -> tuple[list[tuple[int, ...]], bool]:
-    """Subsets of `size` of `count` things, and whether these are all of them: else they are `most` random ones.
+    """Return subsets of `size` of `count` things, and whether these are all of them: else they are `most` random ones.
 
     >>> subsets_of(3, 2)
     ([(0, 1), (0, 2), (1, 2)], True)
@@ -43,20 +49,20 @@ def subsets_of(count: int, size: int, *, most: int = SUBSETS, seed: int = 0) -> 
     if math.comb(count, size) <= most:
         return list(itertools.combinations(range(count), size)), True
     rng = np.random.default_rng((seed, count, size))
-    found: set[tuple[int, ...]] = set()
-    while len(found) < most:
-        found.add(tuple(sorted(rng.choice(count, size, replace=False).tolist())))
-    return sorted(found), False
+    subsets: set[tuple[int, ...]] = set()
+    while len(subsets) < most:
+        subsets.add(tuple(sorted(rng.choice(count, size, replace=False).tolist())))
+    return sorted(subsets), False
 
 
 def mean_divergence(probs: Tensor, size: int, *, most: int = DRAWS, seed: int = 0, eps: float = 0.0) -> Tensor:
-    """The Jensen-Shannon divergence (N,) of `size` of M networks' probabilities (M, N, K), mean over subsets."""
+    """Return the Jensen-Shannon divergence (N,) of `size` of M networks' probabilities (M, N, K), mean over subsets."""
     subsets = torch.tensor(subsets_of(len(probs), size, most=most, seed=seed)[0])  # (B, size)
-    chosen = torch.zeros(len(subsets), len(probs), dtype=torch.float64).scatter_(1, subsets, 1 / size)
+    membership = torch.zeros(len(subsets), len(probs), dtype=torch.float64).scatter_(1, subsets, 1 / size)
 
     def divergence(part: Tensor) -> Tensor:
-        together = entropies(torch.einsum("bm,mnk->bnk", chosen, part), eps).mean(0)
-        return together - torch.einsum("bm,mn->n", chosen, entropies(part, eps)) / len(subsets)
+        together = entropies(torch.einsum("bm,mnk->bnk", membership, part), eps).mean(0)
+        return together - torch.einsum("bm,mn->n", membership, entropies(part, eps)) / len(subsets)
 
     inputs = max(1, ELEMENTS // (len(subsets) * probs.shape[-1]))
     return torch.cat([divergence(part.double()) for part in probs.split(inputs, dim=1)])

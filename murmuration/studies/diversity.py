@@ -17,9 +17,8 @@ For e < 1 the accuracy of the family first rises above a*, so that it is a curve
 independent curve is no maximum; the hard upper bound is min(1, 2 - a - a*).
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,9 +34,9 @@ from murmuration.studies.similarity import disagreement_bounds, normalised_diver
 from murmuration.studies.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
 from murmuration.studies.weight_space import (
-    AT_ONCE,
     Networks,
     PointOutputs,
+    blocks,
     examples_of,
     inputs_of,
     points_of,
@@ -71,7 +70,7 @@ def check_reference(accuracy: float, classes: int) -> None:
 
 
 def independent_disagreement(a: Any, reference: float, classes: int) -> Array:
-    """Disagreement of two networks that err independently, uniformly over the other classes.
+    """Return disagreement of two networks that err independently, uniformly over the other classes.
 
     >>> round(float(independent_disagreement(0.5, 0.71, 10)), 9)
     0.628888889
@@ -82,7 +81,7 @@ def independent_disagreement(a: Any, reference: float, classes: int) -> Array:
 
 
 def perturbed_disagreement(a: Any, reference: float, classes: int) -> Array:
-    """Disagreement of the reference with itself after labels were changed at random, down to accuracy a.
+    """Return disagreement of the reference with itself after labels were changed at random, down to accuracy a.
 
     >>> round(float(perturbed_disagreement(0.5, 0.71, 10)), 9)
     0.309836066
@@ -94,12 +93,21 @@ def perturbed_disagreement(a: Any, reference: float, classes: int) -> Array:
 
 
 def worst_disagreement(a: Any, reference: float) -> Array:
-    """Disagreement if only right labels change, and all of them become wrong: the least at accuracy a."""
+    """Return disagreement if only right labels change, and all of them become wrong: the least at accuracy a."""
     return np.abs(reference - np.asarray(a, dtype=float))
 
 
 def flipped(right: Any, wrong: Any, reference: float, classes: int) -> tuple[Array, Array]:
-    """Accuracy and disagreement after right labels changed with one probability and wrong ones with another.
+    """Compute accuracy and disagreement after labels of a reference network have changed at random.
+
+    Args:
+        right: Probability that a right label changes.
+        wrong: Probability that a wrong label changes.
+        reference: Accuracy of the reference network.
+        classes: Number of classes.
+
+    Returns:
+        The accuracy, and the disagreement with the reference.
 
     >>> [round(float(value), 6) for value in flipped(0.25, 0.5, 2 / 3, 3)]
     [0.583333, 0.333333]
@@ -111,20 +119,23 @@ def flipped(right: Any, wrong: Any, reference: float, classes: int) -> tuple[Arr
 
 
 def family(p: Any, exponent: float, reference: float, classes: int) -> tuple[Array, Array]:
-    """Accuracy and disagreement if right labels change with probability p and wrong ones with p^exponent."""
+    """Compute accuracy and disagreement if right labels change with probability p and wrong ones with p^exponent.
+
+    Args:
+        p: Probabilities, of any shape.
+        exponent: Exponent e of the family; 1 is the curve of random changes.
+        reference: Accuracy of the reference network.
+        classes: Number of classes.
+
+    Returns:
+        The accuracy and the disagreement with the reference, of the shape of `p`.
+    """
     p = np.asarray(p, dtype=float)
     return flipped(p, np.where(p > 0, np.power(p, exponent), 0.0), reference, classes)
 
 
-def family_peak(exponent: float, reference: float, classes: int) -> float:
-    """The flip probability of the largest accuracy, which for exponents below 1 exceeds that of the reference."""
-    if exponent >= 1:
-        return 0.0
-    return (exponent * (1 - reference) / ((classes - 1) * reference)) ** (1 / (1 - exponent))
-
-
 def family_curve(exponent: float, reference: float, classes: int, points: int = PROBABILITIES) -> Array:
-    """The curve (n, 2) of accuracy and normalised diversity in the order of p, fine in p and in p^e."""
+    """Return the curve (n, 2) of accuracy and normalised diversity in the order of p, fine in p and in p^e."""
     even = np.linspace(0, 1, points + 1)
     p = np.unique(np.concatenate([even, even ** (1 / exponent)]))
     accuracy, d = family(p, exponent, reference, classes)
@@ -132,7 +143,7 @@ def family_curve(exponent: float, reference: float, classes: int, points: int = 
 
 
 def squared_distances(points: Array, curve: Array) -> Array:
-    """The squared distance (n,) of points (n, 2) from a curve of straight pieces (m, 2)."""
+    """Return the squared distance (n,) of points (n, 2) from a curve of straight pieces (m, 2)."""
     start, step = curve[:-1], np.diff(curve, axis=0)
     length = np.maximum((step**2).sum(1), np.finfo(float).tiny)
     from_start = points[:, None] - start  # (n, m - 1, 2)
@@ -157,10 +168,23 @@ class Exponent:
 def fit_exponent(
     accuracy: Any, diversity: Any, reference: float, classes: int, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Exponent:
-    """The exponent whose curve has the least squared distance from networks with accuracies and diversities D (n,).
+    """Fit the exponent of `family` to networks by least squared distance in the plane of accuracy and diversity.
 
-    Distances are those in the plane of accuracy and D. The best of some exponents is refined by a bounded search
-    between its neighbours. The interval resamples networks.
+    The best of several exponents is refined by a bounded search between its neighbours.
+
+    Args:
+        accuracy: Accuracies (n,) of the networks.
+        diversity: Their normalised diversities D (n,).
+        reference: Accuracy of the reference network.
+        classes: Number of classes.
+        seed: Seed of the bootstrap.
+        resamples: Bootstrap resamples of the networks.
+
+    Returns:
+        The exponent with its 95 % bootstrap interval over networks.
+
+    Raises:
+        Misuse: Without a network of finite diversity, or if the reference makes no errors.
     """
     from scipy.optimize import minimize_scalar
 
@@ -174,7 +198,7 @@ def fit_exponent(
     table = np.stack([squared_distances(points, family_curve(e, reference, classes)) for e in tried])  # (E, n)
     best = int(table.sum(1).argmin())
     ends = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
-    found = minimize_scalar(
+    fit = minimize_scalar(
         lambda e: squared_distances(points, family_curve(e, reference, classes)).mean(),
         bounds=ends,
         method="bounded",
@@ -182,20 +206,20 @@ def fit_exponent(
     )
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(len(points), np.full(len(points), 1 / len(points)), size=resamples)
-    drawn = refined_minima(np.log(tried), weights @ table.T)
-    low, high = np.exp(np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
-    value = float(found.x)
-    return Exponent(value, min(float(low), value), max(float(high), value), math.sqrt(float(found.fun)), len(points))
+    resampled = refined_minima(np.log(tried), weights @ table.T)
+    low, high = np.exp(np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    value = float(fit.x)
+    return Exponent(value, min(float(low), value), max(float(high), value), math.sqrt(float(fit.fun)), len(points))
 
 
 def refined_minima(x: Array, values: Array) -> Array:
-    """The places (B,) of the least of values (B, E) at equally spaced x (E,), refined by a parabola through three."""
+    """Return the x (B,) of the least of values (B, E) at equally spaced x (E,), refined by parabolas."""
     best = values.argmin(1)
     inner = np.clip(best, 1, len(x) - 2)
     rows = np.arange(len(values))
-    left, middle, right = (values[rows, inner + shift] for shift in (-1, 0, 1))
-    curvature = left - 2 * middle + right
-    shift = np.where(curvature > 0, 0.5 * (left - right) / np.where(curvature > 0, curvature, 1), 0.0)
+    before, middle, after = (values[rows, inner + shift] for shift in (-1, 0, 1))
+    curvature = before - 2 * middle + after
+    shift = np.where(curvature > 0, 0.5 * (before - after) / np.where(curvature > 0, curvature, 1), 0.0)
     return np.where(best == inner, x[inner] + np.clip(shift, -1, 1) * (x[1] - x[0]), x[best])
 
 
@@ -224,18 +248,18 @@ class TradeOff:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the samplers
 
     def curves(self, points: int = 101) -> dict[str, Array]:
-        """Curves (n, 2) of accuracy and D by name, from chance to the accuracy of the reference."""
+        """Return curves (n, 2) of accuracy and D by name, from chance to the accuracy of the reference."""
         chance = 1 / self.classes
         if not chance < self.reference < 1:
             return {}
         a = np.linspace(chance, self.reference, points)
-        found = {
+        disagreements = {
             "independent errors": independent_disagreement(a, self.reference, self.classes),
             "random label changes": perturbed_disagreement(a, self.reference, self.classes),
             "worst case": worst_disagreement(a, self.reference),
             "upper bound": disagreement_bounds(a, self.reference, self.classes)[1],
         }
-        curves = {name: np.stack([a, normalised_diversity(d, a)], axis=1) for name, d in found.items()}
+        curves = {name: np.stack([a, normalised_diversity(d, a)], axis=1) for name, d in disagreements.items()}
         if SUBSPACES in self.exponents:
             fitted = family_curve(self.exponents[SUBSPACES].value, self.reference, self.classes, points)
             curves["fitted family"] = fitted[fitted[:, 0] >= chance]
@@ -244,9 +268,9 @@ class TradeOff:
     @property
     def within_bounds(self) -> bool:
         """Whether every network lies between the worst case and the upper bound, up to rounding."""
-        for each in self.methods.values():
-            low, high = disagreement_bounds(each.accuracy, self.reference, self.classes)
-            if ((each.disagreement < low - 1e-9) | (each.disagreement > high + 1e-9)).any():
+        for networks in self.methods.values():
+            low, high = disagreement_bounds(networks.accuracy, self.reference, self.classes)
+            if ((networks.disagreement < low - 1e-9) | (networks.disagreement > high + 1e-9)).any():
                 return False
         return True
 
@@ -259,71 +283,76 @@ class TradeOff:
         if INDEPENDENT not in self.methods:
             return {}
         level = self.methods[INDEPENDENT].accuracy.mean()
-        found = {}
-        for name, each in self.methods.items():
-            near = (np.abs(each.accuracy - level) <= MATCHED) & np.isfinite(each.diversity)
-            found[name] = (float(each.diversity[near].mean()) if near.any() else math.nan, int(near.sum()))
-        return found
+        means = {}
+        for name, networks in self.methods.items():
+            near = (np.abs(networks.accuracy - level) <= MATCHED) & np.isfinite(networks.diversity)
+            means[name] = (float(networks.diversity[near].mean()) if near.any() else math.nan, int(near.sum()))
+        return means
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
-        found = [] if (matched := matched_verdict(self)) is None else [matched]
+        verdicts = [] if (matched := matched_verdict(self)) is None else [matched]
         if SUBSPACES in self.exponents:
             fit = self.exponents[SUBSPACES]
             sentence = (
                 f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}), with a "
                 f"root mean square distance of {fit.residual:.2g} from the curve"
             )
-            found.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
-        return tuple(found)
+            verdicts.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
+        return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
         methods = {
-            name: {key: getattr(each, key).tolist() for key in ("accuracy", "disagreement", "diversity")}
-            for name, each in self.methods.items()
+            name: {key: getattr(networks, key).tolist() for key in ("accuracy", "disagreement", "diversity")}
+            for name, networks in self.methods.items()
         }
-        known = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds")}
+        facts = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds")}
         matched = {name: {"diversity": value, "networks": count} for name, (value, count) in self.matched.items()}
         curves = {name: curve.tolist() for name, curve in self.curves().items()}
         fits = {name: fit.to_json() for name, fit in self.exponents.items()}
         return {
-            **known,
+            **facts,
             "methods": methods,
             "matched": matched,
             "exponents": fits,
             "curves": curves,
             "settings": dict(self.settings),
-            "verdicts": [vars(each) for each in self.verdicts],
+            "verdicts": [vars(networks) for networks in self.verdicts],
         }
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each number: method, network, measure and value."""
+        """Return one row for each number: method, network, measure and value."""
         import pandas as pd
 
         parts = [
             pd.DataFrame({"method": name, "network": range(len(values)), "measure": key, "value": values})
-            for name, each in self.methods.items()
+            for name, networks in self.methods.items()
             for key in ("accuracy", "disagreement", "diversity")
-            for values in [getattr(each, key)]
+            for values in [getattr(networks, key)]
         ]
         return pd.concat(parts, ignore_index=True)
 
 
-def matched_verdict(found: TradeOff) -> Verdict | None:
-    """Whether independent networks are more diverse than all samples of equal accuracy; None if nothing is equal."""
-    known = {name: value for name, (value, count) in found.matched.items() if count}
-    if INDEPENDENT not in known or len(known) == 1:
+def matched_verdict(record: TradeOff) -> Verdict | None:
+    """Return whether independent networks are more diverse than all samples of equal accuracy.
+
+    None if nothing is equal.
+    """
+    diversities = {name: value for name, (value, count) in record.matched.items() if count}
+    if INDEPENDENT not in diversities or len(diversities) == 1:
         return None
-    own = known.pop(INDEPENDENT)
-    best = max(known, key=lambda name: known[name])
-    missing = [name for name in found.methods if name not in known and name != INDEPENDENT]
+    own = diversities.pop(INDEPENDENT)
+    best = max(diversities, key=lambda name: diversities[name])
+    missing = [name for name in record.methods if name not in diversities and name != INDEPENDENT]
     left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
     sentence = (
-        f"within {100 * MATCHED:.0f} points of accuracy {found.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
-        f"{own:.3g} for independent networks and {known[best]:.3g} for {best}, the most diverse sampler{left_out}"
+        f"within {100 * MATCHED:.0f} points of accuracy {record.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
+        f"{own:.3g} for independent networks and {diversities[best]:.3g} for {best}, the most diverse sampler{left_out}"
     )
-    return Verdict("at equal accuracy independent networks are more diverse than samples", own > known[best], sentence)
+    return Verdict(
+        "at equal accuracy independent networks are more diverse than samples", own > diversities[best], sentence
+    )
 
 
 def trade_off(
@@ -342,74 +371,85 @@ def trade_off(
     folder: Path | None = None,
     show: Show = silent,
 ) -> TradeOff:
-    """Diversity and accuracy of samples around one member and of the other members, on labelled examples.
+    """Measure diversity and accuracy of samples around one member and of the other members.
 
-    `samplers` are names of `SAMPLERS`, by default all that draw several networks (without a trajectory those that need
-    none), with `settings` by name; `others` are further networks of the same architecture by the name of their method,
-    such as draws of SWAG. Finished parts are kept in `folder`, so that a killed computation can continue.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        trajectory: Paths of the members, or None.
+        data: Labelled examples: a `Data` (its test split), a split, or a pair (x, y).
+        reference: Index of the member that samples are drawn around and compared with.
+        samplers: Names of `SAMPLERS`; by default "random", "dropout" and, with a trajectory, "diagonal" and "pca".
+        count: Samples of each sampler.
+        settings: Settings of the samplers, by name.
+        others: Further networks of the same architecture by the name of their method, such as draws of SWAG.
+        val: Labelled examples by whose accuracy random samples are accepted.
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        seed: Random seed.
+        folder: Directory for finished parts, from which an interrupted computation resumes; None stores nothing.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        Accuracy and disagreement of every network, with the fitted exponents.
     """
     points = points_of(networks)
     x, y = examples_of(networks, data)
     outputs = PointOutputs(points[[reference]], x, inputs_of(networks, train))
-    chosen = tuple(samplers) if samplers is not None else DRAWN if trajectory is not None else WITHOUT_PATH
-    given = {name: dict(settings.get(name, {})) for name in chosen}
-    further = {name: points_of(each).vectors for name, each in (others or {}).items()}
+    names = tuple(samplers) if samplers is not None else DRAWN if trajectory is not None else WITHOUT_PATH
+    sampler_settings = {name: dict(settings.get(name, {})) for name in names}
+    further = {name: points_of(members_of_method).vectors for name, members_of_method in (others or {}).items()}
     around = neighbourhood(networks, trajectory, reference, val=val, train=train, seed=seed)
     sources: dict[str, Callable[[], Iterable[Tensor]]] = {
-        **{name: partial(draw_vectors, around, name, count, **given[name]) for name in chosen},
+        **{name: partial(draw_vectors, around, name, count, **sampler_settings[name]) for name in names},
         **{name: partial(iter, vectors) for name, vectors in further.items()},
     }
     if len(points) > 1:
-        rest = [index for index in range(len(points)) if index != reference]
-        sources = {INDEPENDENT: partial(iter, points.vectors[rest]), **sources}
-    known = {"reference": reference, "count": count, "seed": seed, "settings": given}
-    known["trajectory"] = [] if trajectory is None else list(trajectory.steps)
-    cells = Cells(folder, {"weights": digest(points.vectors, *further.values()), "data": digest(x, y), **known})
+        other_members = [index for index in range(len(points)) if index != reference]
+        sources = {INDEPENDENT: partial(iter, points.vectors[other_members]), **sources}
+    about = {"reference": reference, "count": count, "seed": seed, "settings": sampler_settings}
+    about["trajectory"] = [] if trajectory is None else list(trajectory.steps)
+    cells = Cells(folder, {"weights": digest(points.vectors, *further.values()), "data": digest(x, y), **about})
     own = next(outputs([points.vectors[reference]]))
-    alone = score_points([own], y, points.likelihood)
+    own_scores = score_points([own], y, points.likelihood)
 
     def compared(vectors: list[Tensor]) -> Arrays:
-        found = score_points(outputs(vectors), y, points.likelihood)
-        return {"accuracy": found.accuracy.numpy(), "disagreement": 1 - found.agreement(alone.labels[0]).numpy()}
+        scores = score_points(outputs(vectors), y, points.likelihood)
+        return {"accuracy": scores.accuracy.numpy(), "disagreement": 1 - scores.agreement(own_scores.labels[0]).numpy()}
 
     methods = {}
     for done, (name, vectors) in enumerate(sources.items()):
         show(name, done, len(sources))
-        if parts := [cells(f"{name}-{part}", partial(compared, some)) for part, some in parts_of(vectors())]:
+        if parts := [cells(f"{name}-{part}", partial(compared, block)) for part, block in enumerate(blocks(vectors()))]:
             methods[name] = SampledNetworks(*(np.concatenate([part[key] for part in parts]) for key in parts[0]))
     return TradeOff(
-        alone.accuracy.item(),
+        own_scores.accuracy.item(),
         own.shape[-1],
         len(y),
         methods,
-        fitted_exponents(methods, chosen, alone.accuracy.item(), own.shape[-1]),
-        {**given, "count": count, "seed": seed},
+        fitted_exponents(methods, names, own_scores.accuracy.item(), own.shape[-1]),
+        {**sampler_settings, "count": count, "seed": seed},
     )
-
-
-def parts_of(vectors: Iterable[Tensor]) -> Iterator[tuple[int, list[Tensor]]]:
-    """A few vectors at a time, with the number of the part."""
-    remaining = iter(vectors)
-    for part in itertools.count():
-        if not (some := list(itertools.islice(remaining, AT_ONCE))):
-            return
-        yield part, some
 
 
 def fitted_exponents(
     methods: Mapping[str, SampledNetworks], samplers: Sequence[str], reference: float, classes: int
 ) -> dict[str, Exponent]:
-    """The exponent of each sampler with enough networks, and of all together; none for a reference without errors."""
-    drawn = {name: methods[name] for name in samplers if name in methods}
-    if not drawn or not 1 / classes < reference < 1:
+    """Return the exponent of each sampler with enough networks, and of all together.
+
+    None for a reference without errors.
+    """
+    sampled = {name: methods[name] for name in samplers if name in methods}
+    if not sampled or not 1 / classes < reference < 1:
         return {}
     everything = SampledNetworks(
-        np.concatenate([each.accuracy for each in drawn.values()]),
-        np.concatenate([each.disagreement for each in drawn.values()]),
+        np.concatenate([networks.accuracy for networks in sampled.values()]),
+        np.concatenate([networks.disagreement for networks in sampled.values()]),
     )
     enough = {
-        name: each
-        for name, each in {SUBSPACES: everything, **drawn}.items()
-        if np.isfinite(each.diversity).sum() >= FEWEST
+        name: networks
+        for name, networks in {SUBSPACES: everything, **sampled}.items()
+        if np.isfinite(networks.diversity).sum() >= FEWEST
     }
-    return {name: fit_exponent(each.accuracy, each.diversity, reference, classes) for name, each in enough.items()}
+    return {
+        name: fit_exponent(networks.accuracy, networks.diversity, reference, classes)
+        for name, networks in enough.items()
+    }

@@ -35,7 +35,7 @@ HALVINGS = 64  # of the range of precisions in which a perplexity is sought
 
 
 def conditional_probabilities(squared: Array, perplexity: float) -> Array:
-    """P (n, n): row i is exp(-b_i |z_i - z_j|²), normalised over j != i, and has the entropy log perplexity.
+    """Return P (n, n): row i is exp(-b_i |z_i - z_j|²), normalised over j != i, and has the entropy log perplexity.
 
     `squared` are squared distances (n, n). b_i is found by bisection.
     """
@@ -47,21 +47,30 @@ def conditional_probabilities(squared: Array, perplexity: float) -> Array:
     rows = rows - rows.min(1, keepdims=True)  # leaves P as it is and avoids underflow
     scale = np.maximum(rows.mean(1, keepdims=True), np.finfo(float).tiny)
     low, high = np.full((count, 1), -60.0), np.full((count, 1), 60.0)  # of log b, in units of 1 / scale
-    found = np.full_like(rows, 1 / (count - 1))
+    probabilities = np.full_like(rows, 1 / (count - 1))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         weights = np.exp(-np.exp(middle) / scale * rows)
-        found = weights / weights.sum(1, keepdims=True)
-        entropy = -(found * np.log(np.maximum(found, np.finfo(float).tiny))).sum(1, keepdims=True)
+        probabilities = weights / weights.sum(1, keepdims=True)
+        entropy = -(probabilities * np.log(np.maximum(probabilities, np.finfo(float).tiny))).sum(1, keepdims=True)
         wide = entropy > math.log(perplexity)
         low, high = np.where(wide, middle, low), np.where(wide, high, middle)
-    whole = np.zeros((count, count))
-    whole[away] = found.ravel()
-    return whole
+    matrix = np.zeros((count, count))
+    matrix[away] = probabilities.ravel()
+    return matrix
 
 
 def kl_objective(squared: Array, positions: Array, perplexity: float) -> float:
-    """The divergence of Q from P that t-SNE minimises, at positions (n, 2) of points with squared distances (n, n)."""
+    """Compute the divergence of Q from P that t-SNE minimises.
+
+    Args:
+        squared: Squared distances (n, n) of the points.
+        positions: Their positions (n, 2) in the plane.
+        perplexity: Perplexity of every row of P.
+
+    Returns:
+        The Kullback-Leibler divergence, in nats.
+    """
     conditional = conditional_probabilities(squared, perplexity)
     p = (conditional + conditional.T) / (2 * len(conditional))
     q = 1 / (1 + squared_distances(positions))
@@ -72,17 +81,20 @@ def kl_objective(squared: Array, positions: Array, perplexity: float) -> float:
 
 
 def squared_distances(rows: Array) -> Array:
-    """Squared Euclidean distances (n, n) of rows (n, D)."""
+    """Return squared Euclidean distances (n, n) of rows (n, D)."""
     rows = np.asarray(rows, dtype=float)
     rows = rows - rows.mean(0)
     squares = (rows**2).sum(1)
-    found = np.maximum(squares[:, None] + squares[None, :] - 2 * rows @ rows.T, 0)
-    np.fill_diagonal(found, 0)
-    return (found + found.T) / 2
+    squared = np.maximum(squares[:, None] + squares[None, :] - 2 * rows @ rows.T, 0)
+    np.fill_diagonal(squared, 0)
+    return (squared + squared.T) / 2
 
 
 def principal_coordinates(rows: Array) -> Array:
-    """Coordinates (n, r) of rows (n, D) on all their principal directions: the same distances in fewer columns."""
+    """Return coordinates (n, r) of rows (n, D) on all their principal directions.
+
+    The same distances in fewer columns.
+    """
     centred = np.asarray(rows, dtype=float) - np.asarray(rows, dtype=float).mean(0)
     values, vectors = np.linalg.eigh(centred @ centred.T)
     keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
@@ -90,7 +102,17 @@ def principal_coordinates(rows: Array) -> Array:
 
 
 def tsne(rows: Array, *, perplexity: float = PERPLEXITY, seed: int = 0, iterations: int = 1000) -> Array:
-    """Positions (n, 2) of rows (n, D) by scikit-learn's t-SNE at its defaults, from the first principal components."""
+    """Place rows in a plane by scikit-learn's t-SNE, starting from their principal components.
+
+    Args:
+        rows: Points (n, D).
+        perplexity: Effective number of neighbours.
+        seed: Random seed.
+        iterations: Iterations of the optimisation.
+
+    Returns:
+        Positions (n, 2).
+    """
     from sklearn.manifold import TSNE
 
     reduced = principal_coordinates(rows).astype(np.float32)
@@ -117,22 +139,22 @@ class Separation:
 
 
 def separation(squared: Array, runs: Sequence[int], kinds: Sequence[Kind], late: Sequence[bool]) -> Separation:
-    """The separation of networks with squared distances (n, n), from their runs, kinds and whether they are late."""
+    """Compute how far apart runs are from squared distances (n, n) of their networks."""
     distance, run = np.sqrt(squared), np.array(runs)
     path, latest = np.array(kinds) == "path", np.array(late)
     pairs = np.outer(latest & path, latest & path) & ~np.eye(len(run), dtype=bool)
-    same = run[:, None] == run[None, :]
+    same_run = run[:, None] == run[None, :]
     samples = np.flatnonzero(~path)
     nearest = run[path][distance[np.ix_(samples, np.flatnonzero(path))].argmin(1)] if len(samples) else []
     return Separation(
-        mean_of(distance[pairs & ~same]),
-        mean_of(distance[pairs & same]),
+        mean_of(distance[pairs & ~same_run]),
+        mean_of(distance[pairs & same_run]),
         mean_of(np.asarray(nearest == run[samples], dtype=float)),
     )
 
 
 def mean_of(values: Array) -> float:
-    """The mean, NaN of nothing."""
+    """Return the mean, NaN of nothing."""
     return float(values.mean()) if values.size else math.nan
 
 
@@ -154,34 +176,36 @@ class Embedding:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
-        found = []
+        verdicts = []
         if math.isfinite(self.predictions.between) and math.isfinite(self.predictions.within):
             sentence = (
                 f"late checkpoints of different runs are {self.predictions.ratio:.3g} times as far apart as those of "
                 f"one run in predictions, {self.map.ratio:.3g} times on the map"
             )
-            found.append(Verdict("runs end in functions of their own", self.predictions.ratio > 1, sentence))
+            verdicts.append(Verdict("runs end in functions of their own", self.predictions.ratio > 1, sentence))
         if math.isfinite(self.predictions.own_run):
             sentence = (
                 f"{self.predictions.own_run:.1%} of the samples are nearest to a checkpoint of their own run in "
                 f"predictions, {self.map.own_run:.1%} on the map"
             )
-            found.append(Verdict("samples of a subspace stay at their run", self.predictions.own_run == 1, sentence))
-        return tuple(found)
+            verdicts.append(Verdict("samples of a subspace stay at their run", self.predictions.own_run == 1, sentence))
+        return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        known = {name: list(getattr(self, name)) for name in ("runs", "kinds", "methods", "epochs")}
+        columns = {name: list(getattr(self, name)) for name in ("runs", "kinds", "methods", "epochs")}
         spaces = {"predictions": self.predictions.to_json(), "map": self.map.to_json()}
         numbers = {"kl": self.kl, "perplexity": self.perplexity, "examples": self.examples}
-        verdicts = [vars(each) for each in self.verdicts]
-        return {"positions": self.positions.tolist(), **known, **spaces, **numbers, "verdicts": verdicts}
+        verdicts = [vars(verdict) for verdict in self.verdicts]
+        return {"positions": self.positions.tolist(), **columns, **spaces, **numbers, "verdicts": verdicts}
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each number: run, kind, method, epoch, measure ("x" or "y") and value."""
+        """Return one row for each number: run, kind, method, epoch, measure ("x" or "y") and value."""
         import pandas as pd
 
-        known = {"run": self.runs, "kind": self.kinds, "method": self.methods, "epoch": self.epochs}
-        parts = [pd.DataFrame({**known, "measure": name, "value": self.positions[:, i]}) for i, name in enumerate("xy")]
+        columns = {"run": self.runs, "kind": self.kinds, "method": self.methods, "epoch": self.epochs}
+        parts = [
+            pd.DataFrame({**columns, "measure": name, "value": self.positions[:, i]}) for i, name in enumerate("xy")
+        ]
         return pd.concat(parts, ignore_index=True)
 
 
@@ -199,7 +223,7 @@ class Row:
 def embed(
     predictions: Any, rows: Sequence[Row], *, examples: int, perplexity: float = PERPLEXITY, seed: int = 0
 ) -> Embedding:
-    """The embedding of networks with flattened predictions (n, D); the perplexity is at most a third of them."""
+    """Return the embedding of networks with flattened predictions (n, D); the perplexity is at most a third of them."""
     vectors = np.asarray(predictions, dtype=float)
     if len(vectors) != len(rows) or len(rows) < 4:
         raise Misuse(f"{len(vectors)} predictions of {len(rows)} networks: need as many of each, and at least 4")
@@ -235,29 +259,46 @@ def embed_paths(
     train: Any = None,
     seed: int = 0,
 ) -> Embedding:
-    """Checkpoints of some members, and samples around them, in one map of their predictions.
+    """Embed checkpoints of members, and samples around them, in one t-SNE map of their predictions.
 
-    `samplers` are names of `SAMPLERS`, or settings by name. Predictions are those on the first `examples` of `data`.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        trajectory: Paths of the members.
+        data: Labelled examples: a `Data` (its test split), a split, or a pair (x, y).
+        members: Indices of the members.
+        samplers: Names of `SAMPLERS`, or their settings by name.
+        count: Samples of each sampler around each member.
+        examples: Number of inputs whose predictions are compared.
+        perplexity: Perplexity of t-SNE, at most a third of the number of networks.
+        val: Labelled examples by whose accuracy random samples are accepted.
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        seed: Random seed.
+
+    Returns:
+        Positions of all networks, and how far apart runs are in predictions and on the map.
+
+    Raises:
+        Misuse: If none of the members exists.
     """
     points = points_of(networks)
     x, _ = examples_of(networks, data)
     outputs = PointOutputs(points, x[:examples], inputs_of(networks, train))
-    given = samplers if isinstance(samplers, Mapping) else {name: {} for name in samplers}
+    settings_of = samplers if isinstance(samplers, Mapping) else {name: {} for name in samplers}
     rows: list[Row] = []
     predictions: list[Tensor] = []
 
-    def place(vectors: Iterable[Tensor], known: Iterable[Row]) -> None:
-        for found, row in zip(outputs(vectors), known, strict=False):
-            likelihood = points.likelihood or Categorical(found.shape[-1])
-            predictions.append(likelihood.probs(found).flatten())
+    def place(vectors: Iterable[Tensor], new_rows: Iterable[Row]) -> None:
+        for output, row in zip(outputs(vectors), new_rows, strict=False):
+            likelihood = points.likelihood or Categorical(output.shape[-1])
+            predictions.append(likelihood.probs(output).flatten())
             rows.append(row)
 
     late = len(trajectory) - LATE
-    for member in (each for each in members if each < len(points)):
+    for member in (index for index in members if index < len(points)):
         checkpoints = [Row(member, "path", "path", e, i >= late) for i, e in enumerate(trajectory.epochs)]
         place(trajectory.vectors(member), checkpoints)
         around = neighbourhood(networks, trajectory, member, val=val, train=train, seed=seed)
-        for name, settings in given.items():
+        for name, settings in settings_of.items():
             place(draw_vectors(around, name, count, **settings), itertools.repeat(Row(member, "sample", name)))
     if not rows:
         raise Misuse(f"members {list(members)} of {len(points)}: none of them exists")

@@ -58,7 +58,7 @@ class Scales:
 
 
 def scales_of(convention: str, weight: float, bias: float = 0.0) -> Scales:
-    """The scales for effective standard deviations sigma_w and sigma_b of weights and biases.
+    """Return the scales for effective standard deviations sigma_w and sigma_b of weights and biases.
 
     "seed": gains are 1 and parameters have these deviations; "ntk": deviations are 1 and the gains are these.
 
@@ -104,11 +104,11 @@ class Architecture:
         return len(self.u)
 
     def scales_of(self, layer: int) -> Scales:
-        """The scales of layer 0..L."""
+        """Return the scales of layer 0..L."""
         return self.scales if isinstance(self.scales, Scales) else self.scales[layer]
 
     def bias_of(self, layer: int) -> Bias:
-        """The kind of bias of layer 0..L; layer L is the output."""
+        """Return the kind of bias of layer 0..L; layer L is the output."""
         return "none" if layer == self.depth and not self.output_bias else self.bias
 
 
@@ -133,7 +133,7 @@ class Kernels:
 def architecture_of(
     module: nn.Module, *, factors: Distribution, mask: Distribution | None = None, first: bool, last: bool
 ) -> Architecture:
-    """The architecture of a fully connected ReLU network, whose kernels members scale by `factors`, or by fixed masks.
+    """Read the architecture off a fully connected ReLU network whose kernels are scaled by `factors` or masks.
 
     `first` and `last` say whether inputs of the first and outputs of the last layer have factors. Variances are those
     of the weights as they are, so the module must be untrained. A weight matrix (N', N) is taken as it is, z = W x: its
@@ -158,23 +158,23 @@ def architecture_of(
 
 
 def chain_of(module: nn.Module) -> list[nn.Linear]:
-    """The dense layers of a chain Linear, ReLU, ..., Linear; any other network is refused."""
-    leaves = [each for each in module.modules() if not isinstance(each, nn.Sequential | nn.Flatten | nn.Dropout)]
-    layers = [each for each in leaves if isinstance(each, nn.Linear)]
+    """Return the dense layers of a chain Linear, ReLU, ..., Linear; any other network is refused."""
+    leaves = [part for part in module.modules() if not isinstance(part, nn.Sequential | nn.Flatten | nn.Dropout)]
+    layers = [part for part in leaves if isinstance(part, nn.Linear)]
     expected = [kind for _ in layers for kind in (nn.Linear, nn.ReLU)][:-1]
-    if len(layers) < 2 or [type(each) for each in leaves] != expected:
+    if len(layers) < 2 or [type(part) for part in leaves] != expected:
         raise Misuse("the limit of infinite width is known for chains of Linear and ReLU layers: use net='mlp'")
     return layers
 
 
 def limit_kernels(architecture: Architecture, x1: Tensor, x2: Tensor) -> Kernels:
-    """The kernels (n1, n2) of inputs x1 (n1, d) and x2 (n2, d) at infinite width, in float64."""
+    """Return the kernels (n1, n2) of inputs x1 (n1, d) and x2 (n2, d) at infinite width, in float64."""
     if x1.ndim != 2 or x2.ndim != 2 or x1.shape[1] != x2.shape[1]:
         raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: give (n1, d) and (n2, d)")
     rows, columns = x1.to(torch.float64), x2.to(torch.float64)
     now = first_layer(architecture, rows @ columns.mT / rows.shape[1])
     # Variances a = S_d(x, x) and b = S_d(x', x') are carried along: all two-point expectations need them.
-    a, b = (first_layer(architecture, each.square().mean(1)).covariance_same for each in (rows, columns))
+    a, b = (first_layer(architecture, x.square().mean(1)).covariance_same for x in (rows, columns))
     for layer in range(1, architecture.depth + 1):
         now, a, b = (
             next_layer(architecture, layer, now, a[:, None], b[None, :]),
@@ -185,11 +185,12 @@ def limit_kernels(architecture: Architecture, x1: Tensor, x2: Tensor) -> Kernels
 
 
 def first_layer(architecture: Architecture, gram: Tensor) -> Kernels:
-    """The kernels of the first pre-activations from x.x'/d of any shape."""
+    """Return the kernels of the first pre-activations from x.x'/d of any shape."""
     scales, extra, factors = architecture.scales_of(0), bias_terms(architecture, 0), architecture.input_factors
     covariance, tangent = scales.weight_variance * gram, scales.weight_gain**2 * gram
     both, product = factors.second_moment, factors.mean**2
-    learnt = covariance if is_trained(factors, architecture.train_u) else torch.zeros_like(gram)
+    has_own = architecture.train_u and factors != ONES  # whether the inputs have factors that are trained
+    learnt = covariance if has_own else torch.zeros_like(gram)
     return Kernels(
         both * covariance + extra.covariance_same,
         product * covariance + extra.covariance_other,
@@ -200,10 +201,11 @@ def first_layer(architecture: Architecture, gram: Tensor) -> Kernels:
 
 
 def output_layer(architecture: Architecture, now: Kernels) -> Kernels:
-    """The kernels of outputs that are multiplied by a factor of the member."""
+    """Return the kernels of outputs that are multiplied by a factor of the member."""
     factors = architecture.output_factors
     both, product = factors.second_moment, factors.mean**2
-    learnt = now.covariance_same if is_trained(factors, architecture.train_v) else 0.0
+    has_own = architecture.train_v and factors != ONES  # whether the outputs have factors that are trained
+    learnt = now.covariance_same if has_own else 0.0
     return Kernels(
         both * now.covariance_same,
         product * now.covariance_other,
@@ -213,13 +215,8 @@ def output_layer(architecture: Architecture, now: Kernels) -> Kernels:
     )
 
 
-def is_trained(factors: Distribution, trained: bool) -> bool:
-    """Whether inputs or outputs have factors that learn; `ones` stands for none."""
-    return trained and factors != ONES
-
-
 def next_layer(architecture: Architecture, layer: int, now: Kernels, a: Tensor, b: Tensor) -> Kernels:
-    """The kernels of layer `layer` (1..L, counted from 0) from those of the layer before, of variances a and b.
+    """Return the kernels of layer `layer` (1..L, counted from 0) from those of the layer before, of variances a and b.
 
     S' = s² U A + s_b² and T' = g² U A + g_b² + s² U B T, with U = E u² within a member and (E u)² between two. Psi' =
     s² (A + U2 C + U2 B Psi), with the contributions A of u and U2 C of v.
@@ -241,14 +238,14 @@ def next_layer(architecture: Architecture, layer: int, now: Kernels, a: Tensor, 
 
 
 def next_variance(architecture: Architecture, layer: int, a: Tensor) -> Tensor:
-    """S_d(x, x) of layer `layer` (n,) from that of the layer before (n,)."""
+    """Return S_d(x, x) of layer `layer` (n,) from that of the layer before (n,)."""
     value, _, _ = same_member(architecture.activation, architecture.v[layer - 1], a, a, a)
     extra = bias_terms(architecture, layer).covariance_same
     return architecture.scales_of(layer).weight_variance * architecture.u[layer - 1].second_moment * value + extra
 
 
 def bias_terms(architecture: Architecture, layer: int) -> Kernels:
-    """The contribution of the bias of one layer to each of the five kernels."""
+    """Return the contribution of the bias of one layer to each of the five kernels."""
     scales = architecture.scales_of(layer)
     variance, gain = scales.bias_variance, scales.bias_gain**2
     added = {
@@ -262,7 +259,7 @@ def bias_terms(architecture: Architecture, layer: int) -> Kernels:
 def same_member(
     activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), each of the shape of q.
+    """Compute A = E phi(vz) phi(vz'), B = E v² phi'(vz) phi'(vz') and C = E z z' phi'(vz) phi'(vz'), shaped as q.
 
     ReLU: V2 K1, V2 K0 and P(v != 0) K1 with the arc-cosine kernels (Cho and Saul 2009): the sign of v cancels,
     because (z, z') and -(z, z') are equally likely; at a factor of 0 the derivative of ReLU is 0, as autograd has it.
@@ -283,7 +280,7 @@ def same_member(
 
 
 def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v and v', each of the shape of q.
+    """Compute A = E phi(vz) phi(v'z') and B = E v v' phi'(vz) phi'(v'z') for independent v, v', shaped as q.
 
     ReLU: with half-moments V+ and V-, A = (V+² + V-²) K1(q) + 2 V+ V- K1(-q) and B = (V+² + V-²) K0(q) -
     2 V+ V- K0(-q); mean and mean square of v alone do not determine them. erf: averaged over pairs of nodes.
@@ -307,7 +304,7 @@ def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, 
 
 
 def quadrature(v: Distribution, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and probabilities, both (K,), for expectations over v.
+    """Return nodes and probabilities, both (K,), for expectations over v.
 
     The integrand is analytic for |Im v| < 1 / sqrt(2 variance). A discrete distribution has its atoms as nodes. For a
     Gaussian the trapezium rule has the error exp(-2 pi |Im v| / step) (Trefethen and Weideman 2014): about 1e-10 until
@@ -330,7 +327,7 @@ def check(activation: str) -> None:
 
 
 def arc_cosine(q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """K1 = E relu(z) relu(z') and K0 = P(z > 0, z' > 0), each shaped as q (Cho and Saul 2009).
+    """Return K1 = E relu(z) relu(z') and K0 = P(z > 0, z' > 0), each shaped as q (Cho and Saul 2009).
 
     K1 = (sqrt(ab - q²) + (pi - theta) q) / 2 pi and K0 = (pi - theta) / 2 pi. The angle theta comes from atan2, as the
     arc cosine loses half of the digits near 1.
@@ -339,13 +336,13 @@ def arc_cosine(q: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     >>> arc_cosine(-one, one, one)
     (tensor([0.], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
-    both = a * b
-    rest = both - q * q
-    root = torch.where(rest > ROUNDINGS * torch.finfo(torch.float64).eps * both, rest, 0).sqrt()
+    product = a * b
+    gap = product - q * q
+    root = torch.where(gap > ROUNDINGS * torch.finfo(torch.float64).eps * product, gap, 0).sqrt()
     opening = math.pi - torch.atan2(root, q)
     return (root + opening * q) / (2 * math.pi), opening / (2 * math.pi)
 
 
 def determinant(q: Tensor, a: Tensor, b: Tensor, v: Tensor, w: Tensor) -> Tensor:
-    """(1 + 2v²a)(1 + 2w²b) - 4v²w²q², at least 1: the determinant behind every mean of error functions."""
+    """Return (1 + 2v²a)(1 + 2w²b) - 4v²w²q², at least 1: the determinant behind every mean of error functions."""
     return (1 + 2 * v**2 * a) * (1 + 2 * w**2 * b) - 4 * v**2 * w**2 * q**2

@@ -73,7 +73,7 @@ class Regime:
 
 
 def regime(covariance_ratio: float, tangent_ratio: float, members: int) -> Regime:
-    """The regime of `members` members from S_o / S_d and T_o / T_d.
+    """Return the regime of `members` members from S_o / S_d and T_o / T_d.
 
     "degenerate": both ratios are 1 within 1e-6, so that members stay the same function. "collective": (M - 1) T_o >=
     T_d, the other members' steps move a member at least as far as its own. "independent": (M - 1) |T_o| <= T_d / 10; a
@@ -98,19 +98,22 @@ def regime(covariance_ratio: float, tangent_ratio: float, members: int) -> Regim
 
 
 def regime_of(kernels: Kernels, members: int) -> Regime:
-    """The regime from the traces of kernels (n, n) of one set of inputs with itself."""
+    """Return the regime from the traces of kernels (n, n) of one set of inputs with itself."""
     covariance_ratio = trace_ratio(kernels.covariance_same, kernels.covariance_other)
     return regime(covariance_ratio, trace_ratio(kernels.tangent_same, kernels.tangent_other), members)
 
 
 def capacity_ratio(members: int, width: int) -> float:
-    """M / N for independent members in a layer of width N; from 1 on some combination of members cannot learn."""
+    """Return M / N for independent members in a layer of width N.
+
+    From 1 on some combination of members cannot learn.
+    """
     check_members(members)
     return members / width
 
 
 def wishart_edges(members: int, width: int) -> tuple[float, float]:
-    """Edges of the spectrum of U U' / N for factors U (M, N) of mean 0 and variance 1 (Marchenko and Pastur 1967).
+    """Return edges of the spectrum of U U' / N for U (M, N) of mean 0, variance 1 (Marchenko and Pastur 1967).
 
     (1 - sqrt(M/N))² and (1 + sqrt(M/N))²: the first is the learning speed of the slowest combination of members, 0 from
     M = N on. Exact as both grow; at finite sizes off by about N^(-2/3).
@@ -123,12 +126,12 @@ def wishart_edges(members: int, width: int) -> tuple[float, float]:
 
 
 def relative_mean(factors: Distribution) -> float:
-    """|E u| / sqrt(E u²), from 0 (independent) to 1 (constant)."""
+    """Return |E u| / sqrt(E u²), from 0 (independent) to 1 (constant)."""
     return abs(factors.mean) / math.sqrt(factors.second_moment)
 
 
 def spike_threshold(members: int, width: int) -> float:
-    """(M N)^(-1/4), the relative mean of factors below which they act as if it were zero at this width.
+    """Return (M N)^(-1/4), the relative mean of factors below which they act as if it were zero at this width.
 
     To leading order in a small mean: there the largest eigenvalue of U U' / N leaves the bulk.
     """
@@ -196,20 +199,36 @@ class KernelDiagnosis:
 
 
 def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, seed: int = 0) -> KernelDiagnosis:
-    """The diagnosis of an ensemble on a random subset of the inputs x (N, ...).
+    """Diagnose from tangent kernels how members of a trained ensemble act on each other.
 
     Networks run without dropout, Gaussian weights at their means. Time grows as members times inputs times outputs.
+
+    Args:
+        ensemble: Ensemble with at least two members.
+        x: Prepared inputs (N, ...).
+        inputs: Size of the random subset of `x` that is used.
+        seed: Seed of the subset.
+
+    Returns:
+        The regime, with the ratios it follows from and advice.
     """
-    few = subset(x, inputs, seed)
-    return diagnose("after", ensemble, few, output_products(ensemble, few), initialisations=1)
+    sample = subset(x, inputs, seed)
+    return diagnose("after", ensemble, sample, output_products(ensemble, sample), initialisations=1)
 
 
 def kernels_before(
     net: Net | None = None, data: Any = "digits", *, inputs: int = INPUTS, **settings: Any
 ) -> KernelDiagnosis:
-    """The diagnosis of the ensemble that `fit` with the same arguments would start from; nothing is trained.
+    """Diagnose the ensemble that `fit` with the same arguments would start from; nothing is trained.
 
-    `settings` are those of `planned_spec`, `inputs` is the number of test inputs.
+    Args:
+        net: Network, as in `fit`.
+        data: Data, as in `fit`.
+        inputs: Number of test inputs.
+        **settings: `recipe`, `members`, `seed` and `plan`, as in `fit`.
+
+    Returns:
+        The regime before training.
 
     >>> kernels_before("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
     'collective'
@@ -221,9 +240,19 @@ def kernels_before(
 def kernels_at_infinite_width(
     net: Net | None = None, data: Any = "digits", *, inputs: int = INPUTS, **settings: Any
 ) -> KernelDiagnosis:
-    """The limit of `kernels_before` of the same arguments for infinitely wide hidden layers.
+    """Diagnose the limit of `kernels_before` for infinitely wide hidden layers.
 
-    For fully connected ReLU networks; see `limit_diagnosis`.
+    Args:
+        net: Fully connected ReLU network, as in `fit`.
+        data: Data, as in `fit`.
+        inputs: Number of test inputs.
+        **settings: `recipe`, `members`, `seed` and `plan`, as in `fit`.
+
+    Returns:
+        The regime in the limit; see `limit_diagnosis`.
+
+    Raises:
+        Misuse: For another network, or a recipe whose limit is not known.
 
     >>> kernels_at_infinite_width("mlp", "two-moons", recipe="batch-ensemble", members=8).regime.name
     'collective'
@@ -241,7 +270,7 @@ def planned_spec(
     seed: int | None = None,
     plan: Plan | None = None,
 ) -> TrainSpec:
-    """The training spec that `fit` with these arguments would carry out."""
+    """Return the training spec that `fit` with these arguments would carry out."""
     settings = {name: value for name, value in (("members", members), ("seed", seed)) if value is not None}
     return resolve(net, open_data(data), recipe, plan, settings).spec()[0]
 
@@ -249,9 +278,12 @@ def planned_spec(
 def kernels_before_run(
     ensemble: Ensemble, data: Data, x: Tensor, *, net: Net | None = None, inputs: int = INPUTS
 ) -> KernelDiagnosis:
-    """The diagnosis of a trained run's members before training, rebuilt from its manifest; `data` is the run's."""
+    """Return the diagnosis of a trained run's members before training, rebuilt from its manifest.
+
+    `data` is the run's.
+    """
     spec = spec_of(ensemble, data, net)
-    first, now = (each.groups[0].population for each in (initial_ensemble(spec), ensemble))
+    first, now = (members.groups[0].population for members in (initial_ensemble(spec), ensemble))
     changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
     if changed:
         raise Failure(
@@ -261,26 +293,26 @@ def kernels_before_run(
 
 
 def start_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS, further: int = EXTRA_SEEDS) -> KernelDiagnosis:
-    """The diagnosis of a spec's members before the first step, on some of the inputs x (N, ...).
+    """Return the diagnosis of a spec's members before the first step, on some of the inputs x (N, ...).
 
     The tangent kernels are those of the members that will be trained. S_o / S_d is a mean over these and the members
     of the next `further` seeds, since one initialisation with few outputs estimates it poorly.
     """
-    few = subset(x, inputs, 0)
+    sample = subset(x, inputs, 0)
     first = initial_ensemble(spec)
     seeds = range(spec.plan.seed + 1, spec.plan.seed + 1 + further)
-    others = (initial_ensemble(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
-    products = output_products(first, few) + sum(output_products(each, few) for each in others)
-    return diagnose("before", first, few, products, initialisations=1 + further)
+    further_ensembles = (initial_ensemble(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
+    products = output_products(first, sample) + sum(output_products(ensemble, sample) for ensemble in further_ensembles)
+    return diagnose("before", first, sample, products, initialisations=1 + further)
 
 
 def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> KernelDiagnosis:
-    """The diagnosis of a spec's members at infinite width, on some of the inputs x (N, ...).
+    """Return the diagnosis of a spec's members at infinite width, on some of the inputs x (N, ...).
 
     Layers keep their ratios of widths, weights the variances of the first member's initialisation. For chains of Linear
     and ReLU layers whose members differ by rank-one factors or fixed masks; biases are left out (`architecture_of`).
     """
-    recipe, few = spec.recipe, subset(x, inputs, 0)
+    recipe, sample = spec.recipe, subset(x, inputs, 0)
     sharing, weights = recipe.sharing, recipe.weights
     mask = weights.mask_distribution
     masked = sharing.what == "all" and mask is not None
@@ -290,21 +322,17 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
             " known for members that differ by rank-one factors, or by fixed masks"
         )
     architecture = architecture_of(
-        spec.member(0),
-        factors=sharing.init,
-        mask=mask,
-        first=sharing.first,
-        last=sharing.last,
+        spec.member(0), factors=sharing.init, mask=mask, first=sharing.first, last=sharing.last
     )
-    kernels = limit_kernels(architecture, few.flatten(1), few.flatten(1))
-    found = regime_of(kernels, spec.plan.members)
-    alignment = np.full((spec.plan.members,) * 2, found.tangent_ratio)
+    kernels = limit_kernels(architecture, sample.flatten(1), sample.flatten(1))
+    limit = regime_of(kernels, spec.plan.members)
+    alignment = np.full((spec.plan.members,) * 2, limit.tangent_ratio)
     np.fill_diagonal(alignment, 1.0)
     return KernelDiagnosis(
         "limit",
         recipe,
-        inputs=len(few),
-        regime=found,
+        inputs=len(sample),
+        regime=limit,
         correlation=math.nan,
         own_fraction=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
         alignment=alignment,
@@ -314,7 +342,7 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
 
 
 def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
-    """A random subset of the inputs, by a seed; all of them, in order, if there are no more."""
+    """Return a random subset of the inputs, by a seed; all of them, in order, if there are no more."""
     if inputs < 1:
         raise Misuse(f"inputs={inputs}: need at least 1")
     if len(x) <= inputs:
@@ -323,7 +351,7 @@ def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
 
 
 def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec:
-    """The spec of the run that trained this ensemble, from its manifest."""
+    """Return the spec of the run that trained this ensemble, from its manifest."""
     ensemble = ensemble.to(CPU)
     manifest, likelihood = ensemble.manifest, ensemble.likelihood
     if "plan" not in manifest or likelihood is None:
@@ -337,7 +365,7 @@ def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec
 
 
 def initial_ensemble(spec: TrainSpec) -> Ensemble:
-    """The members of a spec before the first step, as an ensemble."""
+    """Return the members of a spec before the first step, as an ensemble."""
     require_several(spec.plan.members)
     if spec.recipe.sharing.needs_parts:
         Structure(spec.member(0)).require_parts()
@@ -357,7 +385,7 @@ def require_several(members: int) -> None:
 
 
 def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int) -> KernelDiagnosis:
-    """The diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
+    """Return the diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
     recipe, group = ensemble.recipe, ensemble.to(CPU).groups[0]
     plan = ensemble.manifest.get("plan")
@@ -366,8 +394,8 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
     if shares:
         blocks = member_kernels(group.module, group.population, ensemble.family, x)
         gram = torch.einsum("aibi->ab", blocks.common.double())
-        alone = torch.einsum("aii->", blocks.individual.double()).item()
-        own = alone / (alone + gram.trace().item())
+        individual = torch.einsum("aii->", blocks.individual.double()).item()
+        own = individual / (individual + gram.trace().item())
     kernels = trace_kernels(group.module, x[:2]).kernels if shares else ()
     return KernelDiagnosis(
         stage,
@@ -386,27 +414,27 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
 
 
 def deterministic_outputs(ensemble: Ensemble, x: Tensor) -> Tensor:
-    """Deterministic outputs (M, n, K) of all members, in double precision."""
-    found = []
+    """Return deterministic outputs (M, n, K) of all members, in double precision."""
+    outputs = []
     for group in ensemble.groups:
         with assemble(engine("loop"), group.module) as team:
-            found.append(member_outputs(team, ensemble.family.deterministic(), group.population, x))
-    return torch.cat(found).double()
+            outputs.append(member_outputs(team, ensemble.family.deterministic(), group.population, x))
+    return torch.cat(outputs).double()
 
 
 def output_products(ensemble: Ensemble, x: Tensor) -> Tensor:
-    """Mean products (M, M) of members' outputs, over inputs and outputs; initial outputs have mean zero."""
+    """Return mean products (M, M) of members' outputs, over inputs and outputs; initial outputs have mean zero."""
     flat = deterministic_outputs(ensemble, x).flatten(1)
     return flat @ flat.mT / flat.shape[1]
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
-    """The off-diagonal entries of a matrix (M, M)."""
+    """Return the off-diagonal entries of a matrix (M, M)."""
     return matrix[~torch.eye(len(matrix), dtype=torch.bool)]
 
 
 def ratio(gram: Tensor) -> float:
-    """The mean of the off-diagonal entries of a matrix (M, M) over the mean of the diagonal ones.
+    """Return the mean of the off-diagonal entries of a matrix (M, M) over the mean of the diagonal ones.
 
     >>> ratio(torch.tensor([[2.0, 1.0], [1.0, 4.0]]))
     0.3333333432674408
@@ -415,71 +443,73 @@ def ratio(gram: Tensor) -> float:
 
 
 def cosines(gram: Tensor) -> Tensor:
-    """Cosines (M, M) from inner products (M, M); NaN for a member whose kernel is zero."""
+    """Return cosines (M, M) from inner products (M, M); NaN for a member whose kernel is zero."""
     lengths = gram.diagonal().sqrt()
     return gram / torch.outer(lengths, lengths)
 
 
 def mean_correlation(outputs: Tensor) -> float:
-    """The correlation of two members' outputs (M, n, K) over inputs, each output about its mean; mean over pairs."""
+    """Return the correlation of two members' outputs (M, n, K) over inputs, each output about its mean.
+
+    Mean over pairs.
+    """
     flat = (outputs - outputs.mean(1, keepdim=True)).flatten(1)
     return off_diagonal(cosines(flat @ flat.mT)).mean().item()
 
 
-def diversity_advice(found: KernelDiagnosis) -> str:
-    """How to make members differ."""
-    if found.recipe.sharing.rank_one:
+def diversity_advice(diagnosis: KernelDiagnosis) -> str:
+    """Return how to make members differ."""
+    if diagnosis.recipe.sharing.rank_one:
         return (
-            f"choose factors that differ: init={found.recipe.sharing.init} leaves all members the same; write "
+            f"choose factors that differ: init={diagnosis.recipe.sharing.init} leaves all members the same; write "
             "sharing rank-one:init=rademacher,gamma=M (independent) or rank-one:init=normal_1_0.5 (collective)"
         )
-    sharing = found.recipe.text("sharing")
+    sharing = diagnosis.recipe.text("sharing")
     return f"sharing {sharing} leaves members nothing that distinguishes them: write sharing rank-one, or own"
 
 
-def bias_advice(found: KernelDiagnosis) -> list[str]:
-    """Advice where factors of mean zero would make members independent, but for a shared output bias."""
-    sharing = found.recipe.sharing
+def bias_advice(diagnosis: KernelDiagnosis) -> list[str]:
+    """Return advice where factors of mean zero would make members independent, but for a shared output bias."""
+    sharing = diagnosis.recipe.sharing
     if (
         not sharing.rank_one
         or sharing.bias not in ("shared", "inside")
-        or found.regime.name == "independent"
-        or not found.width
-        or relative_mean(sharing.init) > spike_threshold(found.members, found.width)
+        or diagnosis.regime.name == "independent"
+        or not diagnosis.width
+        or relative_mean(sharing.init) > spike_threshold(diagnosis.members, diagnosis.width)
     ):
         return []
     return [f"init={sharing.init} would make members independent, but the shared bias couples them: write bias=own"]
 
 
-def gamma_advice(found: KernelDiagnosis) -> str:
-    """Whether the recipe's gamma is right, and which one is."""
-    members, smooth, gamma = found.members, found.regime.gamma, found.recipe.sharing.gamma
-    given = gamma if isinstance(gamma, str) else short(gamma)
-    value = found.recipe.sharing.gamma_of(members=members, smooth=smooth)
-    if found.regime.name == "independent":
+def gamma_advice(diagnosis: KernelDiagnosis) -> str:
+    """Return whether the recipe's gamma is right, and which one is."""
+    members, smooth, gamma = diagnosis.members, diagnosis.regime.gamma, diagnosis.recipe.sharing.gamma
+    text = gamma if isinstance(gamma, str) else short(gamma)
+    value = diagnosis.recipe.sharing.gamma_of(members=members, smooth=smooth)
+    if diagnosis.regime.name == "independent":
         if value * NEAR >= members:
-            return f"gamma={given} is right: a member learns as fast as a separate network"
-        return f"use gamma=M: with gamma={given} shared weights learn {members / value:.2g} times slower than alone"
+            return f"gamma={text} is right: a member learns as fast as a separate network"
+        return f"use gamma=M: with gamma={text} shared weights learn {members / value:.2g} times slower than alone"
     if not math.isfinite(smooth):
         return "no gamma helps: members' steps cancel"
     if value / NEAR <= smooth <= value * NEAR:
-        return f"gamma={given} is right"
+        return f"gamma={text} is right"
     if value > smooth:
         return (
-            f"use gamma=1: with gamma={given} members' steps add up to {value / smooth:.2g} times a separate network's"
+            f"use gamma=1: with gamma={text} members' steps add up to {value / smooth:.2g} times a separate network's"
         )
-    if found.regime.name == "collective":
-        return f"gamma={given} is right, on the slow side: gamma={smooth:.2g} would be as fast as a separate network"
-    return f"use gamma={smooth:.2g}: with gamma={given} shared weights learn {smooth / value:.2g} times slower"
+    if diagnosis.regime.name == "collective":
+        return f"gamma={text} is right, on the slow side: gamma={smooth:.2g} would be as fast as a separate network"
+    return f"use gamma={smooth:.2g}: with gamma={text} shared weights learn {smooth / value:.2g} times slower"
 
 
-def capacity_advice(found: KernelDiagnosis) -> list[str]:
-    """Advice where there are too many members for one layer."""
-    if found.regime.name == "collective" or not found.capacity >= FULL or math.isnan(found.slowest):
+def capacity_advice(diagnosis: KernelDiagnosis) -> list[str]:
+    """Return advice where there are too many members for one layer."""
+    if diagnosis.regime.name == "collective" or not diagnosis.capacity >= FULL or math.isnan(diagnosis.slowest):
         return []
-    where = f"{found.members} members in {found.width} channels (inputs of {found.layer})"
-    if found.slowest == 0:
-        return [f"{where}: some combination of members cannot learn at all; use a wider network or fewer members"]
-    return [
-        f"{where}: some combination of members learns at {found.slowest:.2g} of the usual speed; a wider network helps"
-    ]
+    place = f"{diagnosis.members} members in {diagnosis.width} channels (inputs of {diagnosis.layer})"
+    if diagnosis.slowest == 0:
+        return [f"{place}: some combination of members cannot learn at all; use a wider network or fewer members"]
+    speed = f"{diagnosis.slowest:.2g} of the usual speed"
+    return [f"{place}: some combination of members learns at {speed}; a wider network helps"]

@@ -1,7 +1,6 @@
 """Loss, accuracy and agreement of networks at any weight vectors: the scores that planes and paths consist of."""
 
 import hashlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from torch import Tensor
 from murmuration.data import Data, Split
 from murmuration.studies.cells import Arrays
 from murmuration.studies.weight_space import (
-    AT_ONCE,
     Networks,
     PointOutputs,
     Points,
     PointScores,
+    blocks,
     examples_of,
     points_of,
     score_points,
@@ -32,7 +31,7 @@ SCORED = 5000  # training examples at most that a loss or accuracy is a mean ove
 
 
 def silent(text: str, done: int, total: int) -> None:
-    """A `Show` that shows nothing."""
+    """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +56,20 @@ class Landscape:
     references: Tensor  # (R, N) int16, classes predicted by the reference networks; (R, 0) of a regression
 
     def __call__(self, vectors: Iterable[Tensor]) -> Arrays:
-        """At m vectors (P,): loss (m,), accuracy (m,), agreement (R, m); of training examples the first two as well."""
-        remaining, parts = iter(vectors), []
-        while some := list(itertools.islice(remaining, AT_ONCE)):
-            test = self._scores(self.test, some)
+        """Return at m vectors (P,).
+
+        Loss (m,), accuracy (m,), agreement (R, m); of training examples the first two as well.
+        """
+        parts = []
+        for block in blocks(vectors):
+            test = self._scores(self.test, block)
             agreement = [
-                test.agreement(labels).numpy() if len(labels) else np.full(len(some), math.nan)
+                test.agreement(labels).numpy() if len(labels) else np.full(len(block), math.nan)
                 for labels in self.references
             ]
             part = {"loss": test.loss.numpy(), "accuracy": test.accuracy.numpy(), "agreement": np.array(agreement)}
             if self.train is not None:
-                train = self._scores(scored(self.train), some)
+                train = self._scores(scored(self.train), block)
                 part |= {"train_loss": train.loss.numpy(), "train_accuracy": train.accuracy.numpy()}
             parts.append(part)
         return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
@@ -78,20 +80,23 @@ class Landscape:
         return score_points(outputs(vectors), split.y, self.points.likelihood)
 
     def digest(self) -> str:
-        """A digest of all examples, which scores depend on."""
+        """Return a digest of all examples, which scores depend on."""
         splits = [split for split in (self.test, self.train) if split is not None]
         return digest(*(tensor for split in splits for tensor in (split.prepared, split.y)))
 
 
 def scored(train: Split) -> Split:
-    """The training examples that scores are means over: all, or every second, third, ... so that `SCORED` are left."""
+    """Return the training examples that scores are means over.
+
+    All, or every second, third, ... so that `SCORED` are left.
+    """
     return train[:: math.ceil(len(train) / SCORED)]
 
 
 def landscape_of(
     networks: Networks, examples: Any, *, train: Any = None, references: Sequence[int] = (0, 1)
 ) -> Landscape:
-    """The landscape of networks over test `examples` and training examples `train`.
+    """Return the landscape of networks over test `examples` and training examples `train`.
 
     Of a `Data` the test and training splits are used, unless `train` is given.
     """
@@ -106,22 +111,22 @@ def landscape_of(
         train = examples.train
     test = Split(*examples_of(networks, examples))
     training = None if train is None else Split(*examples_of(networks, train))
-    known = Landscape(points, test, training, torch.empty(0, 0))
-    labels = known._scores(test, [points.vectors[member] for member in references]).labels
+    unreferenced = Landscape(points, test, training, torch.empty(0, 0))
+    labels = unreferenced._scores(test, [points.vectors[member] for member in references]).labels
     return Landscape(points, test, training, labels)
 
 
 def digest(*tensors: Tensor) -> str:
-    """A digest of the contents of tensors."""
-    found = hashlib.sha256()
+    """Return a digest of the contents of tensors."""
+    sha = hashlib.sha256()
     for tensor in tensors:
-        found.update(str((tuple(tensor.shape), tensor.dtype)).encode())
-        found.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
-    return found.hexdigest()
+        sha.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+        sha.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return sha.hexdigest()
 
 
 def as_lists(value: Any) -> Any:
-    """The value with arrays as lists, records as dictionaries of their fields, and without tensors."""
+    """Return the value with arrays as lists, records as dictionaries of their fields, and without tensors."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -132,7 +137,7 @@ def as_lists(value: Any) -> Any:
 
 
 def long_rows(scores: Arrays, places: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row per number: scores (m,), or (R, m) as score_0, score_1, ... by reference, at places (m,)."""
+    """Return one row per number: scores (m,), or (R, m) as score_0, score_1, ... by reference, at places (m,)."""
     columns: list[tuple[str, Array]] = []
     for name, values in scores.items():
         columns += (

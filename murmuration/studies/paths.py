@@ -49,7 +49,7 @@ PATHS = ("linear", "aligned", "tunnel", "bezier", "polygon")
 DEFAULT = ("linear", "tunnel", "bezier")
 LINEAR, PER_SEGMENT, CURVE = 25, 10, 61  # points at which paths are scored
 TOLERANCE = 0.05  # of the linear barrier: the excess of a segment of a tunnel up to which it is not refined
-SMALLEST = 1e-3  # the same as a loss, for ends between which there is no barrier
+SMALLEST_BARRIER = 1e-3  # the same as a loss, for ends between which there is no barrier
 LOW = 0.2  # of the linear barrier: a connection below this is of low loss
 
 
@@ -76,8 +76,8 @@ class ScoredPath:
     @property
     def fraction(self) -> Array:
         """The fraction (n,) of the path's length up to each point; equal steps where it has none."""
-        whole = self.length[-1]
-        return self.length / whole if whole else np.linspace(0, 1, len(self.length))
+        total = self.length[-1]
+        return self.length / total if total else np.linspace(0, 1, len(self.length))
 
     @property
     def measure(self) -> str:
@@ -85,26 +85,34 @@ class ScoredPath:
         return "train_loss" if "train_loss" in self.scores else "loss"
 
     def barrier(self, measure: str | None = None) -> Barrier:
-        """The barrier of "train_loss" or "loss" (of test examples)."""
+        """Return the barrier of "train_loss" or "loss" (of test examples)."""
         name = measure or self.measure
         accuracy = self.scores["train_accuracy" if name == "train_loss" else "accuracy"]
         return barrier(self.fraction, self.scores[name], accuracy)
 
     def summary(self) -> dict[str, float]:
-        """Lowest, highest, mean, and mean over the length, of every score along the path."""
+        """Return lowest, highest, mean, and mean over the length, of every score along the path."""
         steps = np.diff(self.length)
-        found: dict[str, float] = {}
+        summary: dict[str, float] = {}
         for name, values in self.scores.items():
             if values.ndim == 1:
                 middles = (values[1:] + values[:-1]) / 2
                 by_length = np.average(middles, weights=steps) if steps.sum() else values.mean()
                 ends = {"min": values.min(), "max": values.max(), "mean": values.mean(), "by_length": by_length}
-                found |= {f"{name}_{end}": float(value) for end, value in ends.items()}
-        return found
+                summary |= {f"{name}_{end}": float(value) for end, value in ends.items()}
+        return summary
 
 
 def barrier(fraction: Array, loss: Array, accuracy: Array | None = None) -> Barrier:
-    """The barrier of losses (n,) at fractions (n,) of a path.
+    """Compute how far losses along a path rise above the line between the losses of its ends.
+
+    Args:
+        fraction: Fractions (n,) of the path's length.
+        loss: Losses (n,).
+        accuracy: Accuracies (n,), or None.
+
+    Returns:
+        The barrier.
 
     >>> barrier(np.array([0, 0.5, 1]), np.array([1.0, 3.0, 2.0]))
     Barrier(excess=1.5, rise=1.0, accuracy_drop=nan, at=0.5)
@@ -140,23 +148,23 @@ class Paths:
         """Claims of Fort et al. (2019) on paths between optima, each with a sentence of numbers."""
         named = {path.name: path for path in self.paths}
         linear = named.get("linear")
-        found = [] if linear is None else [linear_verdict(linear)]
+        verdicts = [] if linear is None else [linear_verdict(linear)]
         for name, path in named.items():
-            found += [] if name == "linear" or linear is None else [connection_verdict(path, linear)]
-            found += (
+            verdicts += [] if name == "linear" or linear is None else [connection_verdict(path, linear)]
+            verdicts += (
                 [function_verdict(path, self.examples)] if name not in ("linear", "aligned") and _agrees(path) else []
             )
-        return tuple(found)
+        return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
         record = as_lists(self)
-        for path, written in zip(self.paths, record["paths"], strict=True):
-            written |= {"barrier": vars(path.barrier()), "test_barrier": vars(path.barrier("loss"))}
-            written |= {"summary": path.summary()}
+        for path, entry in zip(self.paths, record["paths"], strict=True):
+            entry |= {"barrier": vars(path.barrier()), "test_barrier": vars(path.barrier("loss"))}
+            entry |= {"summary": path.summary()}
         return record | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
 
     def frame(self) -> "pd.DataFrame":
-        """One row per number: path, index, fraction, vertex, measure, value."""
+        """Return one row per number: path, index, fraction, vertex, measure, value."""
         import pandas as pd
 
         rows = []
@@ -169,33 +177,33 @@ class Paths:
 
 
 def linear_verdict(path: ScoredPath) -> Verdict:
-    """Whether the straight line between the networks has a barrier."""
-    found, what = path.barrier(), "training" if path.measure == "train_loss" else "test"
-    holds = found.excess > SMALLEST
-    drop = "" if math.isnan(found.accuracy_drop) else f", and the accuracy falls by {found.accuracy_drop:.1%}"
+    """Return whether the straight line between the networks has a barrier."""
+    line, split = path.barrier(), "training" if path.measure == "train_loss" else "test"
+    holds = line.excess > SMALLEST_BARRIER
+    drop = "" if math.isnan(line.accuracy_drop) else f", and the accuracy falls by {line.accuracy_drop:.1%}"
     sentence = (
-        f"On the straight line the {what} loss rises by {found.excess:.3g} above the line between the ends{drop}."
+        f"On the straight line the {split} loss rises by {line.excess:.3g} above the line between the ends{drop}."
         if holds
-        else f"The straight line has no barrier: the {what} loss rises by {found.excess:.2g} at most."
+        else f"The straight line has no barrier: the {split} loss rises by {line.excess:.2g} at most."
     )
     return Verdict("barrier on the straight line", holds, sentence)
 
 
 def connection_verdict(path: ScoredPath, linear: ScoredPath) -> Verdict:
-    """Whether a path has a barrier below a fifth of that of the straight line."""
-    found, straight = path.barrier().excess, linear.barrier().excess
-    share = found / straight if straight > 0 else 0.0
-    holds = found <= max(LOW * straight, SMALLEST)
+    """Return whether a path has a barrier below a fifth of that of the straight line."""
+    excess, straight = path.barrier().excess, linear.barrier().excess
+    share = excess / straight if straight > 0 else 0.0
+    holds = excess <= max(LOW * straight, SMALLEST_BARRIER)
     longer = path.length[-1] / linear.length[-1] if linear.length[-1] else 1.0
     sentence = (
-        f"On the {path.name} path the barrier is {found:.3g}, {share:.0%} of that of the straight line; the path is "
+        f"On the {path.name} path the barrier is {excess:.3g}, {share:.0%} of that of the straight line; the path is "
         f"{longer:.2f} times as long."
     )
     return Verdict(f"low loss along the {path.name} path", bool(holds), sentence)
 
 
 def function_verdict(path: ScoredPath, examples: int) -> Verdict:
-    """Whether the ends of a path are different functions, and how predictions change along it.
+    """Return whether the ends of a path are different functions, and how predictions change along it.
 
     A fraction d of N examples on which two networks differ has a standard error of about sqrt(d / N).
     """
@@ -215,7 +223,7 @@ def _agrees(path: ScoredPath) -> bool:
 
 
 def score_path(name: str, landscape: Landscape, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
-    """Scores at the vectors (P,) of a path, which are gone through once."""
+    """Yield scores at the vectors (P,) of a path, which are gone through once."""
     steps, norms = [0.0], []
 
     def measured() -> Iterator[Tensor]:
@@ -233,15 +241,15 @@ def score_path(name: str, landscape: Landscape, vectors: Iterable[Tensor], verti
 
 
 def straight(first: Tensor, last: Tensor, points: int) -> Iterator[Tensor]:
-    """Vectors at equal distances from one end to the other, both ends to the last bit."""
+    """Yield vectors at equal distances from one end to the other, both ends to the last bit."""
     for t in np.linspace(0, 1, points).tolist():
         yield torch.lerp(first, last, t)
 
 
 def chain(vertices: Sequence[Tensor], per_segment: int) -> Iterator[Tensor]:
-    """Vectors along straight segments between vertices, `per_segment` steps in each."""
-    for left, right in pairwise(vertices):
-        yield from islice(straight(left, right, per_segment + 1), per_segment)
+    """Yield vectors along straight segments between vertices, `per_segment` steps in each."""
+    for start, end in pairwise(vertices):
+        yield from islice(straight(start, end, per_segment + 1), per_segment)
     yield vertices[-1]
 
 
@@ -266,12 +274,38 @@ def paths_between(
     folder: Path | None = None,
     show: Show = silent,
 ) -> Paths:
-    """Paths between two networks with their scores, of the kinds in `PATHS`.
+    """Connect two networks by paths of the kinds in `PATHS`, and score them.
 
-    "linear" is the straight line; "aligned" the straight line to the second network after its hidden units were
-    permuted to match those of the first (`alignment.align`). "tunnel" is a chain of `nodes` nodes, each the end of
-    `steps` steps of Adam (`connectors.tunnel_nodes`); "bezier" and "polygon" are curves of one bend, trained for
-    `curve_steps` steps (`connectors.train_curve`). The last three need training examples.
+    "linear" is the straight line; "aligned" the straight line to the second network with its hidden units permuted to
+    match those of the first (`alignment.align`). "tunnel" is a chain of optimised nodes (`connectors.tunnel_nodes`);
+    "bezier" and "polygon" are trained curves of one bend (`connectors.train_curve`). These three need
+    training examples.
+
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        examples: Labelled test examples: a `Data`, a split, or a pair (x, y).
+        train: Training examples; by default those of a `Data`.
+        ends: Indices of the two networks.
+        paths: Kinds of paths.
+        nodes: Nodes of the tunnel before refinement.
+        mode: "orthogonal" nodes keep their place along the line, "free" nodes move anywhere.
+        depth: How often a segment of the tunnel may be halved.
+        steps: Steps of Adam for every node.
+        lr: Learning rate of the nodes.
+        curve_steps: Steps of SGD for a curve.
+        curve_lr: Learning rate of the curves.
+        weight_decay: Weight decay of the curves.
+        batch_size: Mini-batch size of nodes and curves.
+        dropout: Whether gradients are computed with dropout.
+        seed: Random seed.
+        folder: Directory for finished parts, from which an interrupted computation resumes; None stores nothing.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        The scored paths, with the vertices of the tunnel.
+
+    Raises:
+        Misuse: For an unknown kind of path, or an optimised path without training examples.
     """
     for name in paths:
         if name not in PATHS:
@@ -283,12 +317,12 @@ def paths_between(
     settings |= {"seed": seed}
     about = {"examples": landscape.digest(), "networks": digest(first, last), "settings": settings}
     builder = _Builder(landscape, first, last, settings, Cells(folder, about), show)
-    found = [builder.build(name) for name in paths]
+    scored = [builder.build(name) for name in paths]
     cosine = float(first.double() @ last.double() / (first.double().norm() * last.double().norm()))
     distance = float((first.double() - last.double()).norm())
     tunnel = torch.stack([node.vector for node in builder.nodes]) if builder.nodes else None
     ordered = in_order(builder.nodes) if builder.nodes else True
-    return Paths(ends, distance, cosine, tuple(found), len(landscape.test), settings, ordered, tunnel)
+    return Paths(ends, distance, cosine, tuple(scored), len(landscape.test), settings, ordered, tunnel)
 
 
 class _Builder:
@@ -327,7 +361,7 @@ class _Builder:
             objective,
             **{name: settings[name] for name in ("nodes", "mode", "depth")},
             settings=Descent(settings["steps"], settings["lr"]),
-            tolerance=max(TOLERANCE * straight_barrier, SMALLEST),
+            tolerance=max(TOLERANCE * straight_barrier, SMALLEST_BARRIER),
             cells=self.cells,
             show=self.show,
         )
@@ -353,12 +387,12 @@ class _Builder:
         return self.scored(kind, vectors)
 
     def scored(self, name: str, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
-        """The scores of a path, which are a cell."""
+        """Return the scores of a path, which are a cell."""
         self.show(f"scores of the {name} path", 0, 1)
 
         def compute() -> Arrays:
-            found = score_path(name, self.landscape, vectors)
-            return found.scores | {"length": found.length, "norm": found.norm}
+            path = score_path(name, self.landscape, vectors)
+            return path.scores | {"length": path.length, "norm": path.norm}
 
         scores = dict(self.cells(f"path-{name}", compute))
         self.show("", 1, 1)

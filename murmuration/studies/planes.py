@@ -57,12 +57,12 @@ class PlaneBasis:
     centre: Tensor | None = None  # (P,), the point (0, 0); None: the origin of the weight space
 
     def point(self, x: float, y: float) -> Tensor:
-        """The weight vector (P,) at coordinates of the plane, in single precision."""
-        found = x * self.e1 + y * self.e2
-        return (found if self.centre is None else found + self.centre).float()
+        """Return the weight vector (P,) at coordinates of the plane, in single precision."""
+        offset = x * self.e1 + y * self.e2
+        return (offset if self.centre is None else offset + self.centre).float()
 
     def project(self, vector: Tensor) -> tuple[float, float, float]:
-        """Coordinates of the projection of a vector (P,), and |vector - projection| / |vector|, from the centre."""
+        """Return x and y of the projection of a vector (P,), and |vector - projection| / |vector|, from the centre."""
         offset = vector.double() if self.centre is None else vector.double() - self.centre
         x, y = float(offset @ self.e1), float(offset @ self.e2)
         length = float(offset.norm())
@@ -71,7 +71,18 @@ class PlaneBasis:
 
 
 def plane_basis(first: Tensor, second: Tensor, centre: Tensor | None = None) -> PlaneBasis:
-    """The basis of the plane through a centre (the origin unless given) and two vectors, by Gram and Schmidt.
+    """Compute an orthonormal basis of the plane through a centre and two vectors, by Gram and Schmidt.
+
+    Args:
+        first: Weight vector (P,); e1 points to it.
+        second: Weight vector (P,).
+        centre: Point (0, 0) of the plane, (P,); the origin of the weight space by default.
+
+    Returns:
+        The basis, in double precision.
+
+    Raises:
+        Misuse: If the three points lie on one line.
 
     >>> basis = plane_basis(torch.tensor([2.0, 0, 0]), torch.tensor([3.0, 4, 0]))
     >>> basis.project(torch.tensor([3.0, 4, 0]))
@@ -82,15 +93,15 @@ def plane_basis(first: Tensor, second: Tensor, centre: Tensor | None = None) -> 
     if not one.norm():
         raise Misuse("the first network has the weights of the plane's centre: give another")
     e1 = one / one.norm()
-    rest = two - (two @ e1) * e1
-    rest = rest - (rest @ e1) * e1  # once more, for what rounding left
-    if rest.norm() <= COLLINEAR * two.norm():
+    orthogonal = two - (two @ e1) * e1
+    orthogonal = orthogonal - (orthogonal @ e1) * e1  # once more, for what rounding left
+    if orthogonal.norm() <= COLLINEAR * two.norm():
         raise Misuse("the networks lie on one line with the plane's centre: give two that are not multiples")
-    return PlaneBasis(e1, rest / rest.norm(), middle)
+    return PlaneBasis(e1, orthogonal / orthogonal.norm(), middle)
 
 
 def grid_axis(values: Sequence[float], count: int, margin: float) -> Array:
-    """`count` equally spaced coordinates that cover the values, with a margin on either side in units of their range.
+    """Return `count` equally spaced coordinates that cover the values, with a margin in units of their range.
 
     >>> grid_axis([0.0, 10.0], 3, 0.2).tolist()
     [-2.0, 5.0, 12.0]
@@ -134,27 +145,36 @@ class Plane:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Claims of Fort et al. (2019) on the radial plane, each with a sentence of numbers."""
-        trajectories = [each for each in self.overlays if each.kind == "trajectory" and len(each.norm) > 1]
-        found = [similar_scores(self)]
+        trajectories = [overlay for overlay in self.overlays if overlay.kind == "trajectory" and len(overlay.norm) > 1]
+        verdicts = [similar_scores(self)]
         if self.origin == "zero":
-            found += map(outward, trajectories)
-            found += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
-        return tuple(found)
+            verdicts += map(outward, trajectories)
+            verdicts += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
+        return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
         return as_lists(self) | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
 
     def frame(self) -> "pd.DataFrame":
-        """One row per number: kind ("grid", "anchors", "trajectory", "samples"), name, index, x, y, measure, value."""
+        """Return one row per number.
+
+        Kind ("grid", "anchors", "trajectory", "samples"), name, index, x, y, measure, value.
+        """
         import pandas as pd
 
-        x, y = (each.ravel() for each in np.meshgrid(self.x, self.y))
-        shown = self.scores | {"normalised_disagreement": self.normalised_disagreement}
-        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in shown.items()}
+        x, y = (overlay.ravel() for overlay in np.meshgrid(self.x, self.y))
+        scores = self.scores | {"normalised_disagreement": self.normalised_disagreement}
+        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in scores.items()}
         rows = long_rows(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})
-        for each in (self.anchors, *self.overlays):
-            own = each.scores | {"residual": each.residual, "norm": each.norm}
-            places = {"kind": each.kind, "name": each.name, "index": np.arange(len(each.x)), "x": each.x, "y": each.y}
+        for overlay in (self.anchors, *self.overlays):
+            own = overlay.scores | {"residual": overlay.residual, "norm": overlay.norm}
+            places = {
+                "kind": overlay.kind,
+                "name": overlay.name,
+                "index": np.arange(len(overlay.x)),
+                "x": overlay.x,
+                "y": overlay.y,
+            }
             rows += long_rows(own, places)
         return pd.DataFrame(rows)
 
@@ -173,13 +193,27 @@ def plane(
     folder: Path | None = None,
     show: Show = silent,
 ) -> Plane:
-    """Loss, accuracy and agreement on a grid of the plane through the networks `anchors`.
+    """Score a grid of the plane through networks: loss, accuracy and agreement.
 
-    With origin="zero" the plane passes through the origin of the weight space and two networks, with origin="anchor"
-    through three networks, the first of which is the point (0, 0). `trajectory` has the checkpoints of the same
-    networks by their number; `samples` are points or weight vectors (P,) by name, such as those of `sample_subspace`.
-    Both are projected, and scored where they are. Rows of the grid are kept in `folder`, from which a killed
-    computation continues.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        examples: Labelled test examples: a `Data`, a split, or a pair (x, y).
+        train: Training examples; by default those of a `Data`.
+        anchors: Indices of two networks, or of three with origin="anchor".
+        origin: "zero": the plane passes through the origin of the weight space and two networks. "anchor": through
+            three networks, the first of which is the point (0, 0).
+        grid: Points of the grid on either axis.
+        margin: Margin around the networks, as a fraction of their extent.
+        trajectory: Checkpoints of the same networks; they are projected, and scored where they are.
+        samples: Points or weight vectors (P,) by name, such as those of `sample_subspace`; treated alike.
+        folder: Directory for finished parts, from which an interrupted computation resumes; None stores nothing.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        Scores on the grid, and the projected networks.
+
+    Raises:
+        Misuse: For a wrong number of anchors, or networks on one line with the centre.
     """
     _check(anchors, origin, grid, margin)
     landscape = landscape_of(networks, examples, train=train, references=anchors)
@@ -192,9 +226,11 @@ def plane(
     groups = [_Group("anchors", "anchors", corners)]
     if trajectory is not None:
         groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
-    groups += [_Group(name, "samples", each) for name, each in (samples or {}).items()]
+    groups += [_Group(name, "samples", vectors_of_group) for name, vectors_of_group in (samples or {}).items()]
     groups = [group for group in groups if any(True for _ in group.vectors)]
-    places = [_located(basis, group.vectors) for group in groups]
+    places = [  # of every group: x, y, residual and norm (4, m)
+        np.array([(*basis.project(v), float(v.double().norm())) for v in group.vectors]).T for group in groups
+    ]
     x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
     about = {
         "examples": landscape.digest(),
@@ -211,8 +247,8 @@ def plane(
         scores = cells(f"networks-{turn}", partial(landscape, group.vectors))
         overlays.append(Overlay(group.name, group.kind, place[0], place[1], place[2], place[3], scores))
     show("", total, total)
-    found = {name: np.stack([row[name] for row in rows], axis=-2) for name in rows[0]}
-    return Plane(origin, names, x, y, found, overlays[0], tuple(overlays[1:]), len(landscape.test))
+    scores_of_grid = {name: np.stack([row[name] for row in rows], axis=-2) for name in rows[0]}
+    return Plane(origin, names, x, y, scores_of_grid, overlays[0], tuple(overlays[1:]), len(landscape.test))
 
 
 def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> None:
@@ -226,16 +262,16 @@ def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> 
 
 
 def _row(landscape: Landscape, basis: PlaneBasis, x: Array, y: float) -> Arrays:
-    """The scores at one height of the plane."""
-    return landscape(basis.point(float(each), y) for each in x)
+    """Return the scores at one height of the plane."""
+    return landscape(basis.point(float(coordinate), y) for coordinate in x)
 
 
 class _Group:
     """Networks to overlay, whose vectors can be gone through more than once."""
 
     def __init__(self, name: str, kind: Kind, vectors: Points | Iterable[Tensor]) -> None:
-        each = vectors.vectors if isinstance(vectors, Points) else vectors
-        self.name, self.kind, self.vectors = name, kind, list(each) if isinstance(each, Iterator) else each
+        rows = vectors.vectors if isinstance(vectors, Points) else vectors
+        self.name, self.kind, self.vectors = name, kind, list(rows) if isinstance(rows, Iterator) else rows
 
 
 @dataclass(frozen=True)
@@ -249,25 +285,20 @@ class _Path:
         return iter(self.trajectory.vectors(self.member))
 
 
-def _located(basis: PlaneBasis, vectors: Iterable[Tensor]) -> Array:
-    """Coordinates x and y, residual and norm (4, m) of vectors."""
-    return np.array([(*basis.project(vector), float(vector.double().norm())) for vector in vectors]).T
-
-
-def similar_scores(found: Plane) -> Verdict:
-    """Whether the accuracies (or, of regressions, losses) of the networks are equal within two standard errors.
+def similar_scores(plane: Plane) -> Verdict:
+    """Return whether the accuracies (or, of regressions, losses) of the networks are equal within two standard errors.
 
     Two classifiers that disagree on a fraction d of N examples differ in accuracy by a mean of N numbers -1, 0 and 1,
     whose standard error is at most sqrt(d / N).
     """
-    scores, first = found.anchors.scores, 1 if found.origin == "zero" else 0
+    scores, first = plane.anchors.scores, 1 if plane.origin == "zero" else 0
     one, two = (scores["accuracy"][first + turn] for turn in (0, 1))
     if math.isnan(one):
         losses = scores["loss"][first], scores["loss"][first + 1]
         sentence = f"The two networks have test losses of {losses[0]:.3g} and {losses[1]:.3g}."
         return Verdict("similar loss", bool(np.isclose(*losses, rtol=0.1)), sentence)
     apart = 1 - scores["agreement"][0][first + 1]
-    error = math.sqrt(apart / found.examples)
+    error = math.sqrt(apart / plane.examples)
     holds = abs(one - two) <= 2 * error
     sentence = (
         f"The two networks have accuracies of {one:.1%} and {two:.1%}, "
@@ -278,7 +309,7 @@ def similar_scores(found: Plane) -> Verdict:
 
 
 def outward(trajectory: Overlay) -> Verdict:
-    """Whether the length of the weight vector grows in training, and how near to the plane the trajectory is."""
+    """Return whether the length of the weight vector grows in training, and how near to the plane the trajectory is."""
     norm = trajectory.norm
     growing = float(np.mean(np.diff(norm) > 0)) if len(norm) > 1 else 0.0
     holds = len(norm) > 1 and bool(norm[-1] > norm[0])
@@ -290,26 +321,26 @@ def outward(trajectory: Overlay) -> Verdict:
     return Verdict("radial movement outward", holds, sentence)
 
 
-def agreement_regions(found: Plane) -> Verdict:
-    """Whether the points of the plane in the direction of one network agree with it more than with the other.
+def agreement_regions(plane: Plane) -> Verdict:
+    """Return whether the points of the plane in the direction of one network agree with it more than with the other.
 
     A point belongs to the network whose direction from the origin is nearer; points nearer to the origin than a quarter
     of the networks' length are left out.
     """
-    x, y = np.meshgrid(found.x, found.y)
-    ends = np.stack([found.anchors.x[1:], found.anchors.y[1:]], 1)
+    x, y = np.meshgrid(plane.x, plane.y)
+    ends = np.stack([plane.anchors.x[1:], plane.anchors.y[1:]], 1)
     length = np.hypot(x, y)
     cosines = np.stack([(x * a + y * b) / np.hypot(a, b) for a, b in ends]) / np.where(length > 0, length, 1)
     away = (length > np.hypot(*ends.T).min() / 4) & (cosines.max(0) > math.sqrt(0.5))
     own = [away & (cosines.argmax(0) == turn) for turn in (0, 1)]
-    means = [[float(found.scores["agreement"][other][region].mean()) for other in (0, 1)] for region in own]
-    apart = 1 - float(found.anchors.scores["agreement"][0][2])  # only examples on which the networks differ count
-    error = math.sqrt(apart / found.examples)
+    means = [[float(plane.scores["agreement"][other][region].mean()) for other in (0, 1)] for region in own]
+    apart = 1 - float(plane.anchors.scores["agreement"][0][2])  # only examples on which the networks differ count
+    error = math.sqrt(apart / plane.examples)
     holds = min(means[0][0] - means[0][1], means[1][1] - means[1][0]) > 2 * error
     sentence = (
-        f"In the direction of {found.names[0]}, points of the plane agree with it on {means[0][0]:.1%} of the examples "
-        f"and with {found.names[1]} on {means[0][1]:.1%}; in the direction of {found.names[1]}, with it on "
-        f"{means[1][1]:.1%} and with {found.names[0]} on {means[1][0]:.1%}. Differences "
+        f"In the direction of {plane.names[0]}, points of the plane agree with it on {means[0][0]:.1%} of the examples "
+        f"and with {plane.names[1]} on {means[0][1]:.1%}; in the direction of {plane.names[1]}, with it on "
+        f"{means[1][1]:.1%} and with {plane.names[0]} on {means[1][0]:.1%}. Differences "
         f"{'exceed' if holds else 'do not both exceed'} two standard errors ({2 * error:.1%})."
     )
     return Verdict("each direction agrees with its own optimum", holds, sentence)

@@ -28,44 +28,47 @@ __all__ = ["embedding", "ensemble_sizes", "kernels", "paths", "plane", "similari
 
 
 def embedding(source: Embedding, *, theme: Theme = "light") -> "go.Figure":
-    """The t-SNE map of runs and samples."""
+    """Plot the t-SNE map of runs and samples."""
     return to_plotly(embedding_figures(source)["map"], theme)
 
 
 def ensemble_sizes(source: Sizes, figure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score against ensemble size ("size-nll") or severity ("severity-nll"), or divergences ("divergence-ood")."""
+    """Plot a score against size ("size-nll") or severity ("severity-nll"), or divergences ("divergence-ood")."""
     return to_plotly(pick_figure(sizes_figures(source), figure), theme)
 
 
 def kernels(
     source: KernelDiagnosis | Sequence[KernelDiagnosis], stage: Stage | None = None, *, theme: Theme = "light"
 ) -> "go.Figure":
-    """Alignment (M, M) of the members' tangent kernels, "before" or "after" training; the first given unless named."""
-    drawn = heat_maps([source] if isinstance(source, KernelDiagnosis) else source)
+    """Plot alignment (M, M) of the members' tangent kernels, "before" or "after" training.
+
+    The first given unless named.
+    """
+    figures = heat_maps([source] if isinstance(source, KernelDiagnosis) else source)
     missing = "no kernels between members: the limit of infinite width has none; write kernel_diagnosis(ensemble, x)"
-    return to_plotly(drawn[pick("stage", stage, drawn, missing)], theme)
+    return to_plotly(figures[pick("stage", stage, figures, missing)], theme)
 
 
 def paths(source: Paths, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score along the paths between two networks, such as "train_loss", "accuracy" or "agreement_0"."""
+    """Plot a score along the paths between two networks, such as "train_loss", "accuracy" or "agreement_0"."""
     return to_plotly(pick_figure(paths_figures(source), score), theme)
 
 
 def plane(source: Plane, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score on a plane of weight space, such as "accuracy", "train_loss" or "agreement_0", with its networks."""
+    """Plot a score on a plane of weight space, such as "accuracy", "train_loss" or "agreement_0"."""
     return to_plotly(pick_figure(plane_figures(source), score), theme)
 
 
 def similarity(source: Similarity, matrix: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A matrix of networks, "cosine", "disagreement", "cka" or "diversity"."""
+    """Plot a matrix of networks, "cosine", "disagreement", "cka" or "diversity"."""
     return to_plotly(pick_figure(similarity_figures(source), matrix), theme)
 
 
 def stitched(source: StitchedView, score: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """A score over the stitched wedges of a path, such as "accuracy" or "agreement_1"."""
+    """Plot a score over the stitched wedges of a path, such as "accuracy" or "agreement_1"."""
     return to_plotly(pick_figure(stitched_figures(source), score), theme)
 
 
 def trade_off(source: TradeOff, part: str | None = None, *, theme: Theme = "light") -> "go.Figure":
-    """Diversity against accuracy of sampled networks: the "plane", or the part "near" the reference."""
+    """Plot diversity against accuracy of sampled networks: the "plane", or the part "near" the reference."""
     return to_plotly(pick_figure(trade_off_figures(source), part), theme)

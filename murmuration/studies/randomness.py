@@ -63,11 +63,11 @@ class Factorial:
     accuracy: Array
 
     def mean(self, measure: str) -> Array:
-        """The mean over runs (L, 2, 2)."""
+        """Return the mean over runs (L, 2, 2)."""
         return over_runs(getattr(self, measure))[0]
 
     def standard_error(self, measure: str) -> Array:
-        """The standard error of that mean (L, 2, 2); NaN for one run."""
+        """Return the standard error of that mean (L, 2, 2); NaN for one run."""
         return over_runs(getattr(self, measure))[1]
 
     @property
@@ -80,8 +80,8 @@ class Factorial:
             f"members disagree on {by_start:.1%} of the inputs if initialisation alone differs and on {by_order:.1%} "
             f"if batches alone differ; difference {gap:.3f}, standard error {error:.3f} over {self.runs} runs"
         )
-        found = [self._equal_members()]
-        found.append(Verdict("initialisation matters more than batch order", bool(gap > 2 * error), sentence))
+        verdicts = [self._equal_members()]
+        verdicts.append(Verdict("initialisation matters more than batch order", bool(gap > 2 * error), sentence))
         if len(self.lrs) > 1:
             octaves = np.log2(self.lrs) - np.log2(self.lrs).mean()  # (L,)
             slope, error = over_runs(octaves @ order / (octaves @ octaves))
@@ -90,8 +90,8 @@ class Factorial:
                 f"{error:.3f} over {self.runs} runs"
             )
             claim = "batch order matters more at a larger learning rate"
-            found.append(Verdict(claim, bool(slope > 2 * error), sentence))
-        return tuple(found)
+            verdicts.append(Verdict(claim, bool(slope > 2 * error), sentence))
+        return tuple(verdicts)
 
     def _equal_members(self) -> Verdict:
         apart, moved = self.disagreement[:, 0, 0].max(), self.distance[:, 0, 0].max()
@@ -102,7 +102,10 @@ class Factorial:
         return Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each learning rate, initialisation, batches and measure: mean, standard error, number of runs."""
+        """Return one row for each learning rate, initialisation, batches and measure.
+
+        Mean, standard error, number of runs.
+        """
         import pandas as pd
 
         rows = []
@@ -111,19 +114,21 @@ class Factorial:
             means, errors = over_runs(values)
             for place in np.ndindex(means.shape):
                 cell = {"lr": self.lrs[place[0]], "initialisation": LEVELS[place[1]], "batches": LEVELS[place[2]]}
-                known = int(np.isfinite(values[place]).sum())
-                numbers = {"mean": means[place], "standard_error": errors[place], "runs": known}
+                counted = int(np.isfinite(values[place]).sum())
+                numbers = {"mean": means[place], "standard_error": errors[place], "runs": counted}
                 rows.append({**cell, "measure": measure, **numbers})
         return pd.DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:
-        known = {"lrs": list(self.lrs), "runs": self.runs, "examples": self.examples, "about": self.about}
+        facts = {"lrs": list(self.lrs), "runs": self.runs, "examples": self.examples, "about": self.about}
         values = {measure: getattr(self, measure).tolist() for measure in MEASURES}
-        return json_numbers({**known, "levels": LEVELS, **values, "verdicts": [asdict(each) for each in self.verdicts]})
+        return json_numbers(
+            {**facts, "levels": LEVELS, **values, "verdicts": [asdict(verdict) for verdict in self.verdicts]}
+        )
 
 
 def over_runs(values: Array) -> tuple[Array, Array]:
-    """The mean of values (..., R) over runs and its standard error s / sqrt(R), without runs that are NaN.
+    """Return the mean of values (..., R) over runs and its standard error s / sqrt(R), without runs that are NaN.
 
     That is the standard deviation of the mean over bootstrap resamples of the runs, in closed form, with the divisor
     R - 1 instead of R: a resample of few runs varies too little.
@@ -148,11 +153,28 @@ def factorial(
     show: Show = silent,
     **settings: Any,
 ) -> Factorial:
-    """Train and compare networks in all cells of initialisation x batches x learning rate, `runs` times each.
+    """Train and compare networks in all cells of initialisation x batches x learning rate.
 
-    A run is an ensemble of `members` (2 unless given) by a seed of its own: `seed`, `seed + 1`, ... Settings are those
-    of `fit`. Members are compared on the test split, or on the validation split where there is none. With a `folder`,
-    finished runs are read from it and one that was killed continues; more learning rates and runs can be added.
+    Members are compared on the test split, or on the validation split if there is none.
+
+    Args:
+        net: Network, as in `fit`.
+        data: Classification data, as in `fit`.
+        recipe: Recipe, as in `fit`.
+        lrs: Learning rates.
+        runs: Ensembles in every cell, with the seeds `seed`, `seed + 1`, ...
+        epochs: Epochs of training.
+        seed: First random seed.
+        folder: Directory for finished runs, from which an interrupted factorial resumes; learning rates and runs can be
+            added to it.
+        show: Progress callback `show(text, done, total)`.
+        **settings: Further settings of `fit`; `members` is 2 by default.
+
+    Returns:
+        The measures of all cells and runs.
+
+    Raises:
+        Misuse: For a regression, fewer than two members, or a setting that the factorial decides.
     """
     require_integer("runs", runs, 1)
     decided = [name for name in DECIDED if name in settings]
@@ -162,15 +184,17 @@ def factorial(
         )
     given = {"members": 2, "engine": "threads", **settings, "posthoc": None}
     resolved = resolve(net, data, recipe, Plan(epochs=epochs), given)
-    plan, chosen, opened = resolved.plan, resolved.recipe, resolved.data
+    plan, made_recipe, opened = resolved.plan, resolved.recipe, resolved.data
     if plan.members < 2:
         raise Misuse(f"members={plan.members}: a factorial compares members; need at least 2")
     spec, source = resolved.spec()
     if spec.likelihood.task != CLASSIFICATION:
         raise Misuse("a factorial of a regression: disagreement compares predicted classes; give a classification")
     if plan.batch_order == "same":
-        raise Misuse(f"recipe {chosen.name} has the same batches for all members: a factorial compares other ones too")
-    about = {"net": source.record, "data": opened.fingerprint, "recipe": chosen.to_json()}
+        raise Misuse(
+            f"recipe {made_recipe.name} has the same batches for all members: a factorial compares other ones too"
+        )
+    about = {"net": source.record, "data": opened.fingerprint, "recipe": made_recipe.to_json()}
     about["plan"] = {**plan.to_json(), **dict.fromkeys(("lr", "seed", "same", "batch_order"))}
     cells = Cells(None if folder is None else Path(folder), about)
     places = list(itertools.product(range(len(lrs)), range(2), range(2), range(runs)))
@@ -178,18 +202,18 @@ def factorial(
     for done, (rate, start, order, run) in enumerate(places):
         key = f"lr-{lrs[rate]:g}-initialisation-{LEVELS[start]}-batches-{LEVELS[order]}-seed-{seed + run}"
         show(key, done, len(places))
-        same = (() if start else ("initialisation",)) + (() if order else ("batches", "noise"))
-        mine = replace(plan, lr=lrs[rate], seed=seed + run, same=same, batch_order=None)
+        common = (() if start else ("initialisation",)) + (() if order else ("batches", "noise"))
+        run_plan = replace(plan, lr=lrs[rate], seed=seed + run, same=common, batch_order=None)
         path = None if cells.folder is None else cells.folder / f"{key}-{short_digest(about)}"
-        found = cells(key, partial(compare_members, net, opened, chosen, mine, path))
+        measures = cells(key, partial(compare_members, net, opened, made_recipe, run_plan, path))
         for measure in MEASURES:
-            values[measure][rate, start, order, run] = found[measure]
+            values[measure][rate, start, order, run] = measures[measure]
     show("", len(places), len(places))
     return Factorial(tuple(lrs), runs, len(opened.held_out), about, **values)
 
 
 def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path: Path | None) -> Arrays:
-    """The measures of one run: means over pairs of members, or over members; NaN with fewer than two.
+    """Return the measures of one run: means over pairs of members, or over members; NaN with fewer than two.
 
     The run is written to the path while it is trained, continued if it was begun there, and removed at the end.
     """
@@ -200,17 +224,17 @@ def compare_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, pat
         run_files.remove_empty([path])
     if ensemble.members < 2:
         return {measure: np.array(math.nan) for measure in MEASURES}
-    found = network_similarity(ensemble, data.held_out, train=data.train, cka=False)
+    similarity = network_similarity(ensemble, data.held_out, train=data.train, cka=False)
     vectors = points_of(ensemble).vectors.double()
     apart = [(vectors[i] - vectors[j]).norm().item() for i, j in itertools.combinations(range(len(vectors)), 2)]
     distance = sum(apart) / len(apart) / vectors.norm(dim=1).mean().item()
-    pairs = {measure: found.mean(measure) for measure in ("disagreement", "diversity", "cosine")}
-    known = {**pairs, "distance": distance, "accuracy": float(found.accuracy.mean())}
-    return {measure: np.array(value) for measure, value in known.items()}
+    pairs = {measure: similarity.mean(measure) for measure in ("disagreement", "diversity", "cosine")}
+    measures = {**pairs, "distance": distance, "accuracy": float(similarity.accuracy.mean())}
+    return {measure: np.array(value) for measure, value in measures.items()}
 
 
 def train_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path: Path | None) -> Ensemble:
-    """The members of one run, continued if it was begun in the path."""
+    """Return the members of one run, continued if it was begun in the path."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "all members begin with the same weights")
         if path is None or not (path / run_files.MANIFEST).exists():
@@ -221,5 +245,5 @@ def train_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path:
 
 
 def short_digest(record: dict[str, Any]) -> str:
-    """Eight digits that tell the settings of two factorials in one folder apart."""
+    """Return eight digits that tell the settings of two factorials in one folder apart."""
     return hashlib.sha256(json.dumps(json_numbers(record), sort_keys=True).encode()).hexdigest()[:8]

@@ -51,45 +51,45 @@ ALIKE, ORTHOGONAL = 0.9, 0.1  # cosines above and below
 
 
 def pairwise(read: From[T], product: Callable[[list[T], list[T]], Array], size: int = AT_ONCE) -> Array:
-    """The symmetric matrix (m, m) of products of all pairs of a sequence, two blocks of `size` in memory at a time.
+    """Compute products (m, m) of all pairs of a sequence, with two blocks of `size` in memory at a time.
 
     >>> pairwise(lambda first: iter([1.0, 2.0, 3.0][first:]), np.multiply.outer, size=2).tolist()
     [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 6.0, 9.0]]
     """
     rows: list[Array] = []
     for first in itertools.count(0, size):
-        rest = read(first)
-        if not (block := list(itertools.islice(rest, size))):
+        remaining = read(first)
+        if not (block := list(itertools.islice(remaining, size))):
             break
         own = product(block, block)
         parts = [(own + own.T) / 2]
-        while other := list(itertools.islice(rest, size)):
+        while other := list(itertools.islice(remaining, size)):
             parts.append(product(block, other))
         rows.append(np.concatenate(parts, axis=1))
-    whole = np.zeros((sum(map(len, rows)),) * 2)
+    matrix = np.zeros((sum(map(len, rows)),) * 2)
     for index, row in enumerate(rows):
         first = index * size
-        whole[first : first + len(row), first:] = row
-        whole[first:, first : first + len(row)] = row.T
-    return whole
+        matrix[first : first + len(row), first:] = row
+        matrix[first:, first : first + len(row)] = row.T
+    return matrix
 
 
 def inner_products(a: list[Tensor], b: list[Tensor]) -> Array:
-    """Inner products (m, n) of weight vectors (P,), summed in double precision."""
+    """Return inner products (m, n) of weight vectors (P,), summed in double precision."""
     first, second = torch.stack(a), torch.stack(b)
     parts = zip(first.split(COLUMNS, 1), second.split(COLUMNS, 1), strict=True)
-    return sum(left.double() @ right.double().mT for left, right in parts).numpy()
+    return sum(a_part.double() @ b_part.double().mT for a_part, b_part in parts).numpy()
 
 
 def gram(read: From[Tensor]) -> Array:
-    """Inner products (m, m) of weight vectors (P,), a few of them in memory at a time."""
+    """Return inner products (m, m) of weight vectors (P,), a few of them in memory at a time."""
     first = next(read(0), None)
     size = AT_ONCE if first is None else max(1, min(AT_ONCE, BYTES // first.nbytes))
     return pairwise(read, inner_products, size)
 
 
 def normalised(products: Array) -> Array:
-    """Products (m, m) divided by the roots of both diagonal entries: 1 on the diagonal, NaN for what is zero."""
+    """Return products (m, m) divided by the roots of both diagonal entries: 1 on the diagonal, NaN for what is zero."""
     lengths = np.sqrt(np.diagonal(products))
     with np.errstate(invalid="ignore", divide="ignore"):
         cosines = products / np.outer(lengths, lengths)
@@ -98,12 +98,12 @@ def normalised(products: Array) -> Array:
 
 
 def cosines(read: From[Tensor]) -> Array:
-    """Cosines (m, m) of weight vectors (P,)."""
+    """Return cosines (m, m) of weight vectors (P,)."""
     return normalised(gram(read))
 
 
 def disagreements(labels: Tensor) -> Array:
-    """The fraction (m, m) of inputs on which two networks predict different classes, from labels (m, N)."""
+    """Return the fraction (m, m) of inputs on which two networks predict different classes, from labels (m, N)."""
     return pairwise(
         lambda first: iter(labels[first:]),
         lambda a, b: np.stack([(torch.stack(b) != one).double().mean(1).numpy() for one in a]),
@@ -111,7 +111,14 @@ def disagreements(labels: Tensor) -> Array:
 
 
 def normalised_diversity(disagreement: Any, accuracy: Any) -> Array:
-    """D = d / (1 - a), with the accuracy a of the network that is compared, not of the reference; NaN at a = 1.
+    """Compute D = d / (1 - a).
+
+    Args:
+        disagreement: Fraction d of inputs on which a network and a reference predict different classes.
+        accuracy: Accuracy a of the network that is compared, not of the reference.
+
+    Returns:
+        The normalised diversity; NaN at a = 1.
 
     >>> float(normalised_diversity(0.3, 0.4))
     0.5
@@ -122,10 +129,18 @@ def normalised_diversity(disagreement: Any, accuracy: Any) -> Array:
 
 
 def disagreement_bounds(a: Any, b: Any, classes: int) -> tuple[Array, Array]:
-    """The least and the largest disagreement of two classifiers with accuracies a and b.
+    """Compute the least and the largest disagreement of two classifiers.
 
     |a - b| <= d <= min(1, 2 - a - b): where exactly one is right they disagree, and both are right on at least
     a + b - 1 of the inputs. Two classes leave one wrong answer, so that then also d <= a + b.
+
+    Args:
+        a: Accuracy of the first classifier.
+        b: Accuracy of the second.
+        classes: Number of classes.
+
+    Returns:
+        The lower and the upper bound.
 
     >>> [float(end) for end in disagreement_bounds(0.75, 0.5, classes=10)]
     [0.25, 0.75]
@@ -136,20 +151,30 @@ def disagreement_bounds(a: Any, b: Any, classes: int) -> tuple[Array, Array]:
 
 
 def hsic(a: Tensor, b: Tensor) -> float:
-    """|A' B|², squared Frobenius norm, of centred features (N, D1) and (N, D2), by the smaller of two products.
+    """Return |A' B|², squared Frobenius norm, of centred features (N, D1) and (N, D2), by the smaller of two products.
 
     Equal to tr(K H L H) with K = A A', L = B B' and the centring matrix H (Gretton et al. 2005), up to (N - 1)².
     """
-    a, b = (each - each.mean(0) for each in (a.double(), b.double()))
+    a, b = (features - features.mean(0) for features in (a.double(), b.double()))
     if len(a) < min(a.shape[1], b.shape[1]):
         return float(((a @ a.mT) * (b @ b.mT)).sum())
     return float((a.mT @ b).square().sum())
 
 
 def linear_cka(a: Tensor, b: Tensor) -> float:
-    """Linear centred kernel alignment of features (N, D1) and (N, D2), from 0 to 1; NaN where one is constant.
+    """Compute the linear centred kernel alignment of features.
 
     It does not change under orthogonal maps and isotropic scaling of the features.
+
+    Args:
+        a: Features (N, D1).
+        b: Features (N, D2) of the same inputs.
+
+    Returns:
+        The alignment, from 0 to 1; NaN if either is constant.
+
+    Raises:
+        Misuse: For features of different numbers of inputs.
 
     >>> features = torch.eye(3)[[0, 1, 2, 0]]
     >>> round(linear_cka(features, -2 * features), 6)
@@ -162,7 +187,10 @@ def linear_cka(a: Tensor, b: Tensor) -> float:
 
 
 def feature_alignment(outputs: PointOutputs, read: From[Tensor]) -> Array:
-    """Linear CKA (m, m) of the features of networks at weight vectors (P,): what enters their last linear operator."""
+    """Yield linear CKA (m, m) of the features of networks at weight vectors (P,).
+
+    What enters their last linear operator.
+    """
 
     def features(first: int) -> Iterator[Tensor]:
         for module in outputs.modules(read(first)):
@@ -202,11 +230,14 @@ class Similarity:
     @property
     def matrices(self) -> dict[str, Array]:
         """The matrices by name."""
-        found = {name: getattr(self, name) for name in ("cosine", "disagreement", "diversity")}
-        return found if self.cka is None else {**found, "cka": self.cka}
+        matrices = {name: getattr(self, name) for name in ("cosine", "disagreement", "diversity")}
+        return matrices if self.cka is None else {**matrices, "cka": self.cka}
 
     def mean(self, matrix: str, *, same_group: bool | None = None) -> float:
-        """The mean over pairs of different networks; of one group or of two, if asked for. NaN without such pairs."""
+        """Return the mean over pairs of different networks.
+
+        Of one group or of two, if asked for. NaN without such pairs.
+        """
         pairs = ~np.eye(len(self.names), dtype=bool)
         if same_group is not None:
             groups = np.array(self.groups)
@@ -221,13 +252,13 @@ class Similarity:
             return ()
         if self.subject == "path":
             late = slice(-LATE, None)
-            same, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
+            late_cosine, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
             sentence = (
-                f"the last {len(self.names[late])} checkpoints have a mean cosine of {same:.3f} and disagree on "
+                f"the last {len(self.names[late])} checkpoints have a mean cosine of {late_cosine:.3f} and disagree on "
                 f"{moved:.1%} of the inputs; the first and the last have {self.cosine[0, -1]:.3f} and "
                 f"{self.disagreement[0, -1]:.1%}"
             )
-            return (Verdict("the end of a path is one function at one place", bool(same > ALIKE), sentence),)
+            return (Verdict("the end of a path is one function at one place", bool(late_cosine > ALIKE), sentence),)
         grouped = 1 < len(set(self.groups)) < len(self.groups)
         cosine, apart, diversity = (
             self.mean(name, same_group=False if grouped else None) for name in ("cosine", "disagreement", "diversity")
@@ -237,25 +268,25 @@ class Similarity:
             f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
             f"{diversity:.2f} times the error rate"
         )
-        found = [Verdict("independent networks are orthogonal in weight space", cosine < ORTHOGONAL, sentence)]
+        verdicts = [Verdict("independent networks are orthogonal in weight space", cosine < ORTHOGONAL, sentence)]
         if grouped:
             inside = self.mean("disagreement", same_group=True)
             sentence = (
                 f"networks disagree on {inside:.1%} of the inputs within a group and on {apart:.1%} between groups"
             )
-            found.append(
+            verdicts.append(
                 Verdict("groups differ at least twice as much as their networks", apart >= 2 * inside, sentence)
             )
-        return tuple(found)
+        return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
         matrices = {name: matrix.tolist() for name, matrix in self.matrices.items()}
         lists = {"names": list(self.names), "groups": list(self.groups), "accuracy": self.accuracy.tolist()}
-        known = {"subject": self.subject, "classes": self.classes, "examples": self.examples}
-        return {**known, **lists, **matrices, "verdicts": [vars(each) for each in self.verdicts]}
+        facts = {"subject": self.subject, "classes": self.classes, "examples": self.examples}
+        return {**facts, **lists, **matrices, "verdicts": [vars(verdict) for verdict in self.verdicts]}
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each number: measure, the two networks and the value."""
+        """Return one row for each number: measure, the two networks and the value."""
         import pandas as pd
 
         first, second = (side.ravel() for side in np.meshgrid(self.names, self.names, indexing="ij"))
@@ -268,7 +299,7 @@ class Similarity:
 
 
 def without_diagonal(matrix: Array) -> Array:
-    """A copy with NaN on the diagonal."""
+    """Return a copy with NaN on the diagonal."""
     copy = np.array(matrix, dtype=float)
     np.fill_diagonal(copy, np.nan)
     return copy
@@ -283,11 +314,21 @@ def network_similarity(
     names: Sequence[str] = (),
     groups: Sequence[str] = (),
 ) -> Similarity:
-    """How alike the members of an ensemble, or other networks of one architecture, are on labelled examples.
+    """Compare members of an ensemble, or other networks of one architecture, in weights, predictions and features.
 
-    `data` is a `Data` (its test split), a split or a pair (x, y); `train` the training inputs, which networks with
-    batch-norm layers need. `groups` names the run of every network where there are several: then `mean` and the
-    verdicts compare pairs within and between them.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        data: Labelled examples: a `Data` (its test split), a split, or a pair (x, y).
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        cka: Whether to compare features by linear CKA.
+        names: Name of every network.
+        groups: Run of every network; `mean` and the verdicts then compare pairs within and between runs.
+
+    Returns:
+        Matrices (m, m) of m networks.
+
+    Raises:
+        Misuse: For regression networks, or names and groups of another number.
 
     >>> nets = [torch.nn.Linear(4, 3) for _ in range(3)]
     >>> network_similarity(nets, (torch.randn(20, 4), torch.arange(20) % 3)).cosine.shape
@@ -299,18 +340,26 @@ def network_similarity(
     runs = tuple(groups) or tuple(str(index) for index in range(len(points)))
     subject: Subject = "members" if len(set(runs)) == len(runs) else "samples"
     labels = tuple(names) or tuple(str(index) for index in range(len(points)))
-    for given, what in ((labels, "names"), (runs, "groups")):
-        if len(given) != len(points):
-            raise Misuse(f"{len(given)} {what} for {len(points)} networks: expected one for each")
+    for texts, option in ((labels, "names"), (runs, "groups")):
+        if len(texts) != len(points):
+            raise Misuse(f"{len(texts)} {option} for {len(points)} networks: expected one for each")
     return measured(subject, outputs, y, lambda first: iter(points.vectors[first:]), labels, runs, cka)
 
 
 def path_similarity(
     trajectory: Trajectory, data: Any, member: int = 0, *, train: Any = None, cka: bool = False
 ) -> Similarity:
-    """How alike the checkpoints of one member along its path are.
+    """Compare the checkpoints of one member along its path, reading them from disk as needed.
 
-    `data` and `train` are as in `network_similarity`, prepared. Checkpoints are read from the disk as they are needed.
+    Args:
+        trajectory: Paths of the members.
+        data: Labelled examples: a `Data` (its test split), a split, or a pair (x, y).
+        member: Index of the member.
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        cka: Whether to compare features by linear CKA.
+
+    Returns:
+        Matrices (m, m) of m checkpoints.
     """
     x, y = examples_of(trajectory, data)
     outputs = PointOutputs(trajectory.points, x, inputs_of(trajectory, train))
@@ -331,17 +380,17 @@ def measured(
     groups: tuple[str, ...],
     cka: bool,
 ) -> Similarity:
-    """The record of networks at weight vectors, which are read several times."""
+    """Return the record of networks at weight vectors, which are read several times."""
     widths: set[int] = set()
 
-    def seen(found: Tensor) -> Tensor:
-        widths.add(found.shape[-1])
-        return found
+    def seen(output: Tensor) -> Tensor:
+        widths.add(output.shape[-1])
+        return output
 
     scores = score_points(map(seen, outputs(read(0))), y, outputs.points.likelihood)
     if not scores.labels.shape[1]:
         raise Misuse("the networks are for regression: disagreement compares predicted classes")
-    few = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
+    sample = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
     return Similarity(
         subject,
         names,
@@ -351,5 +400,5 @@ def measured(
         scores.accuracy.numpy(),
         max(widths),
         len(y),
-        feature_alignment(few, read) if cka else None,
+        feature_alignment(sample, read) if cka else None,
     )

@@ -58,7 +58,7 @@ SAMPLED = ("random", "diagonal", "pca", "pca-random")
 
 
 def point_scores(probs: Any, labels: Tensor, measures: Sequence[str] = SCORED) -> Array:
-    """Scores (F,) by name of class probabilities (N, K), as the table of measures defines them, without intervals.
+    """Compute scores (F,) of class probabilities (N, K) by the table of measures, without intervals.
 
     Probabilities below 1e-12 count as 1e-12 in the NLL.
     """
@@ -71,12 +71,12 @@ def point_scores(probs: Any, labels: Tensor, measures: Sequence[str] = SCORED) -
         "log_prob": right.clamp_min(LEAST).log().numpy(),
         "brier": brier(precise, labels).numpy(),
     }
-    together, found = np.zeros(len(labels), dtype=np.int64), []
+    together, scores = np.zeros(len(labels), dtype=np.int64), []
     for name in measures:
         measure = measure_of(name, "classification")
         means = group_sums(measure.features(columns), together)[0] / len(labels)
-        found.append(float(measure.finish(measure.combine(means))))
-    return np.array(found)
+        scores.append(float(measure.finish(measure.combine(means))))
+    return np.array(scores)
 
 
 def size_scores(
@@ -88,7 +88,7 @@ def size_scores(
     most: int = SUBSETS,
     seed: int = 0,
 ) -> tuple[Array, Array]:
-    """Mean and standard deviation (sizes, measures) over subsets of runs of scores of the mean of (R, N, K).
+    """Return mean and standard deviation (sizes, measures) over subsets of runs of scores of the mean of (R, N, K).
 
     NaN for sizes above R.
     """
@@ -98,8 +98,10 @@ def size_scores(
     for place, size in enumerate(sizes):
         if size <= len(runs):
             subsets = subsets_of(len(runs), size, most=most, seed=seed)[0]
-            found = np.stack([point_scores(runs[list(each)].double().mean(0), labels, measures) for each in subsets])
-            means[place], deviations[place] = found.mean(0), found.std(0)
+            scores = np.stack(
+                [point_scores(runs[list(subset)].double().mean(0), labels, measures) for subset in subsets]
+            )
+            means[place], deviations[place] = scores.mean(0), scores.std(0)
     return means, deviations
 
 
@@ -144,20 +146,29 @@ class Sizes:
         return tuple(name for name in self.methods if name not in (ORIGINAL, AVERAGE))
 
     def score(self, method: str, size: int, measure: str, severity: int = 0) -> float:
-        """A score, the mean over the corruptions of a severity."""
+        """Return a score, the mean over the corruptions of a severity."""
         rows = [place for place, condition in enumerate(self.conditions) if condition.severity == severity]
         place = self.methods.index(method), self.sizes.index(size)
         return float(self.scores[place][rows, self.measures.index(measure)].mean())
 
     def divergence(self, group: str, severity: int = 0) -> float:
-        """A Jensen-Shannon divergence, the mean over the corruptions of a severity; NaN if it is not known."""
-        known = self.divergences.get(group, {})
-        values = [value for condition, value in known.items() if condition.severity == severity and not condition.ood]
+        """Return a Jensen-Shannon divergence, the mean over the corruptions of a severity; NaN if it is not known."""
+        by_condition = self.divergences.get(group, {})
+        values = [
+            value for condition, value in by_condition.items() if condition.severity == severity and not condition.ood
+        ]
         return float(np.mean(values)) if values else math.nan
 
     @property
     def ood_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(each.name for known in self.divergences.values() for each in known if each.ood))
+        return tuple(
+            dict.fromkeys(
+                condition.name
+                for by_condition in self.divergences.values()
+                for condition in by_condition
+                if condition.ood
+            )
+        )
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -168,26 +179,32 @@ class Sizes:
         names = ("methods", "sizes", "measures", "severities")
         arrays = ("scores", "deviations", "subsets", "exact")
         divergences = {
-            group: [{**each._asdict(), "value": value} for each, value in known.items()]
-            for group, known in self.divergences.items()
+            group: [{**condition._asdict(), "value": value} for condition, value in by_condition.items()]
+            for group, by_condition in self.divergences.items()
         }
         return {
             **{name: list(getattr(self, name)) for name in names},
-            "conditions": [each._asdict() for each in self.conditions],
+            "conditions": [condition._asdict() for condition in self.conditions],
             **{name: getattr(self, name).tolist() for name in arrays},
             "divergences": divergences,
             "together": self.together,
             "examples": self.examples,
             "settings": dict(self.settings),
-            "verdicts": [vars(each) for each in self.verdicts],
+            "verdicts": [vars(condition) for condition in self.verdicts],
         }
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each number: method, size, condition, severity, measure, value, std over subsets, subsets."""
+        """Return one row for each number.
+
+        Method, size, condition, severity, measure, value, std over subsets, subsets.
+        """
         import pandas as pd
 
         rows = [
-            (method, size, condition.name or "clean", condition.severity, measure, *self._numbers(m, s, c, f))
+            (
+                *(method, size, condition.name or "clean", condition.severity, measure),
+                *(float(self.scores[m, s, c, f]), float(self.deviations[m, s, c, f]), int(self.subsets[m, s])),
+            )
             for m, method in enumerate(self.methods)
             for s, size in enumerate(self.sizes)
             for c, condition in enumerate(self.conditions)
@@ -195,23 +212,20 @@ class Sizes:
             if self.subsets[m, s]
         ]
         rows += [
-            (group, self.together, each.name or "clean", each.severity, "jensen_shannon", value, math.nan, 0)
-            for group, known in self.divergences.items()
-            for each, value in known.items()
+            (group, self.together, case.name or "clean", case.severity, "jensen_shannon", value, math.nan, 0)
+            for group, by_condition in self.divergences.items()
+            for case, value in by_condition.items()
         ]
         names = ["method", "size", "condition", "severity", "measure", "value", "std", "subsets"]
         return pd.DataFrame(rows, columns=names)
 
-    def _numbers(self, m: int, s: int, c: int, f: int) -> tuple[float, float, int]:
-        return float(self.scores[m, s, c, f]), float(self.deviations[m, s, c, f]), int(self.subsets[m, s])
 
-
-def growth_verdict(found: Sizes) -> Verdict | None:
-    """Whether scores improve with the number of runs."""
-    sizes = sizes_of(found, ORIGINAL)
+def growth_verdict(record: Sizes) -> Verdict | None:
+    """Return whether scores improve with the number of runs."""
+    sizes = sizes_of(record, ORIGINAL)
     if len(sizes) < 2:
         return None
-    accuracy, errors = ([found.score(ORIGINAL, k, name) for k in sizes] for name in ("accuracy", "brier"))
+    accuracy, errors = ([record.score(ORIGINAL, k, name) for k in sizes] for name in ("accuracy", "brier"))
     holds = bool((np.diff(errors) <= 0).all()) and accuracy[-1] >= accuracy[0]
     sentence = (
         f"from 1 to {sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier score "
@@ -220,54 +234,59 @@ def growth_verdict(found: Sizes) -> Verdict | None:
     return Verdict("every run improves the Brier score, and all together the accuracy", holds, sentence)
 
 
-def sizes_of(found: Sizes, method: str) -> list[int]:
-    """The ensemble sizes that a method has runs for."""
-    if method not in found.methods:
+def sizes_of(record: Sizes, method: str) -> list[int]:
+    """Return the ensemble sizes that a method has runs for."""
+    if method not in record.methods:
         return []
-    return [k for k, count in zip(found.sizes, found.subsets[found.methods.index(method)], strict=True) if count]
+    return [k for k, count in zip(record.sizes, record.subsets[record.methods.index(method)], strict=True) if count]
 
 
-def addition_verdict(found: Sizes) -> Verdict | None:
-    """Whether sampling improves the ensemble too, and less than ensembling improves one run."""
-    size = max(sizes_of(found, ORIGINAL), default=1)
-    errors = {name: found.score(name, size, "brier") for name in found.samplers if size in sizes_of(found, name)}
+def addition_verdict(record: Sizes) -> Verdict | None:
+    """Return whether sampling improves the ensemble too, and less than ensembling improves one run."""
+    size = max(sizes_of(record, ORIGINAL), default=1)
+    errors = {name: record.score(name, size, "brier") for name in record.samplers if size in sizes_of(record, name)}
     if not errors or size < 2:
         return None
     best = min(errors, key=lambda name: errors[name])
-    base, sampled = (found.score(name, 1, "brier") for name in (ORIGINAL, best))
-    whole, both = found.score(ORIGINAL, size, "brier"), errors[best]
+    base, sampled = (record.score(name, 1, "brier") for name in (ORIGINAL, best))
+    ensemble, both = record.score(ORIGINAL, size, "brier"), errors[best]
     sentence = (
-        f"Brier scores are {base:.3f} for one run, {sampled:.3f} with samples ({best}), {whole:.3f} for {size} runs "
+        f"Brier scores are {base:.3f} for one run, {sampled:.3f} with samples ({best}), {ensemble:.3f} for {size} runs "
         f"and {both:.3f} with both"
     )
-    return Verdict("gains of ensembling and sampling add up", both <= whole <= sampled <= base, sentence)
+    return Verdict("gains of ensembling and sampling add up", both <= ensemble <= sampled <= base, sentence)
 
 
-def divergence_verdict(found: Sizes) -> Verdict | None:
-    """Whether independent runs diverge more than networks around one run, the more so under corruption.
+def divergence_verdict(record: Sizes) -> Verdict | None:
+    """Return whether independent runs diverge more than networks around one run, the more so under corruption.
 
     Groups whose mean prediction is less accurate than one run, by more than 2 points, do not count: bad networks
     diverge.
     """
-    last, level = found.severities[-1], found.score(ORIGINAL, 1, "accuracy") if ORIGINAL in found.methods else math.nan
-    own = found.divergence(INDEPENDENT, last)
-    groups = [group for group in found.divergences if group != INDEPENDENT]
-    known = {
-        group: found.divergence(group, last) for group in groups if found.score(group, 1, "accuracy") >= level - MATCHED
+    last, level = (
+        record.severities[-1],
+        record.score(ORIGINAL, 1, "accuracy") if ORIGINAL in record.methods else math.nan,
+    )
+    own = record.divergence(INDEPENDENT, last)
+    groups = [group for group in record.divergences if group != INDEPENDENT]
+    divergences = {
+        group: record.divergence(group, last)
+        for group in groups
+        if record.score(group, 1, "accuracy") >= level - MATCHED
     }
-    if not known or not math.isfinite(own):
+    if not divergences or not math.isfinite(own):
         return None
-    best = max(known, key=lambda group: known[group])
-    gaps = [found.divergence(INDEPENDENT, each) - found.divergence(best, each) for each in (0, last)]
-    where = f"at severity {last}" if last else "on clean inputs"
+    best = max(divergences, key=lambda group: divergences[group])
+    gaps = [record.divergence(INDEPENDENT, severity) - record.divergence(best, severity) for severity in (0, last)]
+    place = f"at severity {last}" if last else "on clean inputs"
     growing = f"; the gap is {gaps[0]:.3f} on clean inputs and {gaps[1]:.3f} there" if last else ""
-    worse = [group for group in groups if group not in known]
+    worse = [group for group in groups if group not in divergences]
     left_out = f"; {', '.join(worse)} does not count, being less accurate than one run" if worse else ""
     sentence = (
-        f"{where} the Jensen-Shannon divergence of {found.together} networks is {own:.3f} for independent runs and "
-        f"{known[best]:.3f} for {best}{growing}{left_out}"
+        f"{place} the Jensen-Shannon divergence of {record.together} networks is {own:.3f} for independent runs and "
+        f"{divergences[best]:.3f} for {best}{growing}{left_out}"
     )
-    holds = own > known[best] and (last == 0 or gaps[1] > gaps[0])
+    holds = own > divergences[best] and (last == 0 or gaps[1] > gaps[0])
     under = "independent runs diverge most, the more so under corruption"
     return Verdict(under if last else "independent runs diverge most", bool(holds), sentence)
 
@@ -284,7 +303,7 @@ def run_methods(
     seed: int = 0,
     last: int = LAST,
 ) -> dict[str, list[Source]]:
-    """By method and run, a function that makes its networks: the run itself, its average, checkpoints and samples.
+    """Return by method and run a function that makes its networks: the run, its average, checkpoints, samples.
 
     Without a trajectory only "original" and samplers that need none are possible.
     """
@@ -296,22 +315,22 @@ def run_methods(
         return points[[run]].ensemble(like)
 
     def sampled(name: str, run: int) -> Ensemble:
-        given = (settings or {}).get(name, {})
+        options = (settings or {}).get(name, {})
         shared: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
-        found = sample_subspace(networks, trajectory, run, name, count, **shared, **given)
-        if not len(found):
+        points_of_run = sample_subspace(networks, trajectory, run, name, count, **shared, **options)
+        if not len(points_of_run):
             raise Misuse(
                 f"no sample of {name} around member {run} is accurate enough: give it a lower threshold or a smaller "
                 "radius by settings="
             )
-        return found.ensemble(like)
+        return points_of_run.ensemble(like)
 
     def checkpoints(run: int) -> Ensemble:
         assert trajectory is not None
         vectors = torch.stack(list(trajectory.vectors(run, last)))
         buffers = {n: t[run : run + 1].expand(len(vectors), *t.shape[1:]).clone() for n, t in points.buffers.items()}
-        found = replace(points, vectors=vectors, buffers=buffers)
-        return found.refreshed(inputs_of(networks, train)).ensemble(like)
+        path = replace(points, vectors=vectors, buffers=buffers)
+        return path.refreshed(inputs_of(networks, train)).ensemble(like)
 
     runs = range(len(points))
     methods: dict[str, list[Source]] = {ORIGINAL: [partial(alone, run) for run in runs]}
@@ -321,20 +340,21 @@ def run_methods(
     return methods | {name: [partial(sampled, name, run) for run in runs] for name in samplers}
 
 
-def runs_of(given: Ensemble | Sequence[Ensemble]) -> list[Ensemble]:
-    """The runs of another method: one ensemble for each, or one ensemble whose members come from several runs.
+def runs_of(networks: Ensemble | Sequence[Ensemble]) -> list[Ensemble]:
+    """Return the runs of another method: one ensemble for each, or one ensemble whose members come from several runs.
 
     Members that were drawn or kept along one path (SWAG, cSG-MCMC, snapshots) are one run; others are one each.
     """
-    if not isinstance(given, Ensemble):
-        return list(given)
-    if len(given.groups) > 1:
-        return [replace(given, groups=(group,)) for group in given.groups]
-    module, population = given.groups[0].module, given.groups[0].population
-    origins = given.manifest.get("origins", list(range(population.members)))
-    rows = {origin: [i for i, each in enumerate(origins) if each == origin] for origin in dict.fromkeys(origins)}
+    if not isinstance(networks, Ensemble):
+        return list(networks)
+    if len(networks.groups) > 1:
+        return [replace(networks, groups=(group,)) for group in networks.groups]
+    module, population = networks.groups[0].module, networks.groups[0].population
+    origins = networks.manifest.get("origins", list(range(population.members)))
+    rows = {origin: [i for i, member in enumerate(origins) if member == origin] for origin in dict.fromkeys(origins)}
     return [
-        replace(given, groups=(MemberGroup(module, population.take(torch.tensor(some))),)) for some in rows.values()
+        replace(networks, groups=(MemberGroup(module, population.take(torch.tensor(members))),))
+        for members in rows.values()
     ]
 
 
@@ -348,14 +368,14 @@ class Task:
     weights: str = ""  # a digest, of networks that do not follow from the runs
 
     def keys(self, conditions: Sequence[Condition]) -> list[str]:
-        """The names of its cells; OOD inputs may have any name and are numbered."""
+        """Return the names of its cells; OOD inputs may have any name and are numbered."""
         name = f"{self.method}-{self.weights}" if self.weights else self.method
-        inputs = (f"ood-{place}" if each.ood else each.key for place, each in enumerate(conditions))
-        return [f"{name}-{self.run}-{each}" for each in inputs]
+        inputs = (f"ood-{place}" if condition.ood else condition.key for place, condition in enumerate(conditions))
+        return [f"{name}-{self.run}-{condition}" for condition in inputs]
 
 
 def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, seed: int, eps: float) -> Arrays:
-    """Mean probabilities (N, K) of an ensemble's networks, the mean divergence of `together` of them, and labels (N,).
+    """Compute mean probabilities (N, K), the mean divergence of `together` networks, and labels (N,).
 
     The divergence is NaN if there are fewer. A few inputs at a time are unfolded in memory.
     """
@@ -363,25 +383,25 @@ def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, s
     for pred in ensemble.stream(x, calibrated=False, prepared=True):
         probs = pred.probs
         means.append(pred.mean_probs.float())
-        few = len(probs) < together or together < 2
-        total += math.nan if few else mean_divergence(probs, together, seed=seed, eps=eps).sum().item()
+        too_few = len(probs) < together or together < 2
+        total += math.nan if too_few else mean_divergence(probs, together, seed=seed, eps=eps).sum().item()
     return {"probs": torch.cat(means).numpy(), "divergence": np.array(total / len(x)), "labels": y.numpy()}
 
 
 def together_in_memory(tasks: Iterable[Task], limit: int = BYTES) -> Iterator[list[tuple[Task, Ensemble]]]:
-    """Tasks with their networks, as many at a time as `limit` bytes hold, one at least."""
-    held: list[tuple[Task, Ensemble]] = []
+    """Yield tasks with their networks, as many at a time as `limit` bytes hold, one at least."""
+    batch: list[tuple[Task, Ensemble]] = []
     size = 0
     for task in tasks:
         ensemble = task.source()
         needed = 4 * sum(group.population.parameters_stored() for group in ensemble.groups)
-        if held and size + needed > limit:
-            yield held
-            held, size = [], 0
-        held.append((task, ensemble))
+        if batch and size + needed > limit:
+            yield batch
+            batch, size = [], 0
+        batch.append((task, ensemble))
         size += needed
-    if held:
-        yield held
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -401,7 +421,7 @@ class Inputs:
         return (Condition("", 0), *cells, *(Condition(name, 0, ood=True) for name in self.ood))
 
     def at(self, condition: Condition) -> tuple[Tensor, Tensor]:
-        """Prepared inputs (N, ...) and labels (N,), none of OOD inputs."""
+        """Return prepared inputs (N, ...) and labels (N,), none of OOD inputs."""
         if condition.ood:
             return self.ood[condition.name], self.y[:0]
         if condition.severity == 0:
@@ -423,13 +443,16 @@ def inputs_for(
     ood: Mapping[str, Any] | None,
     examples: int | None,
 ) -> Inputs:
-    """The inputs of a comparison; corruptions need to know how inputs were prepared, from an ensemble or a `Data`."""
+    """Return the inputs of a comparison.
+
+    Corruptions need to know how inputs were prepared, from an ensemble or a `Data`.
+    """
     prepares = isinstance(networks, Ensemble) and networks.preparation is not None
     x, y = examples_of(networks, data)
-    others = {name: inputs_of(networks, each) for name, each in (ood or {}).items()}
-    known = {name: each[:examples] for name, each in others.items() if each is not None}
+    ood_inputs = {name: inputs_of(networks, inputs) for name, inputs in (ood or {}).items()}
+    ood_used = {name: inputs[:examples] for name, inputs in ood_inputs.items() if inputs is not None}
     if not shift:
-        return Inputs(None, x[:examples], y[:examples], None, known)
+        return Inputs(None, x[:examples], y[:examples], None, ood_used)
     if not prepares and not isinstance(data, Data | EvalSet):
         raise Misuse("corruptions act on inputs before their preparation: give an ensemble of a run, or data as a Data")
     eval_set = eval_set_for(networks, data) if isinstance(networks, Ensemble) and prepares else eval_set_of(data)
@@ -437,7 +460,7 @@ def inputs_for(
     if not isinstance(suite, ShiftSuite):
         names = None if shift is True else list(shift)  # type: ignore[arg-type]
         suite = shift_suite(eval_set, names, severities=severities, examples=examples)
-    return Inputs(eval_set, x[:examples], y[:examples], suite, known)
+    return Inputs(eval_set, x[:examples], y[:examples], suite, ood_used)
 
 
 def ensemble_sizes(
@@ -462,47 +485,69 @@ def ensemble_sizes(
     folder: Path | None = None,
     show: Show = silent,
 ) -> Sizes:
-    """Scores of runs, their subspaces and averages against ensemble size, and divergences between their networks.
+    """Score runs, their subspaces and averages against ensemble size, and measure divergences between their networks.
 
-    Members of `networks` are the runs. `samplers`, `count`, `settings`, `val` and `train` are those of
-    `sample_subspace`; `others` are further ensembles by name, see `runs_of`. `shift` names corruptions (True: all) at
-    `severities`, or is a suite; `ood` are inputs by name. `together` is the number of networks of a divergence, by
-    default 5, or all runs if they are fewer. Predictions are computed once and kept in `folder`, so that a killed
-    comparison can continue; without one they are in a temporary folder.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+            Every member is one run.
+        trajectory: Paths of the members, or None.
+        data: Labelled examples: a `Data` (its test split), a split, or a pair (x, y).
+        samplers: Names of `SAMPLERS`.
+        count: Samples of each sampler around each run.
+        settings: Settings of the samplers, by name.
+        others: Further ensembles by name; see `runs_of`.
+        shift: Names of corruptions, True for all, or a suite.
+        severities: Severities of the corruptions.
+        ood: Out-of-distribution inputs, by name.
+        examples: Number of examples that are used; all by default.
+        subsets: Largest number of subsets of runs that scores are averaged over.
+        together: Networks of a divergence; by default 5, or all runs if they are fewer.
+        eps: See `jensen_shannon`.
+        val: Labelled examples by whose accuracy random samples are accepted.
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        seed: Random seed.
+        folder: Directory for predictions, from which an interrupted comparison resumes; a temporary one by default.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        Scores by method, size, condition and measure, and divergences by group and condition.
+
+    Raises:
+        Misuse: For regression networks, or another method with the name of one of these.
     """
     points, inputs = points_of(networks), inputs_for(networks, data, shift, severities, ood, examples)
     checked_labels(inputs.y, inputs=len(inputs.x), classes=classes_of(points, inputs.x))
     methods = run_methods(
         networks, trajectory, samplers=samplers, count=count, settings=settings, val=val, train=train, seed=seed
     )
-    further = {name: runs_of(given) for name, given in (others or {}).items()}
-    if taken := set(further) & set(methods):
-        raise Misuse(f"other networks named {min(taken)}, which is the name of a method here: give them another name")
+    further = {name: runs_of(ensembles) for name, ensembles in (others or {}).items()}
+    if clashes := set(further) & set(methods):
+        raise Misuse(f"other networks named {min(clashes)}, which is the name of a method here: give them another name")
     size = min(TOGETHER, len(points)) if together is None else together
     divergence: dict[str, Any] = {"together": size, "seed": seed, "eps": eps}
-    known = {"count": count, "settings": dict(settings or {}), "subsets": subsets, **divergence}
+    facts = {"count": count, "settings": dict(settings or {}), "subsets": subsets, **divergence}
     about = {
         "weights": digest(points.vectors),
         "inputs": inputs.digest(),
-        "conditions": [list(each) for each in inputs.conditions],
+        "conditions": [list(ensemble_of_run) for ensemble_of_run in inputs.conditions],
         "suite": str(inputs.suite),
         "trajectory": [] if trajectory is None else list(trajectory.steps),
-        **known,
+        **facts,
     }
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
     tasks += [
-        Task(name, run, partial(itself, each), digest(*weights_of(each))[:16])
+        Task(name, run, partial(itself, ensemble_of_run), digest(*weights_of(ensemble_of_run))[:16])
         for name, runs in further.items()
-        for run, each in enumerate(runs)
+        for run, ensemble_of_run in enumerate(runs)
     ]
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory() as place:
         cells = Cells(Path(place), about)
         predict_all(tasks, inputs, cells, show, partial(predictions_of, **divergence))
-        return scored_sizes(tasks, inputs.conditions, cells, known)
+        return scored_sizes(tasks, inputs.conditions, cells, facts)
 
 
 def itself(ensemble: Ensemble) -> Ensemble:
-    """A source of networks that are there already."""
+    """Return a source of networks that are there already."""
     return ensemble
 
 
@@ -511,13 +556,13 @@ def absent() -> Arrays:
 
 
 def weights_of(ensemble: Ensemble) -> Iterator[Tensor]:
-    """All weights of an ensemble."""
+    """Yield all weights of an ensemble."""
     for group in ensemble.groups:
         yield from group.population.to_tensors().values()
 
 
 def classes_of(points: Points, x: Tensor) -> int:
-    """The number of classes; regressions are refused."""
+    """Return the number of classes; regressions are refused."""
     if points.likelihood is not None and points.likelihood.task != CLASSIFICATION:
         raise Misuse(f"networks for {points.likelihood.task}: ensemble sizes are compared by scores of classes")
     return points[:1].ensemble().predict(x[:1], prepared=True).outputs.shape[-1]
@@ -530,41 +575,42 @@ def predict_all(
     conditions = inputs.conditions
     waiting = [task for task in tasks if cells.missing(task.keys(conditions))]
     done, total = 0, len(waiting) * len(conditions)
-    for held in together_in_memory(waiting):
+    for batch in together_in_memory(waiting):
         for place, condition in enumerate(conditions):
-            show(f"{held[0][0].method}, {condition.name or 'clean'} {condition.severity}", done, total)
-            keys = {task.keys(conditions)[place]: ensemble for task, ensemble in held}
+            show(f"{batch[0][0].method}, {condition.name or 'clean'} {condition.severity}", done, total)
+            keys = {task.keys(conditions)[place]: ensemble for task, ensemble in batch}
             if missing := cells.missing(list(keys)):
                 x, y = inputs.at(condition)
                 for key in missing:
                     cells(key, partial(predict, keys[key], x, y))
-            done += len(held)
+            done += len(batch)
 
 
 def scored_sizes(
-    tasks: Sequence[Task], conditions: Sequence[Condition], cells: Cells, known: Mapping[str, Any]
+    tasks: Sequence[Task], conditions: Sequence[Condition], cells: Cells, facts: Mapping[str, Any]
 ) -> Sizes:
-    """The record from the predictions of all tasks in their cells."""
+    """Return the record from the predictions of all tasks in their cells."""
     methods = Counter(task.method for task in tasks)  # runs of each
     keys = {(task.method, task.run): task.keys(conditions) for task in tasks}
-    labelled = tuple(each for each in conditions if not each.ood)
-    sizes, seed = tuple(range(1, max(methods.values()) + 1)), known["seed"]
+    labelled = tuple(cell for cell in conditions if not cell.ood)
+    sizes, seed = tuple(range(1, max(methods.values()) + 1)), facts["seed"]
     scores = np.full((len(methods), len(sizes), len(labelled), len(SCORED)), np.nan)
     deviations, examples = scores.copy(), 0
     divergences: dict[str, dict[Condition, float]] = {INDEPENDENT: {}, **{name: {} for name in methods}}
     for (place, condition), (row, (name, runs)) in itertools.product(enumerate(conditions), enumerate(methods.items())):
-        found = [cells(keys[name, run][place], absent) for run in range(runs)]
-        probs, labels = torch.from_numpy(np.stack([each["probs"] for each in found])), found[0]["labels"]
+        stored = [cells(keys[name, run][place], absent) for run in range(runs)]
+        probs, labels = torch.from_numpy(np.stack([cell["probs"] for cell in stored])), stored[0]["labels"]
         if not condition.ood:
-            together = size_scores(probs, torch.from_numpy(labels), sizes, most=known["subsets"], seed=seed)
+            together = size_scores(probs, torch.from_numpy(labels), sizes, most=facts["subsets"], seed=seed)
             scores[row, :, place], deviations[row, :, place] = together
             examples = max(examples, len(labels))
-        divergences[name][condition] = float(np.mean([each["divergence"] for each in found]))
-        if name == ORIGINAL and 2 <= known["together"] <= runs:
+        divergences[name][condition] = float(np.mean([cell["divergence"] for cell in stored]))
+        if name == ORIGINAL and 2 <= facts["together"] <= runs:
             parts = probs.split(MOST_ROWS, dim=1)
-            own = [mean_divergence(each, known["together"], seed=seed, eps=known["eps"]) for each in parts]
+            own = [mean_divergence(cell, facts["together"], seed=seed, eps=facts["eps"]) for cell in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
-    counted = [[counted_subsets(runs, size, known["subsets"]) for size in sizes] for runs in methods.values()]
+    most = facts["subsets"]
+    counts = np.array([[min(math.comb(runs, size), most + 1) for size in sizes] for runs in methods.values()])
     return Sizes(
         tuple(methods),
         sizes,
@@ -572,16 +618,10 @@ def scored_sizes(
         SCORED,
         scores,
         deviations,
-        np.array([[count for count, _ in row] for row in counted]),
-        np.array([[exact for _, exact in row] for row in counted]),
-        {name: each for name, each in divergences.items() if each and np.isfinite(list(each.values())).all()},
-        known["together"],
+        np.minimum(counts, most),
+        (counts > 0) & (counts <= most),
+        {name: cell for name, cell in divergences.items() if cell and np.isfinite(list(cell.values())).all()},
+        facts["together"],
         examples,
-        known,
+        facts,
     )
-
-
-def counted_subsets(runs: int, size: int, most: int) -> tuple[int, bool]:
-    """How many subsets are averaged, and whether these are all."""
-    count = math.comb(runs, size)
-    return min(count, most), 0 < count <= most

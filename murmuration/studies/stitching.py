@@ -45,25 +45,25 @@ class StitchedView:
         return as_lists(self) | {"scale": self.scale}
 
     def frame(self) -> "pd.DataFrame":
-        """One row per number: kind ("grid" or "vertex"), angle, radius, measure, value."""
+        """Return one row per number: kind ("grid" or "vertex"), angle, radius, measure, value."""
         import pandas as pd
 
-        angle, radius = (each.ravel() for each in np.meshgrid(self.angle, self.radius, indexing="ij"))
+        angle, radius = (grid.ravel() for grid in np.meshgrid(self.angle, self.radius, indexing="ij"))
         flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in self.scores.items()}
         rows = long_rows(flat, {"kind": "grid", "angle": angle, "radius": radius})
         places = {"kind": "vertex", "angle": self.vertex_angle, "radius": self.vertex_radius}
         return pd.DataFrame(rows + long_rows(self.vertices, places))
 
 
-def wedge_directions(left: Tensor, right: Tensor, steps: int) -> tuple[float, list[Tensor]]:
-    """The angle between two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps from one to the other."""
-    one, two = (vector.double() / vector.double().norm() for vector in (left, right))
+def wedge_directions(first: Tensor, second: Tensor, steps: int) -> tuple[float, list[Tensor]]:
+    """Return the angle of two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps between them."""
+    one, two = (vector.double() / vector.double().norm() for vector in (first, second))
     basis = plane_basis(one, two)
     x, y, _ = basis.project(two)
-    whole = math.atan2(y, x)
-    turns = [whole * turn / steps for turn in range(1, steps)]
+    angle = math.atan2(y, x)
+    turns = [angle * turn / steps for turn in range(1, steps)]
     between = [math.cos(turn) * basis.e1 + math.sin(turn) * basis.e2 for turn in turns]
-    return whole, [one, *between, two]  # the ends are the vertices' own directions, so that seams are shared
+    return angle, [one, *between, two]  # the ends are the vertices' own directions, so that seams are shared
 
 
 def stitched_view(
@@ -79,38 +79,50 @@ def stitched_view(
     folder: Path | None = None,
     show: Show = silent,
 ) -> StitchedView:
-    """Scores on the wedges between consecutive `vertices` (V, P) of a path, such as `Paths.tunnel`.
+    """Score the wedges between consecutive vertices of a path.
 
-    About `angles` rays are divided among the wedges by their angles; each has `radii` points, from the origin to the
-    longest vertex and `margin` of it beyond. Agreement is with the networks `ends`. Every ray is kept in `folder`.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        examples: Labelled test examples: a `Data`, a split, or a pair (x, y).
+        vertices: Weight vectors (V, P), such as `Paths.tunnel`.
+        train: Training examples; by default those of a `Data`.
+        ends: Indices of the networks that agreement is with.
+        angles: About how many rays are divided among the wedges, by their angles.
+        radii: Points of every ray, from the origin to beyond the longest vertex.
+        margin: How far beyond, as a fraction of its length.
+        folder: Directory for finished parts, from which an interrupted computation resumes; None stores nothing.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        Scores on the rays and at the vertices.
     """
     if len(vertices) < 2 or angles < 1 or radii < 2:
         raise Misuse(
             f"{len(vertices)} vertices, angles={angles}, radii={radii}: expected two vertices, one angle and two radii"
         )
     landscape = landscape_of(networks, examples, train=train, references=ends)
-    rough = [wedge_directions(left, right, 1)[0] for left, right in pairwise(vertices)]
+    rough = [wedge_directions(start, end, 1)[0] for start, end in pairwise(vertices)]
     steps = [max(1, round(angles * angle / sum(rough))) for angle in rough]
     radius = np.linspace(0, (1 + margin) * float(vertices.double().norm(dim=1).max()), radii)
     about = {"examples": landscape.digest(), "networks": digest(vertices, landscape.references)}
     cells = Cells(folder, about | {"steps": steps, "radius": radius.tolist()})
     rays: list[Arrays] = []
     places, vertex_angle = [], [0.0]
-    for turn, ((left, right), count) in enumerate(zip(pairwise(vertices), steps, strict=True)):
-        whole, directions = wedge_directions(left, right, count)
+    for turn, ((start, end), count) in enumerate(zip(pairwise(vertices), steps, strict=True)):
+        angle_between, directions = wedge_directions(start, end, count)
         last = turn == len(steps) - 1
         for step, direction in enumerate(directions if last else directions[:-1]):
             show(f"wedge {turn + 1}", len(rays), sum(steps) + 1)
             rays.append(cells(f"ray-{len(rays)}", partial(_ray, landscape, direction, radius)))
-            places.append(vertex_angle[-1] + whole * step / count)
-        vertex_angle.append(vertex_angle[-1] + whole)
+            places.append(vertex_angle[-1] + angle_between * step / count)
+        vertex_angle.append(vertex_angle[-1] + angle_between)
     scores = {name: np.stack([ray[name] for ray in rays], axis=-2) for name in rays[0]}
-    found = cells("vertices", partial(landscape, vertices))
+    vertex_scores = cells("vertices", partial(landscape, vertices))
     show("", sum(steps) + 1, sum(steps) + 1)
     lengths = vertices.double().norm(dim=1).numpy()
-    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths, found)
+    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths, vertex_scores)
 
 
 def _ray(landscape: Landscape, direction: Tensor, radius: Array) -> Arrays:
-    """Scores at distances (R,) from the origin in one direction (P,)."""
+    """Return scores at distances (R,) from the origin in one direction (P,)."""
     return landscape((distance * direction).float() for distance in radius.tolist())

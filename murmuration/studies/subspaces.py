@@ -71,7 +71,10 @@ class Neighbourhood:
     accepted: Accepted = field(default_factory=dict)  # draws that were judged before: two samplers need the same
 
     def stream(self, sampler: str, sample: int, attempt: int = 0) -> torch.Generator:
-        """The random numbers of one draw: they depend on the seed, the member, the sampler and the draw alone."""
+        """Return the random numbers of one draw.
+
+        They depend on the seed, the member, the sampler and the draw alone.
+        """
         place = list(SAMPLERS).index(sampler) if sampler in SAMPLERS else len(SAMPLERS)
         return generator(self.seed, "subspace", self.member, (place << 48) + (attempt << 32) + sample)
 
@@ -90,7 +93,7 @@ class Neighbourhood:
         return mean, (squares.clamp_min_(0) / count).sqrt_()
 
     def accuracy(self, vectors: Iterable[Tensor]) -> Tensor:
-        """The validation accuracy (m,) of networks at these weights."""
+        """Return the validation accuracy (m,) of networks at these weights."""
         if self.outputs is None or self.y is None:
             raise Misuse(
                 "random samples are accepted by validation accuracy: give val=, or threshold=None to accept all"
@@ -102,7 +105,7 @@ Sampler = Callable[..., Iterator[Tensor]]  # (neighbourhood, count, **settings) 
 
 
 def draw_scale(scale: Scale, rng: torch.Generator) -> float:
-    """The number itself, or a uniform draw between two."""
+    """Return the number itself, or a uniform draw between two."""
     if not isinstance(scale, tuple | list):
         return float(scale)
     low, high = scale
@@ -110,7 +113,7 @@ def draw_scale(scale: Scale, rng: torch.Generator) -> float:
 
 
 def random_step(around: Neighbourhood, sample: int, attempt: int, radius: Scale) -> Tensor:
-    """Weights (P,) at a random distance in a random direction."""
+    """Return weights (P,) at a random distance in a random direction."""
     rng = around.stream("random", sample, attempt)
     length = draw_scale(radius, rng)
     direction = torch.randn(around.final.shape, generator=rng)
@@ -125,7 +128,7 @@ def accepted_draws(
     margin: float | None = None,
     tries: int = TRIES,
 ) -> dict[int, int]:
-    """For each sample the number of its first accepted draw; samples without one are left out."""
+    """Return for each sample the number of its first accepted draw; samples without one are left out."""
     key = (around.member, count, str(radius), threshold, margin, tries)
     if key in around.accepted:
         return around.accepted[key]
@@ -138,8 +141,8 @@ def accepted_draws(
         waiting = [sample for sample in range(count) if sample not in accepted]
         if not waiting:
             break
-        found = around.accuracy(random_step(around, sample, attempt, radius) for sample in waiting)
-        good = (found >= threshold).tolist()
+        accuracies = around.accuracy(random_step(around, sample, attempt, radius) for sample in waiting)
+        good = (accuracies >= threshold).tolist()
         accepted |= {sample: attempt for sample, passed in zip(waiting, good, strict=True) if passed}
     around.accepted[key] = dict(sorted(accepted.items()))
     return around.accepted[key]
@@ -148,7 +151,7 @@ def accepted_draws(
 def random_samples(
     around: Neighbourhood, count: int, *, radius: Scale = (0.0, 10.0), **acceptance: Any
 ) -> Iterator[Tensor]:
-    """Weights at a distance `radius` from the final ones in random directions.
+    """Return weights at a distance `radius` from the final ones in random directions.
 
     A draw is accepted if its validation accuracy reaches `threshold` (0.70; None accepts all), or that of the member
     less `margin` where a margin is given. A sample is left out after `tries` (5) draws.
@@ -158,7 +161,7 @@ def random_samples(
 
 
 def dropout_samples(around: Neighbourhood, count: int, *, rate: Scale = (0.0, 0.1)) -> Iterator[Tensor]:
-    """Weights of which each is dropped with a probability drawn from `rate`, the others scaled up."""
+    """Yield weights of which each is dropped with a probability drawn from `rate`, the others scaled up."""
     for sample in range(count):
         rng = around.stream("dropout", sample)
         dropped = draw_scale(rate, rng)
@@ -169,7 +172,7 @@ def dropout_samples(around: Neighbourhood, count: int, *, rate: Scale = (0.0, 0.
 
 
 def diagonal_samples(around: Neighbourhood, count: int, *, scale: Scale = 1.0) -> Iterator[Tensor]:
-    """Draws from the Gaussian with the mean of the path and `scale` times its standard deviations."""
+    """Yield draws from the Gaussian with the mean of the path and `scale` times its standard deviations."""
     mean, std = around.moments
     for sample in range(count):
         rng = around.stream("diagonal", sample)
@@ -186,18 +189,21 @@ class PrincipalDirections:
     variances: Tensor  # (k,) eigenvalues of the covariance (ddof 1), the largest first
 
     def stds(self, scaling: Scaling) -> Tensor:
-        """Standard deviations (k,) of the coordinates of a draw at scale 1."""
+        """Return standard deviations (k,) of the coordinates of a draw at scale 1."""
         if scaling not in ("unit", "eigen"):
             raise unknown("scaling", scaling, ("unit", "eigen"))
         return torch.ones_like(self.variances) if scaling == "unit" else self.variances.sqrt()
 
     def displacement(self, scaling: Scaling, scale: float = 1.0) -> float:
-        """The root mean square distance of draws from the mean: scale sqrt(k), or scale sqrt(sum of eigenvalues)."""
+        """Return the root mean square distance of draws from the mean.
+
+        Scale sqrt(k), or scale sqrt(sum of eigenvalues).
+        """
         return scale * self.stds(scaling).square().sum().sqrt().item()
 
 
 def principal_directions(vectors: Callable[[], Iterator[Tensor]], mean: Tensor, rank: int) -> PrincipalDirections:
-    """The principal directions of T weight vectors (P,) around their mean, from the (T, T) Gram matrix.
+    """Return the principal directions of T weight vectors (P,) around their mean, from the (T, T) Gram matrix.
 
     With X the centred rows and X X' = U L U', the directions are L^(-1/2) U' X. The vectors are read several times; a
     few of them and `rank` directions are in memory.
@@ -212,7 +218,7 @@ def principal_directions(vectors: Callable[[], Iterator[Tensor]], mean: Tensor, 
         raise Misuse(
             f"rank={rank}: {count} weight vectors span at most {max(count - 1, 0)} directions around their mean"
         )
-    values, combinations = (torch.from_numpy(each[..., ::-1][..., :rank].copy()) for each in np.linalg.eigh(products))
+    values, combinations = (torch.from_numpy(array[..., ::-1][..., :rank].copy()) for array in np.linalg.eigh(products))
     if values[-1] <= FLAT * values[0].clamp_min(0):
         raise Misuse(f"rank={rank}: the weight vectors span fewer directions around their mean; give a lower rank")
     directions = mean.new_zeros(rank, len(mean))
@@ -222,27 +228,27 @@ def principal_directions(vectors: Callable[[], Iterator[Tensor]], mean: Tensor, 
 
 
 def gaussian_samples(
-    around: Neighbourhood, sampler: str, count: int, found: PrincipalDirections, scale: Scale, scaling: Scaling
+    around: Neighbourhood, sampler: str, count: int, principal: PrincipalDirections, scale: Scale, scaling: Scaling
 ) -> Iterator[Tensor]:
-    """Draws from a Gaussian on principal directions."""
-    stds = found.stds(scaling)
+    """Yield draws from a Gaussian on principal directions."""
+    stds = principal.stds(scaling)
     for sample in range(count):
         rng = around.stream(sampler, sample)
         size = draw_scale(scale, rng)
         z = torch.randn(len(stds), generator=rng, dtype=torch.float64)
-        yield (found.mean + (size * stds * z) @ found.directions).to(around.final.dtype)
+        yield (principal.mean + (size * stds * z) @ principal.directions).to(around.final.dtype)
 
 
 def pca_samples(
     around: Neighbourhood, count: int, *, rank: int = RANK, scale: Scale = 1.0, scaling: Scaling = "unit"
 ) -> Iterator[Tensor]:
-    """Draws from a Gaussian on the leading principal directions of the path, around its mean.
+    """Return draws from a Gaussian on the leading principal directions of the path, around its mean.
 
     With scaling "unit" every direction has standard deviation `scale`, whatever the path did in it (as the notebook
     does); with "eigen" `scale` times that of the path.
     """
-    found = principal_directions(around.path, around.moments[0], rank)
-    return gaussian_samples(around, "pca", count, found, scale, scaling)
+    principal = principal_directions(around.path, around.moments[0], rank)
+    return gaussian_samples(around, "pca", count, principal, scale, scaling)
 
 
 def pca_random_samples(
@@ -262,12 +268,12 @@ def pca_random_samples(
     )
     if len(accepted) <= rank:
         raise Misuse(f"rank={rank}: {len(accepted)} random samples were accepted; give a lower threshold or radius")
-    found = principal_directions(beside.path, beside.moments[0], rank)
-    return gaussian_samples(around, "pca-random", count, found, scale, scaling)
+    principal = principal_directions(beside.path, beside.moments[0], rank)
+    return gaussian_samples(around, "pca-random", count, principal, scale, scaling)
 
 
 def average_samples(around: Neighbourhood, count: int) -> Iterator[Tensor]:
-    """The mean of the path: one network, whatever the count."""
+    """Yield the mean of the path: one network, whatever the count."""
     yield around.moments[0].to(around.final.dtype)
 
 
@@ -293,7 +299,7 @@ def neighbourhood(
     last: int = LAST,
     accepted: Accepted | None = None,
 ) -> Neighbourhood:
-    """What samplers need to know of one member; see `sample_subspace`."""
+    """Return what samplers need to know of one member; see `sample_subspace`."""
     points = points_of(networks)
     if not 0 <= member < len(points):
         raise Misuse(f"member {member} of {len(points)}: the first is 0")
@@ -311,7 +317,7 @@ def neighbourhood(
 def draw_vectors(
     around: Neighbourhood, sampler: str | Sampler, count: int = COUNT, **settings: Any
 ) -> Iterator[Tensor]:
-    """Weight vectors (P,) of a sampler, by name or as a function, one after another."""
+    """Return weight vectors (P,) of a sampler, by name or as a function, one after another."""
     if isinstance(sampler, str) and sampler not in SAMPLERS:
         raise unknown("sampler", sampler, SAMPLERS)
     if count < 1:
@@ -334,22 +340,32 @@ def sample_subspace(
     accepted: Accepted | None = None,
     **settings: Any,
 ) -> Points:
-    """Networks drawn around one member by a sampler of `SAMPLERS`, or one of the caller's own.
+    """Draw networks around one member.
 
-    `trajectory` is the path of the members; random samples and dropout need none. `val` are labelled examples by whose
-    accuracy random samples are accepted, `train` the inputs that batch-norm statistics are computed from. `settings`
-    are those of the sampler; `accepted` keeps what was accepted for another call with the same examples and seed.
-    `.ensemble(like)` makes an ensemble of the result. Fewer than `count` networks are returned where random samples
-    were rejected.
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        trajectory: Paths of the members; random samples and dropout need none.
+        member: Index of the member.
+        sampler: A name of `SAMPLERS`, or a function `(neighbourhood, count, **settings)` that yields weight vectors.
+        count: Number of samples. Fewer are returned if random samples are rejected.
+        val: Labelled examples by whose accuracy random samples are accepted.
+        train: Training examples for batch-norm statistics; needed by networks with batch-norm layers.
+        seed: Random seed.
+        last: Number of checkpoints at the end of the path.
+        accepted: Store of accepted draws, to reuse in another call with the same examples and seed.
+        **settings: Settings of the sampler.
+
+    Returns:
+        The networks as points; `.ensemble(like)` makes an ensemble of them.
 
     >>> nets = [torch.nn.Linear(4, 3)]
     >>> len(sample_subspace(nets, None, sampler="dropout", count=7))
     7
     """
     points = points_of(networks)
-    known: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
-    around = neighbourhood(networks, trajectory, member, **known)
-    drawn = list(draw_vectors(around, sampler, count, **settings))
-    vectors = torch.stack(drawn) if drawn else points.vectors[:0]
+    options: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
+    around = neighbourhood(networks, trajectory, member, **options)
+    draws = list(draw_vectors(around, sampler, count, **settings))
+    vectors = torch.stack(draws) if draws else points.vectors[:0]
     buffers = {n: t[member : member + 1].expand(len(vectors), *t.shape[1:]).clone() for n, t in points.buffers.items()}
     return replace(points, vectors=vectors, buffers=buffers).refreshed(inputs_of(networks, train))

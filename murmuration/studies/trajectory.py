@@ -32,7 +32,7 @@ class Trajectory:
     active: Callable[[int, int], bool] = lambda member, step: True  # member, step -> whether it was still trained
 
     def __len__(self) -> int:
-        """The number of checkpoints of a member."""
+        """Return the number of checkpoints of a member."""
         return len(self.steps)
 
     @property
@@ -40,24 +40,24 @@ class Trajectory:
         return len(self.points)
 
     def at(self, member: int, index: int) -> Tensor:
-        """The weights (P,) float32 of one member at one checkpoint."""
+        """Return the weights (P,) float32 of one member at one checkpoint."""
         self._require_member(member)
         if not -len(self) <= index < len(self):
             raise Misuse(f"checkpoint {index} of a trajectory of {len(self)}: the first is 0, the last -1")
         return self.read(member, self.steps[index]).float()
 
     def vectors(self, member: int, last: int | None = None) -> Iterator[Tensor]:
-        """The checkpoints (P,) of one member in time order, or the last few of them, one in memory at a time."""
+        """Return the checkpoints (P,) of one member in time order, or the last few of them, one in memory at a time."""
         first = 0 if last is None else max(len(self) - last, 0)
         return (self.at(member, index) for index in range(first, len(self)))
 
     def start(self, member: int) -> Tensor:
-        """The initial weights (P,) of one member."""
+        """Return the initial weights (P,) of one member."""
         self._require_member(member)
         return self.read(member, 0).float()
 
     def trained(self, member: int) -> list[bool]:
-        """For each checkpoint, whether the member was still trained after it: not stopped early, and not diverged."""
+        """Return for each checkpoint whether the member was still trained after it, not stopped or diverged."""
         self._require_member(member)
         return [self.active(member, step) for step in self.steps]
 
@@ -69,11 +69,22 @@ class Trajectory:
 def open_trajectory(
     run: str | Path, *, net: Net | None = None, recipe: Recipe | None = None, likelihood: Likelihood | None = None
 ) -> Trajectory:
-    """The trajectory of a finished run that was trained with `trajectory=` (`--trajectory`).
+    """Open the trajectory of a finished run that was trained with `trajectory=` (`--trajectory`).
 
-    `net`, `recipe` and `likelihood` are needed where the run has those of the caller's own, as in `load`. The points
-    at the end are the members of the ensemble, in their order. Of a run that leaves several members on one path (SWAG,
-    snapshots) they are the networks at the last checkpoint, one for each path.
+    The points at the end are the members of the ensemble, in their order. If a run has several members on one path
+    (SWAG, snapshots), they are the networks at the last checkpoint, one for each path.
+
+    Args:
+        run: Run directory.
+        net: Network of the run, if it is user-defined, as in `load`.
+        recipe: Recipe of the run, if it is user-defined.
+        likelihood: Likelihood of the run, if it is user-defined.
+
+    Returns:
+        The trajectory, whose checkpoints are read when needed.
+
+    Raises:
+        Misuse: If the run has no trajectory.
     """
     path = Path(run)
     ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, posthoc=False, device=CPU)
@@ -82,15 +93,17 @@ def open_trajectory(
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
     plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
     steps = tuple(step for step in stored if step > 0)
-    whole = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
-    per_epoch = ensemble.manifest.get("steps_per_epoch", whole)  # runs without this record had whole batches only
+    full_batches = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
+    per_epoch = ensemble.manifest.get(
+        "steps_per_epoch", full_batches
+    )  # runs without this record had whole batches only
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)
         group, own = ensemble.groups[0], dict(population.own)
         own |= {name: t for name, t in population.fixed.items() if len(group.population.fixed[name]) > 1}
-        alone = replace(population, own=own, fixed={n: t for n, t in population.fixed.items() if n not in own})
-        return points_of(replace(ensemble, groups=(MemberGroup(group.module, alone),)))
+        member = replace(population, own=own, fixed={n: t for n, t in population.fixed.items() if n not in own})
+        return points_of(replace(ensemble, groups=(MemberGroup(group.module, member),)))
 
     rows = sorted(set(origins))
     if len(rows) == len(origins):
@@ -107,12 +120,22 @@ def open_trajectory(
 
 
 def find_trajectory(run: str | Path, *, net: Net | None = None) -> Trajectory | None:
-    """The trajectory of a finished run, or None if it was trained without one."""
+    """Return the trajectory of a finished run, or None if it was trained without one."""
     return open_trajectory(run, net=net) if runs.stored_steps(Path(run)) else None
 
 
 def trajectory_of(checkpoints: Sequence[Sequence[nn.Module]], start: Sequence[nn.Module] | None = None) -> Trajectory:
-    """The trajectory of networks trained elsewhere, `checkpoints[member][time]`; `start` are their initial networks.
+    """Make a trajectory of networks trained elsewhere.
+
+    Args:
+        checkpoints: Networks `checkpoints[member][time]`, equally many of each member.
+        start: Initial networks of the members, if known.
+
+    Returns:
+        The trajectory.
+
+    Raises:
+        Misuse: For paths of different lengths, or without checkpoints.
 
     >>> trajectory_of([[nn.Linear(4, 3) for _ in range(5)] for _ in range(2)]).at(1, -1).shape
     torch.Size([15])
@@ -133,6 +156,6 @@ def trajectory_of(checkpoints: Sequence[Sequence[nn.Module]], start: Sequence[nn
 
 
 def joined(points: Sequence[Points]) -> Points:
-    """Points of one weight space together."""
-    buffers = {name: torch.cat([each.buffers[name] for each in points]) for name in points[0].buffers}
-    return replace(points[0], vectors=torch.cat([each.vectors for each in points]), buffers=buffers)
+    """Return points of one weight space together."""
+    buffers = {name: torch.cat([part.buffers[name] for part in points]) for name in points[0].buffers}
+    return replace(points[0], vectors=torch.cat([part.vectors for part in points]), buffers=buffers)

@@ -56,11 +56,11 @@ class WeightSpace:
         return tuple(statistics(self.module))
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Parameters (m, ...) of m networks as vectors (m, P)."""
+        """Return parameters (m, ...) of m networks as vectors (m, P)."""
         return torch.cat([parameters[name].flatten(1) for name in self.shapes], dim=1)
 
     def unflatten(self, vectors: Tensor) -> Named:
-        """The parameters (m, ...) at vectors (m, P), as views."""
+        """Return the parameters (m, ...) at vectors (m, P), as views."""
         parts = vectors.split([shape.numel() for shape in self.shapes.values()], dim=1)
         return {
             name: part.view(len(vectors), *shape)
@@ -81,16 +81,16 @@ class Points:
         return len(self.vectors)
 
     def __getitem__(self, rows: slice | list[int]) -> "Points":
-        """Some of the points."""
+        """Return some of the points."""
         buffers = {name: tensor[rows] for name, tensor in self.buffers.items()}
         return replace(self, vectors=self.vectors[rows], buffers=buffers)
 
     def population(self) -> Population:
-        """The networks as a population of independent members."""
+        """Return the networks as a population of independent members."""
         return Population(len(self), self.space.unflatten(self.vectors), {}, self.buffers)
 
     def ensemble(self, like: Ensemble | None = None) -> Ensemble:
-        """The networks as an ensemble, with the preparation of inputs and the provenance of another if it is given."""
+        """Make an ensemble of the networks, with the preparation of inputs and the provenance of `like` if given."""
         groups, recipe, runner = (
             (MemberGroup(self.space.module, self.population()),),
             Recipe("given"),
@@ -103,7 +103,7 @@ class Points:
         return Ensemble(groups, like.likelihood, runner, recipe, manifest, preparation=like.preparation)
 
     def module(self, index: int) -> nn.Module:
-        """One of the networks as a plain module in evaluation mode, with its own copy of the weights."""
+        """Return one of the networks as a plain module in evaluation mode, with its own copy of the weights."""
         module = copy.deepcopy(self.space.module)
         own = {
             **self.space.unflatten(self.vectors[index : index + 1]),
@@ -113,7 +113,7 @@ class Points:
         return module.eval()
 
     def refreshed(self, train_x: Tensor | None, runner: Engine | None = None) -> "Points":
-        """The points with batch-norm statistics computed anew from the training inputs (N, ...).
+        """Return the points with batch-norm statistics computed anew from the training inputs (N, ...).
 
         A network without batch-norm layers is returned as it is; one with them is refused without inputs.
         """
@@ -129,6 +129,13 @@ class Points:
 INHERITED = ("data", "net", "input_shape", "likelihood", "versions")  # of a manifest, by points beside the ensemble
 Networks = Ensemble | Points | Sequence[nn.Module]
 Vectors = Iterable[Tensor]  # weight vectors (P,), one after another
+
+
+def blocks(vectors: Vectors) -> Iterator[list[Tensor]]:
+    """Yield the vectors in lists of `AT_ONCE`, the number that fits in memory."""
+    remaining = iter(vectors)
+    while block := list(itertools.islice(remaining, AT_ONCE)):
+        yield block
 
 
 def require_training_inputs(train_x: Tensor | None) -> None:
@@ -147,7 +154,7 @@ def refresh(team: Team, members: Population, train_x: Tensor | None) -> None:
 
 
 def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
-    """Prepared inputs (N, ...) and targets (N, ...) of labelled examples.
+    """Return prepared inputs (N, ...) and targets (N, ...) of labelled examples.
 
     `data` is a `Data` (its test split), a split, or a pair (x, y). An ensemble prepares them as in training, so that
     a pair holds inputs as `fit` took them; for other networks the inputs of a pair are prepared. A split without
@@ -161,14 +168,14 @@ def examples_of(networks: Any, data: Any) -> tuple[Tensor, Tensor]:
         data = data.test
     if isinstance(data, Split):
         return data.prepared, data.y
-    x, y = (torch.as_tensor(each) for each in data)
+    x, y = (torch.as_tensor(array) for array in data)
     if len(x) != len(y):
         raise Misuse(f"{len(x)} inputs and {len(y)} targets: expected as many of each")
     return x, y
 
 
 def inputs_of(networks: Any, data: Any) -> Tensor | None:
-    """Prepared inputs (N, ...) without targets, as `examples_of` reads them; None for None."""
+    """Return prepared inputs (N, ...) without targets, as `examples_of` reads them; None for None."""
     if data is None or isinstance(data, Split):
         return None if data is None else data.prepared
     if isinstance(networks, Ensemble) and networks.preparation is not None:
@@ -177,10 +184,19 @@ def inputs_of(networks: Any, data: Any) -> Tensor | None:
 
 
 def points_of(networks: Networks) -> Points:
-    """The networks of an ensemble, or given as modules, as points of one weight space.
+    """Represent networks as points of one weight space.
 
-    Members that share weights, or have factors and masks, count as the plain networks they amount to; of a
-    distribution of weights the mean counts. Points are on the CPU.
+    Members that share weights, or have factors and masks, count as the equivalent plain networks; a distribution of
+    weights counts by its mean. Points are on the CPU.
+
+    Args:
+        networks: An ensemble, points (returned unchanged), or modules of one architecture.
+
+    Returns:
+        The points.
+
+    Raises:
+        Misuse: For networks of several architectures.
 
     >>> points = points_of([nn.Linear(4, 3), nn.Linear(4, 3)])
     >>> len(points), points.space.size
@@ -198,10 +214,12 @@ def points_of(networks: Networks) -> Points:
     group = ensemble.groups[0]
     space = WeightSpace(group.module, frozenset(name for name, t in group.population.fixed.items() if len(t) == 1))
     parameters = [dict(module.named_parameters()) for module in modules]
-    fixed = [{name: each[name].detach() for name in space.fixed} for each in parameters]
-    buffers = [dict(module.named_buffers()) | each for module, each in zip(modules, fixed, strict=True)]
-    vectors = space.flatten({name: torch.stack([each[name].detach() for each in parameters]) for name in space.shapes})
-    stacked = {name: torch.stack([each[name] for each in buffers]) for name in buffers[0]}
+    fixed = [{name: member[name].detach() for name in space.fixed} for member in parameters]
+    buffers = [dict(module.named_buffers()) | values for module, values in zip(modules, fixed, strict=True)]
+    vectors = space.flatten(
+        {name: torch.stack([member[name].detach() for member in parameters]) for name in space.shapes}
+    )
+    stacked = {name: torch.stack([member[name] for member in buffers]) for name in buffers[0]}
     return Points(space, vectors, stacked, ensemble.likelihood)
 
 
@@ -223,26 +241,25 @@ class PointOutputs:
             require_training_inputs(self.train_x)
 
     def __call__(self, vectors: Vectors) -> Iterator[Tensor]:
-        """The outputs (N, K) at each of some vectors (P,), in order."""
+        """Yield the outputs (N, K) at each of some vectors (P,), in order."""
         family = POINT.in_network(KernelTrace(()))
         with assemble(self.engine, self.points.space.module) as team:
-            for some in self._in_memory(team, vectors):
-                yield from member_outputs(team, family, some.population(), self.x)
+            for block in self._in_memory(team, vectors):
+                yield from member_outputs(team, family, block.population(), self.x)
 
     def modules(self, vectors: Vectors) -> Iterator[nn.Module]:
-        """The network at each of some vectors (P,), in order, as a plain module in evaluation mode."""
+        """Yield the network at each of some vectors (P,), in order, as a plain module in evaluation mode."""
         with assemble(self.engine, self.points.space.module) as team:
-            for some in self._in_memory(team, vectors):
-                yield from (some.module(index) for index in range(len(some)))
+            for block in self._in_memory(team, vectors):
+                yield from (block.module(index) for index in range(len(block)))
 
     def _in_memory(self, team: Team, vectors: Vectors) -> Iterator[Points]:
-        """A few of the vectors at a time, with batch-norm statistics of their own."""
-        remaining = iter(vectors)
-        while some := list(itertools.islice(remaining, AT_ONCE)):
-            first = {name: t[:1].expand(len(some), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
-            found = replace(self.points, vectors=torch.stack(some), buffers=first)
-            refresh(team, found.population(), self.train_x)
-            yield found
+        """Yield a few of the vectors at a time, with batch-norm statistics of their own."""
+        for block in blocks(vectors):
+            first = {name: t[:1].expand(len(block), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
+            points = replace(self.points, vectors=torch.stack(block), buffers=first)
+            refresh(team, points.population(), self.train_x)
+            yield points
 
 
 @dataclass(frozen=True)
@@ -254,20 +271,29 @@ class PointScores:
     labels: Tensor  # (m, N) int16, predicted classes; (m, 0) of a regression
 
     def agreement(self, labels: Tensor) -> Tensor:
-        """The fraction of inputs (m,) on which each network predicts the given classes (N,)."""
+        """Return the fraction of inputs (m,) on which each network predicts the given classes (N,)."""
         if not self.labels.shape[1]:
             raise Misuse("the networks are for regression: only classifiers agree or disagree on a class")
         return (self.labels == labels).double().mean(1)
 
 
 def score_points(outputs: Iterable[Tensor], y: Tensor, likelihood: Likelihood | None = None) -> PointScores:
-    """Scores from outputs (N, K) of networks, taken one after another, on targets y (N, ...)."""
+    """Score outputs of networks one after another.
+
+    Args:
+        outputs: Outputs (N, K) of each network.
+        y: Targets (N, ...).
+        likelihood: Likelihood of the outputs; by default classification over K classes.
+
+    Returns:
+        Loss, accuracy and predicted classes of every network.
+    """
     loss, accuracy, labels = [], [], []
-    for found in outputs:
-        judge = likelihood or Categorical(found.shape[-1])
+    for output in outputs:
+        judge = likelihood or Categorical(output.shape[-1])
         classifies = judge.task == CLASSIFICATION
-        predicted = judge.logits(found).argmax(-1) if classifies else y.new_empty(0, dtype=torch.int16)
-        loss.append(-judge.log_prob(found.unsqueeze(0), y).double().mean())
+        predicted = judge.logits(output).argmax(-1) if classifies else y.new_empty(0, dtype=torch.int16)
+        loss.append(-judge.log_prob(output.unsqueeze(0), y).double().mean())
         accuracy.append((predicted == y).double().mean() if classifies else torch.tensor(math.nan).double())
         labels.append(predicted.to(torch.int16))
     return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels))

@@ -330,13 +330,6 @@ def test_the_shell_completes_commands_and_options(typed, names):
     assert [word.removeprefix("--batch-") for word in ended.stdout.split()] == names, ended.stderr
 
 
-def test_page_is_current():
-    code = "import make_cli_page as m, sys; sys.exit(m.page() != m.PAGE.read_text(encoding='utf-8'))"
-    search = {"PYTHONPATH": f"{ROOT}:{ROOT / 'docs'}", "PYTHONIOENCODING": "utf-8", "PATH": ""}
-    ended = subprocess.run([sys.executable, "-c", code], env=search, capture_output=True, text=True)
-    assert ended.returncode == 0, f"run python docs/make_cli_page.py {ended.stderr}"
-
-
 @pytest.mark.slow
 def test_broken_pipe_is_silent():
     command = [sys.executable, "-m", "murmuration", "list", "nets"]

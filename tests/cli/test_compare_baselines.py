@@ -3,20 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from cli_fixtures import SMALL, assert_refused
+from cli_fixtures import SMALL, write_table
 
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
-
-
-def write_table(path: Path) -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"a": rng.normal(size=300), "b": rng.choice(["left", "right"], 300)})
-    table["y"] = 5 * table.a + (table.b == "left") + rng.normal(size=300)
-    table.to_csv(path, index=False)
 
 
 def test_a_table_is_compared_with_baselines_and_other_models_are_runs(murmur, tmp_path: Path):
@@ -55,8 +47,6 @@ def test_a_model_is_trained_by_name(murmur, tmp_path: Path):
     assert ended.code == 0, ended.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "complete"
     assert "ridge" in murmur("list", "models").out
-    words = ("has a ridge among its members: this command is for networks alone",)
-    assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, words)
 
 
 def test_folds_are_trained_by_an_option(murmur, tmp_path: Path):
@@ -66,4 +56,3 @@ def test_folds_are_trained_by_an_option(murmur, tmp_path: Path):
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (manifest["folds"]["count"], manifest["groups"], len(manifest["folds"]["members"])) == (3, 3, 6)
     assert murmur("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "p.csv").code == 0
-    assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, ("has members of 3 folds",))

@@ -1,15 +1,11 @@
-"""Tangent kernels of any network against whole Jacobians, real steps, finite differences and the reference network."""
+"""Tangent kernels of any network against whole Jacobians, real steps and finite differences."""
 
-import math
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
-from embedded_ensembles import gaussian, least_eigenvalue, made
-from finite_width import draw_network, empirical_kernels
 from jacobian_kernels import CASES, Crowd, case, crowd, jacobian_kernels, mean_over_outputs, plain_outputs
-from linearised import Descent, block_matrix
+from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
 from torch import Tensor, nn
 
 from murmuration.core import tangent_kernels
@@ -20,11 +16,9 @@ from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.step import step
 from murmuration.core.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
 from murmuration.core.update import Updater
-from murmuration.core.weights import POINT, WEIGHTS, Structure, trace_kernels
+from murmuration.core.weights import POINT, Structure
 from murmuration.likelihoods import Categorical
-from murmuration.studies.infinite_width import Scales
 from murmuration.system.errors import Misuse
-from murmuration.system.option_text import parse
 
 RELATIVE = 1e-10
 
@@ -188,46 +182,6 @@ def test_a_step_moves_outputs_as_the_kernels_say(name, gamma):
         left.append((change - expected).norm() / expected.norm())
     assert left[0] < 0.01
     assert left[0] / left[1] == pytest.approx(2, rel=0.05)
-
-
-class Erf(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.erf(x)
-
-
-class Gain(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
-
-
-@pytest.mark.parametrize("bias", ["shared", "none"])
-@pytest.mark.parametrize("activation", ["relu", "erf"])
-def test_the_reference_network_has_the_same_kernels(bias, activation):
-    """The embedded MLP in the parameterisation with 1 / sqrt(N), its factors given the names that members have here."""
-    architecture = made(
-        "normal_1_0.5", "sign_0.75", 2, scales=Scales(1.3, 1.0, 1.1, 0.4), bias=bias, activation=activation
-    )
-    network = draw_network(architecture, (3, 7, 5), 3, torch.Generator().manual_seed(0))
-    sizes, layers = (3, 7, 5, 1), []
-    for before, after in pairwise(sizes):
-        layers += [Gain(1.3 / math.sqrt(before)), nn.Linear(before, after, bias=bias == "shared")]
-        layers += [Erf() if activation == "erf" else nn.ReLU()]
-    module = nn.Sequential(*layers[:-1]).double()
-    names = ("1", "4", "7")
-    shared = {f"{n}.weight": w.mT.contiguous() for n, w in zip(names, network.weights, strict=True)}
-    if bias == "shared":
-        shared |= {f"{n}.bias": b[0] for n, b in zip(names, network.biases, strict=True)}
-    own = {f"{n}.weight:in": u for n, u in zip(names[1:], network.u, strict=True)}
-    own |= {f"{n}.weight:out": v for n, v in zip(names[:-1], network.v, strict=True)}
-    x1, x2 = gaussian(4, 3, seed=1), gaussian(2, 3, seed=2)
-    family = parse("point", "weights", WEIGHTS).in_network(trace_kernels(module, x1), bias_inside=True)
-    given = Crowd(module, Population(3, own, shared, {}), family)
-    assert torch.allclose(outputs_of(given, given.population, x1).squeeze(-1), network(x1), rtol=1e-12)
-    assert_alike(kernels(given, x1, x2), empirical_kernels(network, x1, x2), 1e-12)
 
 
 @pytest.mark.parametrize("name", ["own", "rank-one", "lenet, rank-one", "norms"])

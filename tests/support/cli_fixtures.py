@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from murmuration.cli import main
@@ -65,3 +67,11 @@ def sine_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["train", "x-sin-x", *SMALL, "--coverage", "0.8", "--abstain-cost", "3", "--out", str(path), "--json"]
     assert main(words) == 0
     return path
+
+
+def write_table(path: Path) -> None:
+    """Write a small regression table with a numeric and a text column."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=300), "b": rng.choice(["left", "right"], 300)})
+    table["y"] = 5 * table.a + (table.b == "left") + rng.normal(size=300)
+    table.to_csv(path, index=False)

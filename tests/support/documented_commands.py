@@ -16,6 +16,7 @@ from murmuration.cli.program import app
 from murmuration.models.estimators.table import MODELS
 from murmuration.models.nets import build_net
 from murmuration.system.files import write_tensors
+from murmuration.system.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -42,19 +43,7 @@ FAST = {  # options that make a command quick; they replace those of the command
         "--epochs",
         "1",
     ),
-    "prune": ("--finetune", "1"),
     "embed": ("--size", "32"),
-    "explore": ("--examples", "4"),
-    "explore plane": ("--examples", "4", "--grid", "3"),
-    "explore sizes": ("--examples", "4", "--samples", "2"),
-    "explore factorial": ("--examples", "4", "--runs", "1", "--rates", "0.001", "--epochs", "1"),
-    "reproduce embedded": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "naive", "--seeds", "0"),
-    "reproduce landscape": ("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity"),
-    "continual": (
-        *("--epochs", "1", "--couplings", "2", "--hidden", "4", "--settle", "1", "--members", "2"),
-        *("--examples", "20", "--batch-size", "10"),
-    ),
-    "superres train": ("--members", "2", "--epochs", "1", "--patches", "24", "--size", "6"),
 }
 SMALL_DATA = {
     "prices.csv",
@@ -87,6 +76,23 @@ def help_examples() -> list[str]:
     """The examples of all help texts."""
     texts = [re.sub(r"\[/?cyan\]", "", command.help or "") for _, command in commands_below(program())]
     return list(dict.fromkeys(line for text in texts for line in text.splitlines() if line.startswith("murmur ")))
+
+
+def is_first_floor(text: str) -> bool:
+    """Whether a command belongs to the tool itself; `tests/studies` tests all others with the second floor."""
+    names = program().commands.keys() - plugins("murmuration.commands").keys()
+    word = (text.split()[1:] or ["help"])[0]
+    return word in names or word == "help" or word.startswith("-")
+
+
+def all_commands() -> list[str]:
+    """The examples of help texts, and the complete commands of pages and programs."""
+    return [
+        *help_examples(),
+        *(command for page in PAGES for command in page_commands(page)),
+        *(command for path in PROGRAMS for command in docstring_commands(path)),
+        *(command for page in PAGES for command in inline_commands(page) if is_complete(command)),
+    ]
 
 
 def page_commands(page: Path) -> list[str]:
@@ -144,10 +150,6 @@ def fast_options(name: str, words: list[str]) -> list[str]:
         faster += ["--batch-size", "8" if few else "32" if "csgmcmc" in words else "64"]  # its cycles need steps
     if "--features" in words:
         faster += ["--size", "32"]
-    if "--tolerance" in words:
-        faster += ["--tolerance", "0.9"]  # a run of one epoch loses much by pruning
-    if name == "prune" and "--finetune" not in words:
-        faster = faster[2:]
     if "--recipe" in words and "--members" not in words and "--members" in faster:
         del faster[faster.index("--members") : faster.index("--members") + 2]  # the recipe may have its own number
     if "--net" in words and words[words.index("--net") + 1] in MODELS:  # no network
@@ -159,12 +161,11 @@ def fast_options(name: str, words: list[str]) -> list[str]:
 def quick(text: str, number: int) -> list[str]:
     """The arguments of a command line with less to compute and with an --out of its own."""
     words = shlex.split(text)[1:]
-    name = " ".join(words[:2]) if words[0] in ("superres", "reproduce") else words[0]
-    if name == "explore" and f"explore {words[2]}" in FAST:
-        name = f"explore {words[2]}"
-    faster = fast_options(name, words)
-    if name == "superres train" and words[2:3] != ["my-photos"]:
-        words.insert(2, "my-photos")  # the photographs it would take are large
+    return with_options(words, fast_options(words[0], words), number)
+
+
+def with_options(words: list[str], faster: list[str], number: int) -> list[str]:
+    """Replace options of a command line by others, and its outputs by numbered ones; expand its wildcards."""
     for option in faster[::2]:
         while option in words:
             del words[words.index(option) : words.index(option) + 2]
@@ -187,8 +188,6 @@ def make_workspace(folder: Path) -> None:
     for name, words in RUNS.items():
         faster = fast_options("train", list(words))
         assert main(["train", *words, *faster, "--out", f"runs/{name}", "--json"]) == 0
-    words = ["superres", "train", "my-photos", *FAST["superres train"], "--out", "runs/sr", "--json"]
-    assert main(words) == 0
 
 
 def write_tables(folder: Path, rng: np.random.Generator) -> None:

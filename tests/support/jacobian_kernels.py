@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from embedded_ensembles import gaussian
+from kernel_matrices import gaussian
 from torch import Tensor, nn
 from torch.func import functional_call
 

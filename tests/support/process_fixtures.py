@@ -5,12 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from murmuration.cli import main
 from murmuration.runs import directory as runs
+from murmuration.runs import locks
 from murmuration.system.errors import Failure, Misuse
 
 LIMIT = 120  # seconds
@@ -59,6 +62,16 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen]:
     yield running
     running.kill()
     running.communicate()
+
+
+def assert_refused_by_holder(path: Path, holder: subprocess.Popen, command: Sequence[str], capsys: Any) -> None:
+    """Assert that a command with this --out ends in one line that names the process that holds it."""
+    code = main([*command, "--out", str(path)])
+    message = capsys.readouterr().err
+    assert code == 2
+    assert message.startswith(f"error: {path} is being written by process {holder.pid} on {locks.this_host()} since 20")
+    assert message.endswith("): wait until it has ended\n")
+    assert message.count("\n") == 1
 
 
 def until(condition: Callable[[], bool], running: subprocess.Popen | None = None) -> None:

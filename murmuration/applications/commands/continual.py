@@ -46,17 +46,17 @@ class StreamOptions:
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Stream", "NAME")] = None
 
     def to_json(self) -> dict[str, Any]:
-        """The arguments of `open_stream` that were given."""
+        """Return the arguments of `open_stream` that were given."""
         targets = named_targets(self.target)
         if targets is not None and not isinstance(targets, str):
             raise Misuse(f"--target {','.join(targets)}: expected one column of classes")
         wrong = [text for text in listed(self.order) if not is_whole(text)]
         if wrong:
             raise Misuse(f"--order {','.join(listed(self.order))}: expected numbers of tasks, such as 1,2,1")
-        given: dict[str, Any] = {"target": targets, "scenario": self.scenario, "examples": self.examples}
-        given |= {"order": [int(text) for text in listed(self.order)] or None, "drop": listed(self.drop) or None}
-        given |= {"project": self.project, "size": image_size(self.size)}
-        return {name: value for name, value in given.items() if value is not None}
+        arguments: dict[str, Any] = {"target": targets, "scenario": self.scenario, "examples": self.examples}
+        arguments |= {"order": [int(text) for text in listed(self.order)] or None, "drop": listed(self.drop) or None}
+        arguments |= {"project": self.project, "size": image_size(self.size)}
+        return {name: value for name, value in arguments.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class LearningOptions:
     epochs: Annotated[int, option("Passes over the examples of each task.", "Training", "N")] = 10
     batch_size: Annotated[int, option("Examples per step.", "Training", "N")] = 64
     lr: Annotated[
-        float | None,
-        option("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.", "Training", "X"),
+        float | None, option("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.", "Training", "X")
     ] = None
     seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
     told: Annotated[bool, switch("--told", "Tell the task of every batch.", "Training")] = False
@@ -115,10 +114,10 @@ def continual(
     from murmuration.runs.directory import new_run
     from murmuration.training.fitting import versions
 
-    given = asdict(learning)
-    plan = BatchPlan(given.pop("batch_size"), given.pop("epochs"), learning.seed)
+    settings = asdict(learning)
+    plan = BatchPlan(settings.pop("batch_size"), settings.pop("epochs"), learning.seed)
     methods = tuple(listed(method)) or ("hcl-fr", "lda")
-    request = Request(tuple(stream), methods, reading.to_json(), plan, MethodSettings(**given))
+    request = Request(tuple(stream), methods, reading.to_json(), plan, MethodSettings(**settings))
     path = Path(out) if out else new_run_path(stream[0].replace("/", "-"), "continual")
     with new_run(path):
         opened = begin(path, request, {"versions": versions(), "command": this_command()})
@@ -144,28 +143,28 @@ def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as
     from murmuration.system.files import json_bytes
 
     with with_resume_hint(path), counting_bar("learning", quiet=as_json) as show:
-        found = finish(path, request, stream, show)
-    record = record_of(path, stream, found)
+        outcomes = finish(path, request, stream, show)
+    record = record_of(path, stream, outcomes)
     settings = {name: str(value) for name, value in {**vars(request.plan), **vars(request.settings)}.items()}
-    subtitle = f"{stream.name} · {', '.join(found)}"
-    page = continual_page(found, stream, title="Continual learning", subtitle=subtitle, settings=settings)
+    subtitle = f"{stream.name} · {', '.join(outcomes)}"
+    page = continual_page(outcomes, stream, title="Continual learning", subtitle=subtitle, settings=settings)
     replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
     if as_json:
         return print_json(record)
-    print_table(["", *COLUMNS], score_rows(found), title=stream.name)
-    for sentence in sentences(found, stream):
+    print_table(["", *COLUMNS], score_rows(outcomes), title=stream.name)
+    for sentence in sentences(outcomes, stream):
         print(f"- {sentence}")
     print(f"report: {path / REPORT}")
 
 
-def record_of(path: Path, stream: "TaskStream", found: "dict[str, Outcome]") -> dict[str, Any]:
-    """The scores of all methods as JSON holds them."""
+def record_of(path: Path, stream: "TaskStream", outcomes: "dict[str, Outcome]") -> dict[str, Any]:
+    """Return the scores of all methods as JSON holds them."""
     from murmuration.system.files import json_numbers
 
     tasks = [
         {"name": task.name, "labels": task.labels, "train": len(task.train), "test": len(task.test)}
         for task in stream.tasks
     ]
-    told: dict[str, Any] = {"run": str(path), "stream": stream.name, "scenario": stream.scenario, "tasks": tasks}
-    told |= {"order": [[task + 1 for task in segment] for segment in stream.segments]}
-    return dict(json_numbers(told | {"methods": {name: outcome.record for name, outcome in found.items()}}))
+    record: dict[str, Any] = {"run": str(path), "stream": stream.name, "scenario": stream.scenario, "tasks": tasks}
+    record |= {"order": [[task + 1 for task in segment] for segment in stream.segments]}
+    return dict(json_numbers(record | {"methods": {name: outcome.record for name, outcome in outcomes.items()}}))

@@ -54,15 +54,14 @@ class PruningOptions:
     structured: Annotated[bool, switch("--structured", "Remove whole channels.", "Pruning")] = False
 
     def pruning(self) -> "Pruning":
-        """The pruning settings, checked as far as they can be without a run."""
+        """Return the pruning settings, checked as far as they can be without a run."""
         from murmuration.applications.pruning import Pruning
 
         return Pruning(self.rule, self.sparsity, self.threshold, self.scope, self.structured)
 
 
 Tolerance = Annotated[
-    float,
-    option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X"),
+    float, option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X")
 ]
 Compact = Annotated[bool, switch("--compact", "Rebuild the network without the removed channels.", "Pruning")]
 
@@ -95,23 +94,23 @@ def prune(
     read_manifest(Path(run))
     with with_resume_hint(path), new_run(path):
         with counting_bar("pruning", as_json) as show:
-            found = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
+            planned = plan_pruning(run, pruning, tolerance=tolerance, show=show, net=network(net))
         with training_bar(finetune, as_json, "fine-tuning") as bar:
             more: dict[str, Any] = {"lr": lr, "compact": compact, "checkpoint_seconds": checkpoint_seconds}
-            ensemble = prune_run(found, path, finetune=finetune, device=device, show=bar, **more)
-        evaluation = evaluate_ensemble(ensemble, found.data)
+            ensemble = prune_run(planned, path, finetune=finetune, device=device, show=bar, **more)
+        evaluation = evaluate_ensemble(ensemble, planned.data)
         if not as_json:
             show_pruning(ensemble)
         leave_results(path, evaluation, as_json=as_json)
 
 
 def show_pruning(ensemble: "Ensemble") -> None:
-    """The sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
+    """Print the sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
     from murmuration.applications.pruning.section import sentences, table_rows
 
-    found = ensemble.manifest["pruning"]
-    columns, rows = table_rows(found)
+    record = ensemble.manifest["pruning"]
+    columns, rows = table_rows(record)
     if rows:
-        print_table(columns, rows, title=f"{found['of']} on validation examples, before any fine-tuning")
-    for line in sentences(found):
+        print_table(columns, rows, title=f"{record['of']} on validation examples, before any fine-tuning")
+    for line in sentences(record):
         print(line)

@@ -114,15 +114,15 @@ def train(
     from murmuration.runs.directory import new_run
     from murmuration.training.plan import Plan
 
-    chosen = make_recipe(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
+    built_recipe = make_recipe(recipe, weights=weights or (WEIGHTS if recipe == "bayes" else None))
     check_net(net)
-    path = Path(out) if out else new_run_path("superres", chosen.name)
+    path = Path(out) if out else new_run_path("superres", built_recipe.name)
     with with_resume_hint(path), new_run(path):
         data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
-        with training_bar(learning.epochs, as_json, chosen.name) as show:
+        with training_bar(learning.epochs, as_json, built_recipe.name) as show:
             plan = Plan(**{**asdict(learning), "members": learning.members or 0})
             more: dict[str, Any] = {"out": path, "show": show, "checkpoint_seconds": checkpoint_seconds}
-            ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=chosen, plan=plan, **more)
+            ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=built_recipe, plan=plan, **more)
         close_superres(path, ensemble, as_json=as_json)
 
 
@@ -135,15 +135,19 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     from murmuration.system.files import json_bytes
 
     with counting_bar("evaluating", quiet=as_json) as show:
-        found = evaluate(ensemble, show=show)
-    record = {"run": str(path), "mean": mean_scores(found), "photographs": [each.to_json() for each in found]}
-    subtitle = f"{path} · {ensemble.recipe.name} · {len(found)} photographs"
-    page = superres_page(found, title="Super-resolution", subtitle=subtitle)
+        scores = evaluate(ensemble, show=show)
+    record = {
+        "run": str(path),
+        "mean": mean_scores(scores),
+        "photographs": [photograph.to_json() for photograph in scores],
+    }
+    subtitle = f"{path} · {ensemble.recipe.name} · {len(scores)} photographs"
+    page = superres_page(scores, title="Super-resolution", subtitle=subtitle)
     replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
     if as_json:
         return print_json(record)
-    print_table(["", *SCORE_COLUMNS], score_rows(found), title="test photographs")
-    for sentence in sentences(found):
+    print_table(["", *SCORE_COLUMNS], score_rows(scores), title="test photographs")
+    for sentence in sentences(scores):
         print(f"- {sentence}")
     print(f"report: {path / REPORT}")
 
@@ -179,11 +183,11 @@ def apply(
         return print_json(record)
     rows = [
         [
-            each["upscaled"],
-            f"{each['upscaled_width']}x{each['upscaled_height']}",
-            f"{each['std']['mean']:.4f}",
-            f"{each['white_std']:.4f}",
+            row["upscaled"],
+            f"{row['upscaled_width']}x{row['upscaled_height']}",
+            f"{row['std']['mean']:.4f}",
+            f"{row['white_std']:.4f}",
         ]
-        for each in numbers
+        for row in numbers
     ]
     print_table(["", "pixels", "mean std", "white in the map"], rows, title=f"in {place}")

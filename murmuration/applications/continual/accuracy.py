@@ -66,5 +66,5 @@ class AccuracyMatrix:
 
 
 def accuracy_from_json(record: dict[str, Any]) -> AccuracyMatrix:
-    """The matrix of `AccuracyMatrix.to_json`."""
+    """Return the matrix of `AccuracyMatrix.to_json`."""
     return AccuracyMatrix(np.array(record["accuracy"], dtype=float), tuple(record["examples"]))

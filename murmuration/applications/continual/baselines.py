@@ -88,7 +88,7 @@ class NetworkLearner:
         self.seen: set[int] = set()
 
     def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
-        """One step on a batch, and on as many replayed examples."""
+        """Return one step on a batch, and on as many replayed examples."""
         check_batch(x, y, self.shape)
         if self.config.penalty and task is None:
             raise Misuse("elastic weight consolidation needs to be told where a task begins: give the task of a batch")
@@ -99,8 +99,8 @@ class NetworkLearner:
         own = {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
         inputs, labels = self.with_replay(x, y)
         loss = F.cross_entropy(self.logits(own, inputs).flatten(0, 1), labels.flatten()) * self.config.members
-        kept = self.change(own)
-        total = loss if kept is None else loss + self.config.penalty * kept
+        penalty = self.change(own)
+        total = loss if penalty is None else loss + self.config.penalty * penalty
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the network is {total.item()}: lower lr={self.config.lr:g}")
         self.step(own, total)
@@ -110,10 +110,13 @@ class NetworkLearner:
         if self.config.penalty:
             self.recent.add(x, y, rng)
         self.steps += 1
-        return {"loss": loss.item() / self.config.members} | ({} if kept is None else {"penalty": kept.item()})
+        return {"loss": loss.item() / self.config.members} | ({} if penalty is None else {"penalty": penalty.item()})
 
     def with_replay(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (M, B, ...) and labels (M, B): the batch for each member, and examples of its own from the memory."""
+        """Return inputs (M, B, ...) and labels (M, B).
+
+        The batch for each member, and examples of its own from the memory.
+        """
         members, memory = self.config.members, self.replay
         if memory is None or not len(memory):
             return x.expand(members, *x.shape), y.expand(members, *y.shape)
@@ -124,7 +127,7 @@ class NetworkLearner:
         return inputs, torch.stack([torch.cat([y, old]) for _, old in pairs])
 
     def logits(self, own: Named, x: Tensor, *, training: bool = True) -> Tensor:
-        """Outputs (M, B, K) for inputs (M, B, ...)."""
+        """Return outputs (M, B, K) for inputs (M, B, ...)."""
         noise = [Noise(self.config.seed, member, self.steps) for member in range(self.config.members)]
         self.structure.train(training)
         realised = self.family.realise(own, {}, noise, training=training).with_buffers(self.population.buffers)
@@ -138,7 +141,7 @@ class NetworkLearner:
             OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
 
     def change(self, own: Named) -> Tensor | None:
-        """Half the sum over all weights of F (w - w*)^2, with F their importance and w* their values then."""
+        """Return half the sum over all weights of F (w - w*)^2, with F their importance and w* their values then."""
         if not self.importance:
             return None
         terms = [(self.importance[name] * (own[name] - self.anchor[name]).square()).sum() for name in own]
@@ -151,20 +154,20 @@ class NetworkLearner:
         """
         rng = generator(self.config.seed, "noise", ALL_MEMBERS, self.steps)
         own = {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
-        found = {name: torch.zeros_like(tensor) for name, tensor in self.population.own.items()}
+        fisher = {name: torch.zeros_like(tensor) for name, tensor in self.population.own.items()}
         for x in self.recent.x:
             logits = self.logits(own, x.expand(self.config.members, 1, *x.shape), training=False)[:, 0]  # (M, K)
-            drawn = torch.multinomial(logits.detach().softmax(1), 1, generator=rng)[:, 0]
-            gradients = torch.autograd.grad(F.cross_entropy(logits, drawn, reduction="sum"), list(own.values()))
+            labels = torch.multinomial(logits.detach().softmax(1), 1, generator=rng)[:, 0]
+            gradients = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), list(own.values()))
             for name, gradient in zip(own, gradients, strict=True):
-                found[name] += gradient.square() / len(self.recent)
-        self.importance = {name: self.importance.get(name, 0) + value for name, value in found.items()}
+                fisher[name] += gradient.square() / len(self.recent)
+        self.importance = {name: self.importance.get(name, 0) + value for name, value in fisher.items()}
         self.anchor = {name: tensor.clone() for name, tensor in self.population.own.items()}
         self.recent = Reservoir(self.config.fisher_examples)
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Predictive:
-        """Predictions (M, N, K) of the members."""
+        """Return predictions (M, N, K) of the members."""
         parts = [
             self.logits(self.population.own, part.expand(self.config.members, *part.shape), training=False)
             for part in x.split(CHUNK)
@@ -172,14 +175,14 @@ class NetworkLearner:
         return Predictive(torch.cat(parts, dim=1), Categorical(self.outputs))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The most probable label (N,) among those seen, and -1 (N,): networks tell no tasks apart."""
+        """Return the most probable label (N,) among those seen, and -1 (N,): networks tell no tasks apart."""
         if not self.seen:
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
-        known = torch.tensor(sorted(self.seen))
-        return known[self.predict(x).mean[:, known].argmax(1)], torch.full((len(x),), -1)
+        labels = torch.tensor(sorted(self.seen))
+        return labels[self.predict(x).mean[:, labels].argmax(1)], torch.full((len(x),), -1)
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind."""
+        """Return bytes by kind."""
         stored = [] if self.replay is None else [self.replay.x, self.replay.y]
         return {
             "network": size_of(self.population.to_tensors().values()),
@@ -189,7 +192,7 @@ class NetworkLearner:
         }
 
     def state(self) -> State:
-        """All that a later batch depends on."""
+        """Return all that a later batch depends on."""
         parts: dict[str, Named] = {"population": self.population.to_tensors(), **self.moments}
         parts |= {"importance": self.importance, "anchor": self.anchor}
         facts: dict[str, Any] = {"task": self.task, "steps": self.steps, "seen": sorted(self.seen)}
@@ -206,13 +209,13 @@ class NetworkLearner:
             for name, tensor in named.items():
                 tensor.copy_(tensors[f"{prefix}/{name}"])
         for kind in ("importance", "anchor"):
-            found = inside(tensors, kind)
-            setattr(self, kind, {name: found[name] for name in self.population.own} if found else {})
+            stored = inside(tensors, kind)
+            setattr(self, kind, {name: stored[name] for name in self.population.own} if stored else {})
         self.task, self.steps, self.seen = facts["task"], facts["steps"], set(facts["seen"])
         for name, memory in (("memory", self.replay), ("recent", self.recent)):
             if memory is not None:
-                found = inside(tensors, name)
-                memory.x, memory.y = found["x"].clone(), found["y"].clone()
+                stored = inside(tensors, name)
+                memory.x, memory.y = stored["x"].clone(), stored["y"].clone()
                 memory.seen = {int(label): count for label, count in facts[name].items()}
 
 
@@ -240,7 +243,7 @@ class ClassMeans:
         return {}
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The label (N,) of the nearest mean, and its task (N,), -1 if tasks were not told."""
+        """Return the label (N,) of the nearest mean, and its task (N,), -1 if tasks were not told."""
         if not self.statistics.means:
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
         self.classes = self.classes or self.statistics.classes(self.shrinkage)
@@ -249,13 +252,13 @@ class ClassMeans:
         return self.classes.labels[index], tasks
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind; the nearest mean needs no covariance."""
+        """Return bytes by kind; the nearest mean needs no covariance."""
         state = self.statistics.state()
         needed = state.values() if self.shrinkage is not None else [state["means"]]
         return {"network": 0, "snapshots": 0, "statistics": size_of(needed), "examples": 0}
 
     def state(self) -> State:
-        """The statistics."""
+        """Return the statistics."""
         return State({f"statistics/{name}": t for name, t in self.statistics.state().items()}, {"told": self.told})
 
     def restore(self, state: State) -> None:

@@ -51,31 +51,31 @@ class Decision:
 
 
 def deviation(values: Sequence[float], value: float) -> float:
-    """How many standard deviations a value lies from the mean of some others.
+    """Return how many standard deviations a value lies from the mean of some others.
 
     >>> round(deviation([10, 11, 9, 10.5, 9.5], 13), 4)
     3.7947
     """
     if len(values) < 2:
         return 0.0
-    known = np.asarray(values, dtype=float)
-    return abs(value - float(known.mean())) / max(float(known.std(ddof=1)), FLOOR)
+    sample = np.asarray(values, dtype=float)
+    return abs(value - float(sample.mean())) / max(float(sample.std(ddof=1)), FLOOR)
 
 
 def dose_deviation(windows: Sequence[Sequence[float]], values: Sequence[float]) -> float:
-    """How many standard deviations the DoSE score of a batch lies below the scores of the batches before.
+    """Return how many standard deviations the DoSE score of a batch lies below the scores of the batches before.
 
     The score is the sum over statistics of log KDE(value), with Gaussian kernels of Silverman's bandwidth; each batch
     before is scored by the others.
     """
-    known = np.asarray(windows, dtype=float)  # (statistics, batches)
-    if known.shape[1] < 3:
+    history = np.asarray(windows, dtype=float)  # (statistics, batches)
+    if history.shape[1] < 3:
         return 0.0
-    width = 1.06 * np.maximum(known.std(1, ddof=1), FLOOR) * known.shape[1] ** -0.2
-    here = (known - np.asarray(values, dtype=float)[:, None]) / width[:, None]  # (statistics, batches)
-    among = (known[:, :, None] - known[:, None, :]) / width[:, None, None]
-    among[:, np.arange(known.shape[1]), np.arange(known.shape[1])] = np.inf  # a batch does not score itself
-    score = np.logaddexp.reduce(-(here**2) / 2, axis=1).sum()
+    width = 1.06 * np.maximum(history.std(1, ddof=1), FLOOR) * history.shape[1] ** -0.2
+    scaled = (history - np.asarray(values, dtype=float)[:, None]) / width[:, None]  # (statistics, batches)
+    among = (history[:, :, None] - history[:, None, :]) / width[:, None, None]
+    among[:, np.arange(history.shape[1]), np.arange(history.shape[1])] = np.inf  # a batch does not score itself
+    score = np.logaddexp.reduce(-(scaled**2) / 2, axis=1).sum()
     scores = np.logaddexp.reduce(-(among**2) / 2, axis=2).sum(0)
     return float((scores.mean() - score) / max(scores.std(ddof=1), FLOOR))
 
@@ -91,7 +91,7 @@ class TaskDetector:
     windows: dict[int, list[deque[float]]] = field(default_factory=dict)  # task -> a window for each statistic
 
     def distance(self, statistics: Sequence[float], task: int) -> float:
-        """The largest deviation of the statistics of a batch from those of a task; 0 before there are any."""
+        """Return the largest deviation of the statistics of a batch from those of a task; 0 before there are any."""
         if task not in self.windows:
             return 0.0
         if self.config.rule == "dose":
@@ -99,26 +99,26 @@ class TaskDetector:
         return max(deviation(w, s) for w, s in zip(self.windows[task], statistics, strict=True))
 
     def is_typical(self, statistics: Sequence[float]) -> bool:
-        """Whether a batch with these statistics is taken as one of the task at hand."""
+        """Return whether a batch with these statistics is taken as one of the task at hand."""
         return self.seen < self.config.warmup or self.distance(statistics, self.task) <= self.config.threshold
 
     def observe(self, by_task: Mapping[int, Sequence[float]]) -> Decision:
         """Decide on a batch from its statistics under every known task, and under the task at hand."""
-        here = by_task[self.task]
-        if not all(math.isfinite(value) for value in here):
+        statistics = by_task[self.task]
+        if not all(math.isfinite(value) for value in statistics):
             raise Misuse("a statistic of the batch is not finite: the flow has diverged")
-        away = self.distance(here, self.task)
-        if self.is_typical(here):
-            self.remember(here)
+        away = self.distance(statistics, self.task)
+        if self.is_typical(statistics):
+            self.remember(statistics)
             return Decision("same", self.task, away)
         self.suspicious += 1
-        known = {
+        distances = {
             task: self.distance(by_task[task], task) for task in self.windows if task != self.task and task in by_task
         }
-        nearest = min(known, key=known.__getitem__, default=None)
+        nearest = min(distances, key=distances.__getitem__, default=None)
         if self.suspicious < self.config.confirm:
             return Decision("unsure", self.task, away)
-        if nearest is not None and known[nearest] <= self.config.threshold:
+        if nearest is not None and distances[nearest] <= self.config.threshold:
             self.begin(nearest, known=True)
             self.remember(by_task[nearest])
             return Decision("recurring", self.task, away)
@@ -137,16 +137,16 @@ class TaskDetector:
                 window[place] += amount
 
     def state(self) -> dict[str, Any]:
-        """Everything but the settings, as JSON holds it."""
-        windows = {str(task): [list(window) for window in found] for task, found in self.windows.items()}
+        """Return everything but the settings, as JSON holds it."""
+        windows = {str(task): [list(window) for window in task_windows] for task, task_windows in self.windows.items()}
         return {"task": self.task, "seen": self.seen, "suspicious": self.suspicious, "windows": windows}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
         self.task, self.seen, self.suspicious = state["task"], state["seen"], state["suspicious"]
         self.windows = {
-            int(task): [deque(values, maxlen=self.config.window) for values in found]
-            for task, found in state["windows"].items()
+            int(task): [deque(values, maxlen=self.config.window) for values in task_windows]
+            for task, task_windows in state["windows"].items()
         }
 
     def remember(self, statistics: Sequence[float]) -> None:

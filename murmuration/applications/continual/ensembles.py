@@ -42,16 +42,16 @@ class HCLEnsemble:
         return self.learners[0].task
 
     def observe(self, x: Tensor, y: Tensor, task: int | None = None) -> dict[str, float]:
-        """Every flow learns from a batch, unless the first is not sure which task it is of."""
-        first, *others = self.learners
+        """Return every flow learns from a batch, unless the first is not sure which task it is of."""
+        first, *followers = self.learners
         losses = first.observe(x, y, task)
-        for learner in others if first.learned else ():
+        for learner in followers if first.learned else ():
             learner.observe(x, y, first.task)
         return losses
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Predictive:
-        """Predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
+        """Return predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
         parts = []
         for learner in self.learners:
             z, _ = learner.flow(learner.continuous(x, training=False))
@@ -61,7 +61,7 @@ class HCLEnsemble:
         return Predictive(torch.stack(parts), Categorical(len(self.learners[0].current())))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The label (N,) and the task (N,) of the class with the largest mean probability."""
+        """Return the label (N,) and the task (N,) of the class with the largest mean probability."""
         self.learners[0].check(x)
         classes = self.learners[0].current()
         if not len(classes):
@@ -70,7 +70,7 @@ class HCLEnsemble:
         return classes.labels[index], classes.tasks[index]
 
     def identify(self, x: Tensor, by: Identification) -> Tensor:
-        """The task (N,) of each input."""
+        """Return the task (N,) of each input."""
         if by not in get_args(Identification):
             raise unknown("identification", by, get_args(Identification))
         tasks = sorted(self.learners[0].settled)
@@ -85,7 +85,7 @@ class HCLEnsemble:
         return self.learners[0].generated(task, count)
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind, of all flows."""
+        """Return bytes by kind, of all flows."""
         parts = [learner.memory() for learner in self.learners]
         return {kind: sum(part[kind] for part in parts) for kind in parts[0]}
 
@@ -118,14 +118,14 @@ class BayesianHCL(HCLEnsemble):
     def drawn(self) -> list[HCL]:
         self.learner.current()  # once for all
         rng = torch.Generator().manual_seed(self.learner.config.seed)
-        found = []
+        learners = []
         for _ in range(self.members):
-            drawn = copy.copy(self.learner)
-            drawn.flow = copy.deepcopy(self.learner.flow)
-            for layer in bayesian_layers(drawn.flow):
+            learner = copy.copy(self.learner)
+            learner.flow = copy.deepcopy(self.learner.flow)
+            for layer in bayesian_layers(learner.flow):
                 layer.redraw(rng)
-            found.append(drawn)
-        return found
+            learners.append(learner)
+        return learners
 
     @property
     def task(self) -> int | None:
@@ -148,7 +148,7 @@ class BayesianHCL(HCLEnsemble):
 
 @torch.no_grad()
 def statistics_by_task(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
-    """Log density, log density in latent space and log-determinant (N, T, 3) of each input under each task.
+    """Return log density, log density in latent space and log-determinant (N, T, 3) of each input under each task.
 
     The classes of a task are equally likely.
     """
@@ -168,14 +168,14 @@ def by_task(classes: LatentClasses, z: Tensor, log_det: Tensor, tasks: Sequence[
 
 @torch.no_grad()
 def untypicality(learner: HCL, x: Tensor, tasks: Sequence[int]) -> Tensor:
-    """The largest deviation (N, T) of three statistics of an input from those of inputs drawn from each task."""
-    here = statistics_by_task(learner, x, tasks)
+    """Return the largest deviation (N, T) of three statistics of an input from those of inputs drawn from each task."""
+    statistics = statistics_by_task(learner, x, tasks)
     source = Snapshot(learner.flow, learner.current(), learner.largest)
     rng = torch.Generator().manual_seed(learner.config.seed)
-    found = []
+    deviations = []
     for place, task in enumerate(tasks):
         inputs, z, _ = source.draw(COMPARED, rng, task)
-        drawn = by_task(learner.current(), z, learner.flow(inputs)[1], [task])[:, 0]  # (n, 3)
-        away = (here[:, place] - drawn.mean(0)).abs() / drawn.std(0).clamp_min(1e-6)
-        found.append(away.max(1).values)
-    return torch.stack(found, dim=1)
+        reference = by_task(learner.current(), z, learner.flow(inputs)[1], [task])[:, 0]  # (n, 3)
+        away = (statistics[:, place] - reference.mean(0)).abs() / reference.std(0).clamp_min(1e-6)
+        deviations.append(away.max(1).values)
+    return torch.stack(deviations, dim=1)

@@ -32,13 +32,13 @@ class Coupling(nn.Module):
 
     def __init__(self, channels: int, make_net: Callable[[int, int], nn.Module], *, swap: bool = False) -> None:
         super().__init__()
-        kept = channels - channels // 2 if not swap else channels // 2
-        self.kept, self.swap = kept, swap
-        self.net = make_net(kept, 2 * (channels - kept))
-        self.bound = nn.Parameter(torch.ones(channels - kept))
+        width = channels - channels // 2 if not swap else channels // 2
+        self.kept, self.swap = width, swap
+        self.net = make_net(width, 2 * (channels - width))
+        self.bound = nn.Parameter(torch.ones(channels - width))
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The channels that are kept, and those that change."""
+        """Return the channels that are kept, and those that change."""
         if self.swap:
             return x[:, x.shape[1] - self.kept :], x[:, : x.shape[1] - self.kept]
         return x[:, : self.kept], x[:, self.kept :]
@@ -52,14 +52,14 @@ class Coupling(nn.Module):
         return bound * torch.tanh(raw), shift
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        kept, changed = self.halves(x)
-        scale, shift = self.scale_and_shift(kept)
-        return self.joined(kept, (changed + shift) * scale.exp()), scale.flatten(1).sum(1)
+        unchanged, changed = self.halves(x)
+        scale, shift = self.scale_and_shift(unchanged)
+        return self.joined(unchanged, (changed + shift) * scale.exp()), scale.flatten(1).sum(1)
 
     def inverse(self, z: Tensor) -> Tensor:
-        kept, changed = self.halves(z)
-        scale, shift = self.scale_and_shift(kept)
-        return self.joined(kept, changed * (-scale).exp() - shift)
+        unchanged, changed = self.halves(z)
+        scale, shift = self.scale_and_shift(unchanged)
+        return self.joined(unchanged, changed * (-scale).exp() - shift)
 
 
 class ActNorm(nn.Module):
@@ -108,7 +108,7 @@ class Convolution1x1(nn.Module):
         self.log_diagonal = nn.Parameter(diagonal.abs().log())
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """L and U (C, C)."""
+        """Return L and U (C, C)."""
         eye = torch.eye(len(self.sign), dtype=self.lower.dtype, device=self.lower.device)
         return self.lower.tril(-1) + eye, self.upper.triu(1) + torch.diag(self.sign * self.log_diagonal.exp())
 
@@ -174,15 +174,15 @@ class Flow(nn.Module):
         return shape
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Latents (N, D) and log |det dz/dx| (N,)."""
+        """Return latents (N, D) and log |det dz/dx| (N,)."""
         total = x.new_zeros(len(x))
         for layer in self.layers:
-            x, found = layer(x)
-            total = total + found
+            x, log_det = layer(x)
+            total = total + log_det
         return x.flatten(1), total
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Inputs (N, ...) from latents (N, D)."""
+        """Return inputs (N, ...) from latents (N, D)."""
         x = z.view(len(z), *self.latent_shape)
         for layer in reversed(self.layers):
             x = layer.inverse(x)  # type: ignore[operator]
@@ -198,14 +198,14 @@ class Flow(nn.Module):
 
 
 def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequential:
-    """A coupling net for vectors, zero at first."""
+    """Return a coupling net for vectors, zero at first."""
     widths = [inputs, *[hidden] * layers]
     parts = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*parts, zero(nn.Linear(widths[-1], outputs)))
 
 
 def convolution_net(inputs: int, outputs: int, *, hidden: int) -> nn.Module:
-    """A coupling net for images, zero at first: 3x3, 1x1 and 3x3 convolutions."""
+    """Return a coupling net for images, zero at first: 3x3, 1x1 and 3x3 convolutions."""
     return nn.Sequential(
         nn.Conv2d(inputs, hidden, 3, padding=1),
         nn.ReLU(),
@@ -216,7 +216,7 @@ def convolution_net(inputs: int, outputs: int, *, hidden: int) -> nn.Module:
 
 
 def zero(layer: nn.Linear | nn.Conv2d) -> nn.Module:
-    """The layer with weights and biases of zero."""
+    """Return the layer with weights and biases of zero."""
     nn.init.zeros_(layer.weight)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
@@ -242,15 +242,15 @@ class BayesianLinear(nn.Module):
         self.register_buffer("noise", torch.zeros_like(means))
 
     def forward(self, x: Tensor) -> Tensor:
-        drawn = self.mean + F.softplus(self.rho) * self.noise
-        return F.linear(x, drawn[:, :-1], drawn[:, -1])
+        weight = self.mean + F.softplus(self.rho) * self.noise
+        return F.linear(x, weight[:, :-1], weight[:, -1])
 
     def redraw(self, rng: torch.Generator | None) -> None:
-        """Another draw of the weights; their means without a generator."""
+        """Draw the weights again, or set them to their means without a generator."""
         self.noise = torch.zeros_like(self.mean) if rng is None else torch.randn(self.mean.shape, generator=rng)
 
     def divergence(self) -> Tensor:
-        """KL(posterior || prior)."""
+        """Return KL(posterior || prior)."""
         return gaussian_kl(self.mean, F.softplus(self.rho), self.centre, self.prior_std).sum()
 
 
@@ -261,7 +261,9 @@ def bayesian_layers(flow: Flow) -> list[BayesianLinear]:
 def vector_flow(
     dimensions: int, *, couplings: int = 6, hidden: int = 256, layers: int = 2, bayesian: bool = False
 ) -> Flow:
-    """A RealNVP for vectors (N, D), the identity at first; with `bayesian` coupling nets, by the means of the weights.
+    """Return a RealNVP for vectors (N, D), the identity at first.
+
+    With `bayesian` coupling nets, by the means of the weights.
 
     >>> z, log_det = vector_flow(4)(torch.ones(2, 4))
     >>> z.tolist() == [[1.0] * 4] * 2, log_det.tolist()
@@ -271,9 +273,11 @@ def vector_flow(
         raise Misuse(f"a flow of {dimensions} dimension: a coupling needs at least 2")
 
     def net(inputs: int, outputs: int) -> nn.Module:
-        made = dense_net(inputs, outputs, hidden=hidden, layers=layers)
+        layers_of_net = dense_net(inputs, outputs, hidden=hidden, layers=layers)
         return (
-            nn.Sequential(*(BayesianLinear(m) if isinstance(m, nn.Linear) else m for m in made)) if bayesian else made
+            nn.Sequential(*(BayesianLinear(m) if isinstance(m, nn.Linear) else m for m in layers_of_net))
+            if bayesian
+            else layers_of_net
         )
 
     return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
@@ -282,7 +286,9 @@ def vector_flow(
 def image_flow(
     shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64, alpha: float = 0.05
 ) -> Flow:
-    """A flow for images (N, C, H, W) with pixels in [0, 1]: `levels` squeezes, each followed by `steps` steps of Glow.
+    """Return a flow for images (N, C, H, W) with pixels in [0, 1].
+
+    `levels` squeezes, each followed by `steps` steps of Glow.
 
     All channels stay to the end, so that latents have one distance. Each step is ActNorm, an invertible 1x1 convolution
     and a coupling.
@@ -304,12 +310,15 @@ def image_flow(
 
 
 def dequantised(pixels: Tensor, noise: Tensor) -> Tensor:
-    """Pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape: (pixels + noise) / 256."""
+    """Return pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape.
+
+    (pixels + noise) / 256.
+    """
     return (pixels + noise) / 256
 
 
 def bits_per_dimension(log_density: Tensor, dimensions: int) -> Tensor:
-    """Bits per dimension of pixels 0 to 255 from the log density of pixels divided by 256.
+    """Return bits per dimension of pixels 0 to 255 from the log density of pixels divided by 256.
 
     >>> bits_per_dimension(torch.tensor(0.0), 10).item()  # uniform on [0, 1]: all 256 values alike
     8.0

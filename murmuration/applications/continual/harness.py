@@ -31,7 +31,7 @@ Show = Callable[[str, int, int], None]
 
 
 def silent(text: str, done: int, total: int) -> None:
-    """Shows no progress."""
+    """Show no progress."""
 
 
 @dataclass
@@ -73,7 +73,20 @@ def run_method(
     show: Show = silent,
     every: float = EVERY,
 ) -> Outcome:
-    """A method by name in a stream; with a directory, checkpoints are written there and continued from."""
+    """Run a method, by name, on a stream of tasks.
+
+    Args:
+        name: A name of `METHODS`.
+        stream: Stream of tasks.
+        plan: Batches of the stream.
+        settings: Settings of the methods.
+        place: Directory for checkpoints, from which an interrupted run resumes.
+        show: Progress callback `show(text, done, total)`.
+        every: Seconds between checkpoints.
+
+    Returns:
+        The record of scores, and inputs drawn from flows.
+    """
     method = method_named(name)
     stream, told = method.stream(stream, settings), method.is_told(settings)
     learner = method.build(stream, settings)
@@ -91,7 +104,7 @@ def run_learner(
     every: float = EVERY,
     name: str = "",
 ) -> Outcome:
-    """A learner in a stream, told the task of every batch or not."""
+    """Return a learner in a stream, told the task of every batch or not."""
     starts = segment_starts(stream, plan)
     progress = Progress() if place is None else restored(place, learner, stream, plan)
     begun, saved = time.monotonic() - progress.seconds, time.monotonic()
@@ -104,9 +117,9 @@ def run_learner(
         show(f"{name} task {batch.segment + 1}/{len(stream.segments)}".strip(), progress.step, starts[-1])
         ends = progress.step == starts[batch.segment + 1]
         if ends:
-            found = evaluated(learner, stream, batch.segment, told, progress.counts)
-            progress.accuracy.append(found[0])
-            progress.task_id.append(found[1])
+            scores = evaluated(learner, stream, batch.segment, told, progress.counts)
+            progress.accuracy.append(scores[0])
+            progress.task_id.append(scores[1])
         if place is not None and (ends or time.monotonic() - saved >= every):
             progress.seconds = time.monotonic() - begun
             save(place, learner, progress, stream, plan)
@@ -120,8 +133,11 @@ def note_losses(progress: Progress, step: int, losses: dict[str, float], length:
     progress.open.append(losses)
     if (step + 1) % length:
         return
-    names = sorted({name for each in progress.open for name in each})
-    means = {name: float(np.mean([each[name] for each in progress.open if name in each])) for name in names}
+    names = sorted({name for batch_losses in progress.open for name in batch_losses})
+    means = {
+        name: float(np.mean([batch_losses[name] for batch_losses in progress.open if name in batch_losses]))
+        for name in names
+    }
     progress.losses.append({"step": step + 1, **means})
     progress.open = []
 
@@ -139,7 +155,7 @@ def note_task(progress: Progress, step: int, task: int, found: int | None) -> No
 def evaluated(
     learner: Learner, stream: TaskStream, segment: int, told: bool, counts: dict[str, dict[str, int]]
 ) -> tuple[list[float | None], list[float | None]]:
-    """Accuracy and task-ID accuracy on the test examples of every task seen; None for the others.
+    """Return accuracy and task-ID accuracy on the test examples of every task seen; None for the others.
 
     Where classes belong to one task, the task is that of the predicted class. Otherwise it is that which the learner
     names; its own numbers are translated to the task that most of their batches came from.
@@ -156,7 +172,7 @@ def evaluated(
             continue
         else:
             meaning = meanings(counts)
-            own = torch.tensor([(found if told else meaning.get(found, -1)) == task for found in tasks.tolist()])
+            own = torch.tensor([(named if told else meaning.get(named, -1)) == task for named in tasks.tolist()])
         task_id[task] = float(own.double().mean())
     return accuracy, task_id
 
@@ -164,21 +180,21 @@ def evaluated(
 def identified(
     learner: HCLEnsemble, stream: TaskStream, told: bool, counts: dict[str, dict[str, int]]
 ) -> dict[str, float]:
-    """The fraction of test inputs whose task is found, mean over tasks, by each way of identification."""
+    """Return the fraction of test inputs whose task is found, mean over tasks, by each way of identification."""
     meaning = meanings(counts)
-    found = {}
+    rates_by_way = {}
     for by in get_args(Identification):
         rates = []
-        for task, each in enumerate(stream.tasks):
-            named = learner.identify(each.test.prepared, by).tolist()
+        for task, task_data in enumerate(stream.tasks):
+            named = learner.identify(task_data.test.prepared, by).tolist()
             rates.append(float(np.mean([(name if told else meaning.get(name, -1)) == task for name in named])))
-        found[by] = float(np.mean(rates))
-    return found
+        rates_by_way[by] = float(np.mean(rates))
+    return rates_by_way
 
 
 def meanings(counts: dict[str, dict[str, int]]) -> dict[int, int]:
-    """The task of the stream that most batches of each of the learner's tasks came from."""
-    return {int(found): int(max(row, key=lambda task: row[task])) for found, row in counts.items()}
+    """Return the task of the stream that most batches of each of the learner's tasks came from."""
+    return {int(learned): int(max(row, key=lambda task: row[task])) for learned, row in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -213,7 +229,7 @@ class Detection:
 def detection_of(
     order: Sequence[int], starts: Sequence[int], events: Sequence[Sequence[int]], meaning: dict[int, int]
 ) -> Detection:
-    """Delays, misses and false alarms, from the true order of tasks and the tasks that a learner named.
+    """Return delays, misses and false alarms, from the true order of tasks and the tasks that a learner named.
 
     The first change that a learner notices in a segment is its detection, every other one a false alarm. It is right
     if it names an earlier task where one recurs, and a task of its own where none does.
@@ -223,10 +239,10 @@ def detection_of(
     ([2, 5], 1, 0)
     """
     changes = []
-    named: set[int] = {found for step, found in events if step < starts[1]}
+    named: set[int] = {learned for step, learned in events if step < starts[1]}
     alarms = len([step for step, _ in events[1:] if step < starts[1]])
     for segment in range(1, len(order)):
-        inside = [(step, found) for step, found in events if starts[segment] <= step < starts[segment + 1]]
+        inside = [(step, learned) for step, learned in events if starts[segment] <= step < starts[segment + 1]]
         recurring = order[segment] in order[:segment]
         first = inside[0] if inside else None
         right = first is not None and (meaning.get(first[1]) == order[segment] if recurring else first[1] not in named)
@@ -234,7 +250,7 @@ def detection_of(
         changes.append(
             {"segment": segment, "task": order[segment], "recurring": recurring, "delay": delay, "right": right}
         )
-        named |= {found for _, found in inside}
+        named |= {learned for _, learned in inside}
         alarms += max(0, len(inside) - 1)
     return Detection(changes, alarms)
 
@@ -242,14 +258,14 @@ def detection_of(
 def record_of(
     learner: Learner, stream: TaskStream, plan: BatchPlan, progress: Progress, starts: list[int], told: bool
 ) -> dict[str, Any]:
-    """The scores of a finished run."""
+    """Return the scores of a finished run."""
     values = np.array(progress.accuracy, dtype=float)
     matrix = AccuracyMatrix(values, tuple(len(task.test) for task in stream.tasks))
     named = [value for value in progress.task_id[-1] if value is not None]
-    found = None
+    detection = None
     if progress.events and not told:
         order = [tasks[0] for tasks in stream.segments]
-        found = detection_of(order, starts, progress.events, meanings(progress.counts)).to_json()
+        detection = detection_of(order, starts, progress.events, meanings(progress.counts)).to_json()
     more: dict[str, Any] = {}
     first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
     if isinstance(first, HCL):
@@ -259,7 +275,7 @@ def record_of(
     return {
         "accuracy": matrix.to_json(),
         "task_id": {"accuracy": progress.task_id, "final_average": float(np.mean(named)) if named else None},
-        "detection": found,
+        "detection": detection,
         "told": told,
         "events": progress.events,
         "counts": progress.counts,
@@ -273,7 +289,7 @@ def record_of(
 
 
 def samples_of(learner: Learner) -> dict[int, Tensor]:
-    """Inputs (n, ...) drawn from each task of a flow; none of other learners."""
+    """Return inputs (n, ...) drawn from each task of a flow; none of other learners."""
     first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
     if not isinstance(first, HCL):
         return {}
@@ -297,7 +313,7 @@ def save(place: Path, learner: Learner, progress: Progress, stream: TaskStream, 
 
 
 def restored(place: Path, learner: Learner, stream: TaskStream, plan: BatchPlan) -> Progress:
-    """The progress of the last checkpoint, with the learner as it was then; nothing if there is none."""
+    """Return the progress of the last checkpoint, with the learner as it was then; nothing if there is none."""
     if not (place / LATEST).exists():
         return Progress()
     record = read_record(place / LATEST)
@@ -310,5 +326,5 @@ def restored(place: Path, learner: Learner, stream: TaskStream, plan: BatchPlan)
 
 
 def identity(stream: TaskStream, plan: BatchPlan) -> dict[str, Any]:
-    """What has to be the same for a run to continue."""
+    """Return what has to be the same for a run to continue."""
     return {"data": stream.fingerprint, "segments": [list(s) for s in stream.segments], "plan": vars(plan)}

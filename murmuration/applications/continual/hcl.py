@@ -79,14 +79,16 @@ class Snapshot:
     largest: float  # norm of the longest input seen, beyond which a drawn input is rejected
 
     def draw(self, count: int, generator: torch.Generator, task: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs (n, ...), their latents (n, D) and classes (n,): `count` draws without those that are rejected.
+        """Return inputs (n, ...), their latents (n, D) and classes (n,): `count` draws without those that are rejected.
 
         Tasks are equally likely, and the classes of a task; or all are of one task.
         """
         tasks = self.classes.tasks.unique() if task is None else torch.tensor([task])
-        drawn = tasks[torch.randint(len(tasks), (count,), generator=generator)]
+        task_of_draw = tasks[torch.randint(len(tasks), (count,), generator=generator)]
         order = torch.rand(count, len(self.classes), generator=generator)
-        index = order.masked_fill(self.classes.tasks != drawn[:, None], -1).argmax(1)  # a class of the task at random
+        index = order.masked_fill(self.classes.tasks != task_of_draw[:, None], -1).argmax(
+            1
+        )  # a class of the task at random
         noise = torch.randn(count, self.classes.means.shape[1], generator=generator)
         z = self.classes.means[index] + self.classes.coloured(noise)
         with torch.no_grad():
@@ -130,18 +132,18 @@ class HCL:
         for layer in bayesian_layers(self.flow):
             layer.redraw(self.generator)
         z, log_det = self.flow(x)
-        found = self.detected(z.detach(), log_det.detach(), y) if task is None else task
-        self.learned = found is not None
-        if found is None:
+        detected_task = self.detected(z.detach(), log_det.detach(), y) if task is None else task
+        self.learned = detected_task is not None
+        if detected_task is None:
             return {}
-        if found != self.task:
-            self.begin(found)
+        if detected_task != self.task:
+            self.begin(detected_task)
         self.largest = max(self.largest, float(x.flatten(1).norm(dim=1).max()))
-        if self.settled[found] < self.config.settle or not self.knows(y, found):
-            return self.settle(z.detach(), y, found)
+        if self.settled[detected_task] < self.config.settle or not self.knows(y, detected_task):
+            return self.settle(z.detach(), y, detected_task)
         losses = self.step(z, log_det, y)
         if self.config.means == "data":
-            self.gather(z.detach(), log_det.detach(), y, found)
+            self.gather(z.detach(), log_det.detach(), y, detected_task)
         return losses
 
     def check(self, x: Tensor, y: Tensor | None = None) -> None:
@@ -158,7 +160,7 @@ class HCL:
             raise Misuse("a flow of images got pixels outside 0 to 1: prepare them with prepare='unit'")
 
     def continuous(self, x: Tensor, *, training: bool) -> Tensor:
-        """Inputs of the flow: pixels are dequantised, by noise in training and by its mean otherwise."""
+        """Return inputs of the flow: pixels are dequantised, by noise in training and by its mean otherwise."""
         if not self.flow.pixels:
             return x
         noise = torch.rand(x.shape, generator=self.generator) if training else torch.full_like(x, 0.5)
@@ -168,8 +170,8 @@ class HCL:
         """Make a task the one at hand; what was learned before is kept in a snapshot."""
         self.refresh()
         if len(self.classes):
-            for each, by in self.drift().items():
-                self.detector.shift(each, by)
+            for earlier, by in self.drift().items():
+                self.detector.shift(earlier, by)
             frozen = copy.deepcopy(self.flow).eval().requires_grad_(False)
             for layer in bayesian_layers(frozen):
                 layer.redraw(None)
@@ -178,8 +180,8 @@ class HCL:
         self.settled.setdefault(task, 0)
 
     def labels_of(self, task: int) -> set[int]:
-        """The labels of a task that have been seen."""
-        return {label for where, label in self.statistics.means if where == task} | self.classes.labels_of(task)
+        """Return the labels of a task that have been seen."""
+        return {label for owner, label in self.statistics.means if owner == task} | self.classes.labels_of(task)
 
     def knows(self, y: Tensor, task: int) -> bool:
         return set(y.tolist()) <= self.labels_of(task)
@@ -221,7 +223,7 @@ class HCL:
             self.classes, self.outdated = self.current(), False
 
     def current(self) -> LatentClasses:
-        """The classes by all statistics so far; learning goes on with those of the last renewal."""
+        """Return the classes by all statistics so far; learning goes on with those of the last renewal."""
         if not self.outdated:
             return self.classes
         if self.latest is None:
@@ -229,7 +231,7 @@ class HCL:
         return self.latest
 
     def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
-        """One step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
+        """Return one step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
         self.shown += len(y)
         losses = self.losses(z, log_det, y)
         total = losses["likelihood"] + self.config.strength * losses.get("replay", torch.zeros(()))
@@ -243,32 +245,32 @@ class HCL:
         return {name: value.item() for name, value in losses.items()}
 
     def losses(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """The negative log-likelihood of a batch of the task at hand and the replay term, both per dimension."""
+        """Return the negative log-likelihood of a batch of the task at hand and the replay term, both per dimension."""
         assert self.task is not None
         dimensions = self.flow.dimensions
         density = self.classes.log_density_of(z, self.classes.of(y, self.task)) + log_det
-        found = {"likelihood": -density.mean() / dimensions}
+        terms = {"likelihood": -density.mean() / dimensions}
         if layers := bayesian_layers(self.flow):
-            found["divergence"] = torch.stack([layer.divergence() for layer in layers]).sum() / self.shown / dimensions
+            terms["divergence"] = torch.stack([layer.divergence() for layer in layers]).sum() / self.shown / dimensions
         if self.config.replay == "none" or self.snapshot is None:
-            return found
+            return terms
         inputs, latents, index = self.snapshot.draw(len(y), self.generator)
         self.drawn, self.rejected = self.drawn + len(y), self.rejected + len(y) - len(inputs)
         if not len(inputs):
-            return found
+            return terms
         moved, volume = self.flow(inputs)
         if self.config.replay == "generative":
             places = self.places_of(self.snapshot.classes, index)
-            return found | {"replay": -(self.classes.log_density_of(moved, places) + volume).mean() / dimensions}
-        return found | {"replay": self.classes.white(moved - latents).square().sum(1).mean() / dimensions}
+            return terms | {"replay": -(self.classes.log_density_of(moved, places) + volume).mean() / dimensions}
+        return terms | {"replay": self.classes.white(moved - latents).square().sum(1).mean() / dimensions}
 
     def places_of(self, classes: LatentClasses, index: Tensor) -> Tensor:
-        """Where classes of a snapshot are among the classes now."""
+        """Return where classes of a snapshot are among the classes now."""
         pairs = classes.pairs()
         return torch.tensor([self.classes.table[pairs[place]] for place in index.tolist()], dtype=torch.int64)
 
     def detected(self, z: Tensor, log_det: Tensor, y: Tensor) -> int | None:
-        """The task of a batch, given by its latents, by the typicality of its statistics under every task.
+        """Return the task of a batch, given by its latents, by the typicality of its statistics under every task.
 
         A task needs the labels of the batch, that at hand most of them, or one while it settles. None if the batch is
         not typical for the task at hand and a change is not confirmed yet.
@@ -277,43 +279,47 @@ class HCL:
         if task is None:
             return 0
         labels = self.labels_of(task)
-        known = torch.tensor([label in labels for label in y.tolist()])
-        if self.settled[task] < self.config.settle and (not self.settled[task] or bool(known.any())):
+        familiar = torch.tensor([label in labels for label in y.tolist()])
+        if self.settled[task] < self.config.settle and (not self.settled[task] or bool(familiar.any())):
             return task
-        if float(known.float().mean()) < MOSTLY:
-            others = self.other_statistics(z, log_det, y)
-            near = {each: self.detector.distance(found, each) for each, found in others.items()}
+        if float(familiar.float().mean()) < MOSTLY:
+            statistics = self.other_statistics(z, log_det, y)
+            near = {candidate: self.detector.distance(values, candidate) for candidate, values in statistics.items()}
             nearest = min(near, key=near.__getitem__, default=None)
-            again = nearest is not None and near[nearest] <= self.config.detection.threshold
-            chosen = nearest if again and nearest is not None else max(self.settled) + 1
-            self.detector.begin(chosen, known=again)
-            return chosen
-        by_task: dict[int, tuple[float, ...]] = {task: self.task_statistics(z[known], log_det[known], y[known], task)}
+            recurs = nearest is not None and near[nearest] <= self.config.detection.threshold
+            next_task = nearest if recurs and nearest is not None else max(self.settled) + 1
+            self.detector.begin(next_task, known=recurs)
+            return next_task
+        by_task: dict[int, tuple[float, ...]] = {
+            task: self.task_statistics(z[familiar], log_det[familiar], y[familiar], task)
+        }
         if not self.detector.is_typical(by_task[task]):
             by_task |= self.other_statistics(z, log_det, y)
         decision = self.detector.observe(by_task)
         return None if decision.change == "unsure" else decision.task
 
     def other_statistics(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[int, tuple[float, ...]]:
-        """The statistics of a batch under the other tasks that have its labels, as they were at the snapshot."""
+        """Return the statistics of a batch under the other tasks that have its labels, as they were at the snapshot."""
         drift = self.drift()
-        found = {}
+        statistics = {}
         for task in self.settled:
             if task != self.task and self.knows(y, task):
-                here = self.task_statistics(z, log_det, y, task)
-                found[task] = tuple(value - by for value, by in zip(here, drift.get(task, (0.0,) * 3), strict=True))
-        return found
+                values = self.task_statistics(z, log_det, y, task)
+                statistics[task] = tuple(
+                    value - by for value, by in zip(values, drift.get(task, (0.0,) * 3), strict=True)
+                )
+        return statistics
 
     def task_statistics(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
-        """Mean log density, mean log density in latent space and mean log-determinant of a batch, per dimension."""
+        """Compute means of log density, latent log density and log-determinant of a batch, per dimension."""
         return batch_statistics(self.classes, z, log_det, self.classes.of(y, task))
 
     @torch.no_grad()
     def drift(self) -> dict[int, tuple[float, ...]]:
-        """How much the statistics of each task of the snapshot have changed since, on inputs drawn from it."""
-        found: dict[int, tuple[float, ...]] = {}
+        """Return how much the statistics of each task of the snapshot have changed since, on inputs drawn from it."""
+        drift: dict[int, tuple[float, ...]] = {}
         if self.snapshot is None:
-            return found
+            return drift
         for task in sorted(set(self.snapshot.classes.tasks.tolist()) - {self.task}):
             inputs, latents, index = self.snapshot.draw(COMPARED, self.generator, task)
             if len(inputs) > 1:
@@ -321,12 +327,12 @@ class HCL:
                 z, log_det = self.flow(inputs)
                 now = batch_statistics(self.classes, z, log_det, places)
                 then = batch_statistics(self.snapshot.classes, latents, self.snapshot.flow(inputs)[1], index)
-                found[task] = tuple(a - b for a, b in zip(now, then, strict=True))
-        return found
+                drift[task] = tuple(a - b for a, b in zip(now, then, strict=True))
+        return drift
 
     @torch.no_grad()
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The label (N,) and the task (N,) of the nearest class of each input."""
+        """Return the label (N,) and the task (N,) of the nearest class of each input."""
         classes = self.current()
         if not len(classes):
             raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
@@ -337,12 +343,15 @@ class HCL:
 
     @torch.no_grad()
     def generated(self, task: int, count: int) -> Tensor:
-        """Inputs (n, ...) drawn from the classes of a task by the flow as it is now; the state is not changed."""
+        """Return inputs (n, ...) drawn from the classes of a task by the flow as it is now.
+
+        The state is not changed.
+        """
         source = Snapshot(self.flow, self.current(), self.largest)
         return source.draw(count, torch.Generator().manual_seed(self.config.seed), task)[0]
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind."""
+        """Return bytes by kind."""
         frozen = [] if self.snapshot is None else [*self.snapshot.flow.state_dict().values()]
         return {
             "network": size_of(self.flow.state_dict().values()),
@@ -352,7 +361,7 @@ class HCL:
         }
 
     def state(self) -> State:
-        """All that a later batch depends on."""
+        """Return all that a later batch depends on."""
         tensors = {f"flow/{name}": tensor for name, tensor in self.flow.state_dict().items()}
         tensors |= {f"statistics/{name}": tensor for name, tensor in self.statistics.state().items()}
         tensors |= {f"classes/{name}": tensor for name, tensor in class_tensors(self.classes).items()}
@@ -362,8 +371,8 @@ class HCL:
             tensors |= {f"kept/{name}": tensor for name, tensor in class_tensors(self.snapshot.classes).items()}
         facts = {name: getattr(self, name) for name in ("task", "outdated", "largest", "shown", "drawn", "rejected")}
         facts["settled"] = {str(task): count for task, count in self.settled.items()}
-        kept = None if self.snapshot is None else self.snapshot.largest
-        return State(tensors, facts | {"detector": self.detector.state(), "kept": kept})
+        snapshot_largest = None if self.snapshot is None else self.snapshot.largest
+        return State(tensors, facts | {"detector": self.detector.state(), "kept": snapshot_largest})
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same flow and settings."""
@@ -384,13 +393,13 @@ class HCL:
 
 
 def batch_statistics(classes: LatentClasses, z: Tensor, log_det: Tensor, index: Tensor) -> tuple[float, float, float]:
-    """Means of log density, of log density in latent space and of the log-determinant, per dimension."""
+    """Return means of log density, of log density in latent space and of the log-determinant, per dimension."""
     latent = float(classes.log_density_of(z, index).mean() / z.shape[1])
     volume = float(log_det.mean() / z.shape[1])
     return latent + volume, latent, volume
 
 
 def class_tensors(classes: LatentClasses) -> dict[str, Tensor]:
-    """The tensors of some classes by name."""
+    """Return the tensors of some classes by name."""
     whitening = {} if classes.whitening is None else {"whitening": classes.whitening}
     return {"means": classes.means, "tasks": classes.tasks, "labels": classes.labels, **whitening}

@@ -54,52 +54,52 @@ class LatentClasses:
         return {pair: index for index, pair in enumerate(self.pairs())}
 
     def white(self, z: Tensor) -> Tensor:
-        """Latents (N, D) in coordinates in which the covariance is the identity."""
+        """Return latents (N, D) in coordinates in which the covariance is the identity."""
         return z if self.whitening is None else z @ self.whitening.T
 
     def coloured(self, noise: Tensor) -> Tensor:
-        """Standard normal numbers (N, D) with the covariance of the classes: the inverse of `white`."""
+        """Return standard normal numbers (N, D) with the covariance of the classes: the inverse of `white`."""
         return noise if self.whitening is None else noise @ self.colouring.T
 
     def squared_distances(self, z: Tensor) -> Tensor:
-        """Squared distances (N, C) of latents (N, D) to all means."""
+        """Return squared distances (N, C) of latents (N, D) to all means."""
         white, means = self.white(z), self.white(self.means)
         return torch.cdist(white, means, compute_mode="donot_use_mm_for_euclid_dist").square()
 
     def log_density(self, z: Tensor) -> Tensor:
-        """log N(z; mean, C) (N, C) of latents under every class."""
+        """Return log N(z; mean, C) (N, C) of latents under every class."""
         constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
         return constant - self.squared_distances(z) / 2
 
     def log_density_of(self, z: Tensor, index: Tensor) -> Tensor:
-        """log N(z; mean, C) (N,) of each latent under the class at an index (N,)."""
+        """Return log N(z; mean, C) (N,) of each latent under the class at an index (N,)."""
         constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
         return constant - self.white(z - self.means[index]).square().sum(1) / 2
 
     def classify(self, z: Tensor) -> Tensor:
-        """The index (N,) of the nearest class."""
+        """Return the index (N,) of the nearest class."""
         return self.squared_distances(z).argmin(1)
 
     def of(self, labels: Tensor, task: int) -> Tensor:
-        """The indices (N,) of the classes with these labels (N,) in a task."""
-        given = labels.tolist()
+        """Return the indices (N,) of the classes with these labels (N,) in a task."""
+        values = labels.tolist()
         try:
-            return torch.tensor([self.table[task, label] for label in given], dtype=torch.int64)
+            return torch.tensor([self.table[task, label] for label in values], dtype=torch.int64)
         except KeyError:
-            known = self.labels_of(task)
-            missing = min(set(given) - known)
-            raise Misuse(f"task {task} has no class {missing}: expected one of {sorted(known)}") from None
+            available = self.labels_of(task)
+            missing = min(set(values) - available)
+            raise Misuse(f"task {task} has no class {missing}: expected one of {sorted(available)}") from None
 
     def labels_of(self, task: int) -> set[int]:
-        """The labels of a task."""
-        return {label for where, label in self.table if where == task}
+        """Return the labels of a task."""
+        return {label for owner, label in self.table if owner == task}
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The task and the label of each class."""
+        """Return the task and the label of each class."""
         return list(zip(self.tasks.tolist(), self.labels.tolist(), strict=True))
 
     def with_classes(self, means: Tensor, task: int, labels: Tensor) -> "LatentClasses":
-        """These classes and those of another task."""
+        """Return these classes and those of another task."""
         tasks = torch.full((len(labels),), task, dtype=torch.int64)
         return LatentClasses(
             torch.cat([self.means, means]),
@@ -115,7 +115,7 @@ def no_classes(dimensions: int) -> LatentClasses:
 
 
 def random_means(classes: int, dimensions: int, distance: float, generator: torch.Generator) -> Tensor:
-    """Means (C, D) drawn from N(0, c^2 I), with c such that two of them are `distance` apart in the mean square."""
+    """Draw means (C, D) from N(0, c^2 I), with c such that two are `distance` apart in the mean square."""
     scale = distance / (2 * dimensions) ** 0.5
     return scale * torch.randn(classes, dimensions, generator=generator)
 
@@ -139,25 +139,25 @@ class ClassStatistics:
             raise Misuse(f"features of shape {tuple(x.shape[1:])}: expected ({self.dimensions},)")
         rows = []  # whose products with themselves add up to the change of the scatter
         for label in labels.unique().tolist():
-            some, key = x[labels == label].double(), (task, int(label))
-            mean, count = some.mean(0), len(some)
-            before, known = self.counts.get(key, 0), self.means.get(key, torch.zeros_like(mean))
-            step = mean - known
-            rows += [some - mean, step[None] * (before * count / (before + count)) ** 0.5]
-            self.means[key] = known + step * count / (before + count)
+            rows_of_class, key = x[labels == label].double(), (task, int(label))
+            mean, count = rows_of_class.mean(0), len(rows_of_class)
+            before, old_mean = self.counts.get(key, 0), self.means.get(key, torch.zeros_like(mean))
+            step = mean - old_mean
+            rows += [rows_of_class - mean, step[None] * (before * count / (before + count)) ** 0.5]
+            self.means[key] = old_mean + step * count / (before + count)
             self.counts[key] = before + count
         centred = torch.cat(rows)
         self.scatter.addmm_(centred.T, centred)
 
     def covariance(self, shrinkage: float) -> Tensor:
-        """The pooled covariance (D, D) within classes, mixed with a multiple of the identity of the same trace."""
+        """Return the pooled covariance (D, D) within classes, mixed with a scaled identity of the same trace."""
         examples = max(sum(self.counts.values()), 1)
         pooled = self.scatter / examples
         identity = torch.eye(self.dimensions, dtype=torch.float64) * (pooled.trace() / self.dimensions).clamp_min(1e-12)
         return (1 - shrinkage) * pooled + shrinkage * identity
 
     def classes(self, shrinkage: float | None) -> LatentClasses:
-        """The classes seen so far, with the whitening of the pooled covariance: linear discriminant analysis.
+        """Return the classes seen so far, with the whitening of the pooled covariance: linear discriminant analysis.
 
         Without `shrinkage` there is no whitening: nearest class mean.
         """
@@ -175,7 +175,7 @@ class ClassStatistics:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Counts, means and scatter as tensors."""
+        """Return counts, means and scatter as tensors."""
         keys = list(self.means)
         return {
             "scatter": self.scatter,

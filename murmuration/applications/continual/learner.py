@@ -25,10 +25,10 @@ class Learner(Protocol):
         """Learn from inputs (N, ...) with labels (N,); returns the losses, if there are some."""
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The label (N,) and the task (N,) of each input; -1 if the learner tells no tasks apart."""
+        """Return the label (N,) and the task (N,) of each input; -1 if the learner tells no tasks apart."""
 
     def memory(self) -> dict[str, int]:
-        """Bytes by kind: network, snapshots, statistics, examples."""
+        """Return bytes by kind: network, snapshots, statistics, examples."""
 
     def state(self) -> State: ...
 
@@ -36,12 +36,12 @@ class Learner(Protocol):
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of some tensors."""
+    """Return bytes of some tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors below a prefix.
+    """Return the tensors below a prefix.
 
     >>> inside({"a/b/c": torch.zeros(1), "x": torch.zeros(1)}, "a")
     {'b/c': tensor([0.])}
@@ -50,7 +50,7 @@ def inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The state of an optimizer as tensors by name."""
+    """Return the state of an optimizer as tensors by name."""
     states = optimizer.state_dict()["state"]
     return {f"moments/{place}/{name}": value for place, state in states.items() for name, value in state.items()}
 

@@ -1,5 +1,6 @@
 """Memories of examples for replay, of a fixed capacity, filled from a stream in one pass."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -25,36 +26,35 @@ class Reservoir:
         return len(self.y)
 
     def add(self, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
-        """Show examples x (N, ...) with labels y (N,) to the memory."""
-        chance = torch.rand(len(y), 2, generator=generator, dtype=torch.float64).tolist()
-        places: dict[int, int] = {}  # place in the memory -> row, the last one that takes it
+        """Offer examples x (N, ...) with labels y (N,) to the memory, which stores or drops each."""
+        uniform = torch.rand(len(y), 2, generator=generator, dtype=torch.float64).tolist()
+        row_of_slot: dict[int, int] = {}  # the last row that a slot is given to
         labels = self.y.tolist()
         for row, label in enumerate(y.tolist()):
             self.seen[label] = self.seen.get(label, 0) + 1
-            place = len(labels) if len(labels) < self.capacity else self.place(label, labels, *chance[row])
-            if place is None:
-                continue
-            labels[place : place + 1] = [label]
-            places[place] = row
-        if not len(self) and places:
+            slot = len(labels) if len(labels) < self.capacity else self.slot(label, labels, *uniform[row])
+            if slot is not None:
+                labels[slot : slot + 1] = [label]
+                row_of_slot[slot] = row
+        if not len(self) and row_of_slot:
             self.x = x.new_zeros(0, *x.shape[1:])
-        fresh = len(labels) - len(self)
-        self.x = torch.cat([self.x, x.new_zeros(fresh, *x.shape[1:])]) if fresh else self.x
-        self.x[list(places)] = x[list(places.values())]
+        added = len(labels) - len(self)
+        self.x = torch.cat([self.x, x.new_zeros(added, *x.shape[1:])]) if added else self.x
+        self.x[list(row_of_slot)] = x[list(row_of_slot.values())]
         self.y = torch.tensor(labels, dtype=torch.int64)
 
-    def place(self, label: int, labels: list[int], first: float, second: float) -> int | None:
-        """Where an example goes in a full memory, by two uniform numbers; None: nowhere."""
-        place = int(first * sum(self.seen.values()))
-        return place if place < self.capacity else None
+    def slot(self, label: int, labels: list[int], first: float, second: float) -> int | None:
+        """Return the slot of an example in a full memory, from two uniform numbers; None to drop it."""
+        index = int(first * sum(self.seen.values()))
+        return index if index < self.capacity else None
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Examples x (count, ...) and y (count,) of the memory, with replacement."""
+        """Return examples x (count, ...) and y (count,) of the memory, with replacement."""
         rows = torch.randint(len(self), (count,), generator=generator)
         return self.x[rows], self.y[rows]
 
     def memory(self) -> int:
-        """Bytes of the examples."""
+        """Return bytes of the examples."""
         return size_of([self.x, self.y])
 
 
@@ -65,17 +65,15 @@ class BalancedReservoir(Reservoir):
     class takes the place of another of its class, as in a reservoir of its own.
     """
 
-    def place(self, label: int, labels: list[int], first: float, second: float) -> int | None:
-        counts: dict[int, int] = {}
-        for each in labels:
-            counts[each] = counts.get(each, 0) + 1
+    def slot(self, label: int, labels: list[int], first: float, second: float) -> int | None:
+        counts = Counter(labels)
         most = max(counts.values())
-        if counts.get(label, 0) < most:
-            largest = [each for each in sorted(counts) if counts[each] == most]
+        if counts[label] < most:
+            largest = [stored for stored in sorted(counts) if counts[stored] == most]
             out = largest[int(first * len(largest))]
         elif first * self.seen[label] < counts[label]:
             out = label
         else:
             return None
-        rows = [row for row, each in enumerate(labels) if each == out]
+        rows = [row for row, stored in enumerate(labels) if stored == out]
         return rows[int(second * len(rows))]

@@ -47,7 +47,7 @@ class MethodSettings:
             require_integer(name, getattr(self, name), 1)
 
     def rate(self, usual: float) -> float:
-        """The learning rate, or the usual one of a method."""
+        """Return the learning rate, or the usual one of a method."""
         return usual if self.lr is None else self.lr
 
 
@@ -63,9 +63,9 @@ class Method:
     needs_tasks: bool = False  # is told the tasks, whatever the settings say
 
     def stream(self, stream: TaskStream, settings: MethodSettings) -> TaskStream:
-        """The stream as the learner meets it."""
-        found = stream.joint() if self.joint else stream
-        return found.flat() if self.flow and settings.flow == "vector" else found
+        """Return the stream as the learner meets it."""
+        used = stream.joint() if self.joint else stream
+        return used.flat() if self.flow and settings.flow == "vector" else used
 
     def plan(self, plan: BatchPlan) -> BatchPlan:
         return replace(plan, epochs=1) if self.one_pass else plan
@@ -75,7 +75,7 @@ class Method:
 
 
 def flow_for(stream: TaskStream, settings: MethodSettings, *, bayesian: bool = False) -> Flow:
-    """The flow that the settings ask for, with initial values by the seed."""
+    """Return the flow that the settings ask for, with initial values by the seed."""
     with global_stream(settings.seed, "initialisation", 0):
         if settings.flow == "vector":
             (dimensions,) = stream.input_shape
@@ -88,7 +88,7 @@ def flow_for(stream: TaskStream, settings: MethodSettings, *, bayesian: bool = F
 
 
 def hcl(replay: Replay, *, bayesian: bool = False) -> Callable[[TaskStream, MethodSettings], HCL]:
-    """The builder of HCL with a kind of replay."""
+    """Return the builder of HCL with a kind of replay."""
 
     def build(stream: TaskStream, settings: MethodSettings) -> HCL:
         detection = DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule)
@@ -109,26 +109,29 @@ def hcl(replay: Replay, *, bayesian: bool = False) -> Callable[[TaskStream, Meth
 
 
 def several(stream: TaskStream, settings: MethodSettings) -> Learner:
-    """Flows with functional replay that differ by their seeds; the first finds the tasks unless they are told."""
-    chosen = [
+    """Return flows with functional replay that differ by their seeds.
+
+    The first finds the tasks unless they are told.
+    """
+    settings_of_members = [
         replace(settings, seed=member_seed(settings.seed, member), told=settings.told or member > 0)
         for member in range(settings.members)
     ]
-    return HCLEnsemble([hcl("functional")(stream, each) for each in chosen])
+    return HCLEnsemble([hcl("functional")(stream, member_settings) for member_settings in settings_of_members])
 
 
 def drawn(stream: TaskStream, settings: MethodSettings) -> Learner:
-    """Draws of one flow with Bayesian coupling nets and functional replay."""
+    """Return draws of one flow with Bayesian coupling nets and functional replay."""
     return BayesianHCL(hcl("functional", bayesian=True)(stream, settings), settings.members)
 
 
 def member_seed(seed: int, member: int) -> int:
-    """The seed of a member; the first has that of the settings."""
+    """Return the seed of a member; the first has that of the settings."""
     return seed if member == 0 else stream_seed(seed, "initialisation", member) % 2**32
 
 
 def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: bool = False) -> Callable[..., Learner]:
-    """The builder of a network, or of an ensemble of them."""
+    """Return the builder of a network, or of an ensemble of them."""
 
     def build(stream: TaskStream, settings: MethodSettings) -> Learner:
         config = NetworkConfig(

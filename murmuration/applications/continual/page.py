@@ -26,7 +26,7 @@ IMAGE = "width:56px;height:56px;image-rendering:pixelated;display:block"
 def continual_page(
     found: Outcomes, stream: TaskStream, *, title: str, subtitle: str, settings: Mapping[str, Any]
 ) -> str:
-    """The page on some methods in one stream."""
+    """Return the page on some methods in one stream."""
     parts = (
         summary(found, stream),
         scores(found),
@@ -41,13 +41,13 @@ def continual_page(
 
 
 def ranked(found: Outcomes) -> list[str]:
-    """Methods that learn the tasks one after another, the best first."""
+    """Return methods that learn the tasks one after another, the best first."""
     names = [name for name in found if not METHODS[name].joint]
     return sorted(names, key=lambda name: -found[name].accuracy.final_average)
 
 
 def sentences(found: Outcomes, stream: TaskStream) -> list[str]:
-    """The summary: which method is best, what discriminant analysis reaches, what is forgotten and noticed."""
+    """Return the summary: which method is best, what discriminant analysis reaches, what is forgotten and noticed."""
     lines, order = [], ranked(found)
     if order:
         best = found[order[0]].accuracy
@@ -78,14 +78,16 @@ def sentences(found: Outcomes, stream: TaskStream) -> list[str]:
     return lines
 
 
-def summary(found: Outcomes, stream: TaskStream) -> Markup:
+def summary(outcomes: Outcomes, stream: TaskStream) -> Markup:
     kind = "each with classes of its own" if stream.scenario == "class" else "with the same labels"
     reading = f"{plural(len(stream.tasks), 'task')}, {kind}, learned one after another. Old data is not seen again."
-    return section("summary", "Summary", reading, join(tag("p", each, "lead") for each in sentences(found, stream)))
+    return section(
+        "summary", "Summary", reading, join(tag("p", sentence, "lead") for sentence in sentences(outcomes, stream))
+    )
 
 
 def score_rows(found: Outcomes) -> list[list[str]]:
-    """One row of text for each method."""
+    """Return one row of text for each method."""
     rows = []
     for name, outcome in found.items():
         accuracy, record = outcome.accuracy, outcome.record
@@ -104,7 +106,7 @@ def score_rows(found: Outcomes) -> list[list[str]]:
 
 
 def size(amount: float) -> str:
-    """Bytes in the unit a person would use.
+    """Return bytes in the unit a person would use.
 
     >>> size(512), size(20480), size(3 * 2**20)
     ('512 B', '20.0 kB', '3.00 MB')
@@ -116,23 +118,24 @@ def size(amount: float) -> str:
     return f"{number(amount)} MB"
 
 
-def scores(found: Outcomes) -> Markup:
+def scores(outcomes: Outcomes) -> Markup:
     reading = (
         "Final accuracy is the mean over all tasks after the last one, ± one standard error by the test examples;"
         " forgetting is the accuracy on a task when it was learned minus that at the end, mean over earlier tasks. A"
         " task is identified if the predicted class, or the named task, is one of it."
     )
     rows = [
-        (Markup(f"{text(name)}<small>{text(METHODS[name].about)}</small>"), cells) for name, *cells in score_rows(found)
+        (Markup(f"{text(name)}<small>{text(METHODS[name].about)}</small>"), cells)
+        for name, *cells in score_rows(outcomes)
     ]
-    drawn = figure(progress_figure(found))
+    progress = figure(progress_figure(outcomes))
     return section(
-        "scores", "Methods", reading, join([table("Scores of the methods", ("Method", *COLUMNS), rows), drawn])
+        "scores", "Methods", reading, join([table("Scores of the methods", ("Method", *COLUMNS), rows), progress])
     )
 
 
 def progress_figure(found: Outcomes) -> Figure | None:
-    """Mean accuracy over the tasks seen so far, after each segment."""
+    """Return mean accuracy over the tasks seen so far, after each segment."""
     data = []
     for place, name in enumerate(name for name in found if not METHODS[name].joint):
         means = np.nanmean(found[name].accuracy.values, axis=1)
@@ -156,24 +159,24 @@ def matrices(found: Outcomes, stream: TaskStream) -> Markup:
 
 
 def matrix(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
-    """The accuracy matrix of one method as a heat map."""
+    """Return the accuracy matrix of one method as a heat map."""
     values = outcome.accuracy.values
     names = [plot_text(shorten(task.name.rpartition("/")[2], 12)) for task in stream.tasks]
     after = ["all at once"] if METHODS[name].joint else [names[tasks[0]] for tasks in stream.segments]
-    few = max(values.shape) <= FEW
-    shown = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if few else {}
+    writes_values = max(values.shape) <= FEW
+    cell_texts = {"texttemplate": "%{z:.2f}", "textfont": {"size": 10}} if writes_values else {}
     across: dict[str, Any] = {"tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
     down = {"tickvals": list(range(len(after))), "ticktext": after, "showgrid": False, "autorange": "reversed"}
-    trace = heat(values) | {"zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1, **shown}
+    trace = heat(values) | {"zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1, **cell_texts}
     trace["hovertemplate"] = "after %{y}, on task %{x}: %{z:.3f}<extra></extra>"
     label = f"Accuracy matrix of {name}: final average {percent(outcome.accuracy.final_average)}"
     panel = layout(axis("tested on") | across, axis("learned") | down)
     return Figure(f"matrix-{name}", name, label, [trace], panel, max(200, 90 + 30 * len(after)))
 
 
-def changes(found: Outcomes, stream: TaskStream) -> Markup:
-    """The changes of the stream and how they were noticed, by the methods that detect tasks."""
-    having = {name: outcome for name, outcome in found.items() if outcome.record["detection"] is not None}
+def changes(outcomes: Outcomes, stream: TaskStream) -> Markup:
+    """Return the changes of the stream and how they were noticed, by the methods that detect tasks."""
+    having = {name: outcome for name, outcome in outcomes.items() if outcome.record["detection"] is not None}
     if not having:
         return Markup("")
     reading = (
@@ -182,14 +185,22 @@ def changes(found: Outcomes, stream: TaskStream) -> Markup:
     )
     rows = []
     for name, outcome in having.items():
-        seen = outcome.record["detection"]
-        delay = MISSING if seen["mean_delay"] is None else f"{number(seen['mean_delay'])} batches"
-        again = f"{seen['recognised']} of {seen['recurring']}" if seen["recurring"] else MISSING
-        cells = [str(len(seen["changes"])), str(seen["misses"]), str(seen["false_alarms"]), delay, again]
+        detection = outcome.record["detection"]
+        delay = MISSING if detection["mean_delay"] is None else f"{number(detection['mean_delay'])} batches"
+        recognised = f"{detection['recognised']} of {detection['recurring']}" if detection["recurring"] else MISSING
+        cells = [
+            str(len(detection["changes"])),
+            str(detection["misses"]),
+            str(detection["false_alarms"]),
+            delay,
+            recognised,
+        ]
         rows.append((name, [*cells, str(outcome.record.get("tasks_found", MISSING))]))
     columns = ("Method", "changes", "missed", "false alarms", "mean delay", "recurring recognised", "tasks found")
-    drawn = [figure(timeline(name, outcome, stream)) for name, outcome in having.items()]
-    return section("changes", "Detection of changes", reading, join([table("Changes noticed", columns, rows), *drawn]))
+    timelines = [figure(timeline(name, outcome, stream)) for name, outcome in having.items()]
+    return section(
+        "changes", "Detection of changes", reading, join([table("Changes noticed", columns, rows), *timelines])
+    )
 
 
 def identification(found: Outcomes) -> Markup:
@@ -208,7 +219,7 @@ def identification(found: Outcomes) -> Markup:
 
 
 def timeline(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
-    """The tasks of the stream over its batches, and those that a method named."""
+    """Return the tasks of the stream over its batches, and those that a method named."""
     starts, events = outcome.record["starts"], outcome.record["events"]
     order = [tasks[0] for tasks in stream.segments]
     true = scatter("lines", [*starts[:-1], starts[-1]], [*(task + 1 for task in order), order[-1] + 1], "task")
@@ -223,23 +234,26 @@ def timeline(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
     return Figure(f"timeline-{name}", title, label, [true, guess], panel | {"showlegend": True})
 
 
-def generated(found: Outcomes, stream: TaskStream) -> Markup:
-    """Images drawn from each task of a flow at the end of the stream."""
+def generated(outcomes: Outcomes, stream: TaskStream) -> Markup:
+    """Return images drawn from each task of a flow at the end of the stream."""
     if not stream.has_images:
         return Markup("")
     blocks: list[Markup] = []
-    for name, outcome in found.items():
+    for name, outcome in outcomes.items():
         for task, samples in outcome.samples.items():
             pictures = pixels(samples, stream)
             alt = f"{name}: generated, task {task + 1}"
-            shown = [Markup(f'<img style="{IMAGE}" src="{png(each)}" alt="{text(alt)}">') for each in pictures]
-            blocks += [tag("h3", f"{name}, task {task + 1}"), Markup(f'<div style="{IMAGES}">{join(shown)}</div>')]
+            images = [
+                Markup(f'<img style="{IMAGE}" src="{png(pixels_of_image)}" alt="{text(alt)}">')
+                for pixels_of_image in pictures
+            ]
+            blocks += [tag("h3", f"{name}, task {task + 1}"), Markup(f'<div style="{IMAGES}">{join(images)}</div>')]
     reading = "Inputs that the flow draws at the end of the stream, from the classes of each task that it has found."
     return section("generated", "Generated inputs", reading, join(blocks))
 
 
 def pixels(samples: Tensor, stream: TaskStream) -> np.ndarray:
-    """Images (N, H, W, C) uint8 of generated inputs: prepared vectors (N, D), or pixels (N, C, H, W) in 0..1."""
+    """Return images (N, H, W, C) uint8 of generated inputs: prepared vectors (N, D), or pixels (N, C, H, W) in 0..1."""
     assert isinstance(stream.preparation, ImagePreparation)
     if samples.dim() == 2:
         return stream.preparation.pixels_of(samples.view(-1, *stream.input_shape))
@@ -256,8 +270,8 @@ def memory(found: Outcomes) -> Markup:
 
 
 def settings_list(settings: Mapping[str, Any], stream: TaskStream) -> Markup:
-    told = [("tasks", "; ".join(f"{place + 1}: {task.name}" for place, task in enumerate(stream.tasks)))]
+    task_names = [("tasks", "; ".join(f"{place + 1}: {task.name}" for place, task in enumerate(stream.tasks)))]
     sizes = ", ".join(f"{len(task.train):,} + {len(task.test):,}" for task in stream.tasks)
-    shown = [(name, "by method" if value in (None, "None") else value) for name, value in settings.items()]
-    items: Sequence[tuple[str, object]] = [*told, ("train + test", sizes), *shown]
+    options = [(name, "by method" if value in (None, "None") else value) for name, value in settings.items()]
+    items: Sequence[tuple[str, object]] = [*task_names, ("train + test", sizes), *options]
     return section("settings", "Settings", "", definitions(items, "facts"))

@@ -40,7 +40,7 @@ class Request:
             raise Misuse(f"methods {', '.join(self.methods) or 'none'}: expected at least one, each once")
 
     def open(self) -> TaskStream:
-        """The stream; images for a flow of images are pixels in 0..1."""
+        """Return the stream; images for a flow of images are pixels in 0..1."""
         usual = "unit" if self.settings.flow == "image" else "standardise"
         try:
             return open_stream(list(self.sources), **{"prepare": usual, **self.options}, seed=self.plan.seed)
@@ -54,7 +54,7 @@ class Request:
 
 
 def located_source(text: str) -> str:
-    """A source as text that holds in any directory."""
+    """Return a source as text that holds in any directory."""
     if not text.startswith(SPLIT):
         return str(located(text))
     source, _, groups = text.removeprefix(SPLIT).rpartition(":")
@@ -62,7 +62,7 @@ def located_source(text: str) -> str:
 
 
 def request_from_json(record: dict[str, Any]) -> Request:
-    """The request of `Request.to_json`."""
+    """Return the request of `Request.to_json`."""
     return Request(
         tuple(record["sources"]),
         tuple(record["methods"]),
@@ -83,7 +83,7 @@ def begin(path: Path, request: Request, more: dict[str, Any] | None = None) -> T
 
 
 def reopen(path: Path) -> tuple[Request, TaskStream]:
-    """The request and the stream of an existing run."""
+    """Return the request and the stream of an existing run."""
     manifest = read_run(path)
     if KIND not in manifest:
         raise Misuse(f"{path} is not a run of a stream of tasks: expected one of murmur continual")
@@ -95,15 +95,15 @@ def reopen(path: Path) -> tuple[Request, TaskStream]:
 
 
 def finish(path: Path, request: Request, stream: TaskStream, show: Show = silent) -> dict[str, Outcome]:
-    """The outcome of every method, each from its last checkpoint on; closes the run."""
+    """Return the outcome of every method, each from its last checkpoint on; closes the run."""
     with locked(path):
-        found = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
+        outcomes = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
         write_manifest(path, {**read_run(path), "status": "complete"})
-    return found
+    return outcomes
 
 
 def finish_method(place: Path, name: str, request: Request, stream: TaskStream, show: Show) -> Outcome:
-    """The outcome of one method, read if it is there."""
+    """Return the outcome of one method, read if it is there."""
     if (place / RECORD).exists():
         record = files.read_record(place / RECORD)
         digest = record.pop(SAMPLES, None)
@@ -112,11 +112,11 @@ def finish_method(place: Path, name: str, request: Request, stream: TaskStream, 
         return Outcome(record, {int(task): tensor for task, tensor in samples.items()})
     outcome = run_method(name, stream, request.plan, request.settings, place=place, show=show)
     place.mkdir(parents=True, exist_ok=True)
-    drawn = {}
+    digests = {}
     if outcome.samples:
         files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
-        drawn = {SAMPLES: files.digest_of(place / SAMPLES)}
-    files.write_record(place / RECORD, {**files.json_numbers(outcome.record), **drawn})
+        digests = {SAMPLES: files.digest_of(place / SAMPLES)}
+    files.write_record(place / RECORD, {**files.json_numbers(outcome.record), **digests})
     remove_checkpoints(place)
     return outcome
 

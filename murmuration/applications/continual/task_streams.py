@@ -69,24 +69,27 @@ class TaskStream:
         return isinstance(self.preparation, ImagePreparation) and len(self.input_shape) == 3
 
     def joint(self) -> "TaskStream":
-        """The same tasks, all learned at once."""
+        """Return the same tasks, all learned at once."""
         return replace(self, segments=(tuple(range(len(self.tasks))),))
 
     def flat(self) -> "TaskStream":
-        """The same tasks with inputs (N, D)."""
+        """Return the same tasks with inputs (N, D)."""
         if len(self.input_shape) == 1:
             return self
         return replace(self, tasks=changed(self.tasks, lambda x: x.flatten(1)))
 
     def seen(self, segment: int) -> list[int]:
-        """The tasks of a segment and of those before it."""
+        """Return the tasks of a segment and of those before it."""
         return sorted({task for tasks in self.segments[: segment + 1] for task in tasks})
 
     def segment_rows(self, segment: int) -> tuple[Tensor, Tensor]:
-        """Inputs (N, ...) and labels (N,) to learn from; a task that comes n times shows other examples each time."""
-        shown = Counter(task for tasks in self.segments for task in tasks)
+        """Return inputs (N, ...) and labels (N,) to learn from.
+
+        A task that comes n times shows other examples each time.
+        """
+        occurrences = Counter(task for tasks in self.segments for task in tasks)
         before = Counter(task for tasks in self.segments[:segment] for task in tasks)
-        parts = [self.tasks[task].train[before[task] :: shown[task]] for task in self.segments[segment]]
+        parts = [self.tasks[task].train[before[task] :: occurrences[task]] for task in self.segments[segment]]
         return torch.cat([part.prepared for part in parts]), torch.cat([part.y for part in parts])
 
 
@@ -117,13 +120,13 @@ def steps_per_epoch(stream: TaskStream, plan: BatchPlan, segment: int) -> int:
 
 
 def segment_starts(stream: TaskStream, plan: BatchPlan) -> list[int]:
-    """The first step of every segment, and the number of all steps."""
+    """Return the first step of every segment, and the number of all steps."""
     counts = [plan.epochs * steps_per_epoch(stream, plan, segment) for segment in range(len(stream.segments))]
     return [0, *np.cumsum(counts).tolist()]
 
 
 def batches(stream: TaskStream, plan: BatchPlan, start: int = 0) -> Iterator[Batch]:
-    """The batches of a stream from a step on: a batch is the same wherever one starts.
+    """Yield the batches of a stream from a step on: a batch is the same wherever one starts.
 
     An epoch is cut into batches of almost equal size: a small last one would have untypical statistics.
     """
@@ -155,33 +158,47 @@ def open_stream(
     examples: int | None = None,
     seed: int = 0,
 ) -> TaskStream:
-    """A stream from `split:DATA:5x2` or from several data sets, each with rows to train on and to test on.
+    """Open a stream of tasks from `split:DATA:5x2` or from several data sets with rows to train on and to test on.
 
-    `order` are numbers of tasks, from 1, in which a task may recur. `project` maps inputs to so many dimensions by a
-    random projection, and `examples` is the largest number of training examples of a task. Without a `scenario`, data
-    sets that all have the same labels are domains, and data sets without a common label have classes of their own.
+    Args:
+        sources: A text `split:DATA:GROUPS`, or several data sets.
+        scenario: "class" if every task has its own classes, "domain" if all have the same labels; inferred by default.
+        order: Numbers of tasks, from 1, in which a task may recur; by default every task once.
+        target: Target column of tables.
+        prepare: Scaling of the inputs, by the statistics of the first task.
+        size: Size of images.
+        drop: Columns of tables to leave out.
+        project: Dimensions of a random projection of the inputs.
+        examples: Largest number of training examples of a task.
+        seed: Random seed.
+
+    Returns:
+        The stream.
+
+    Raises:
+        Misuse: For tasks with fewer than two classes, without examples, or with inputs that do not fit the first.
 
     >>> stream = open_stream("split:digits:5x2")
     >>> [task.name for task in stream.tasks], stream.input_shape
     (['0, 1', '2, 3', '4, 5', '6, 7', '8, 9'], (1, 8, 8))
     """
-    given = [sources] if isinstance(sources, str) else list(sources)
+    listed_sources = [sources] if isinstance(sources, str) else list(sources)
     if scenario is not None and scenario not in get_args(Scenario):
         raise unknown("scenario", scenario, get_args(Scenario))
     options = LoadOptions(target, seed, size=size, drop=tuple(drop), in_memory=True)
-    if len(given) == 1:
-        parts, classes, name = split_parts(given[0], options, scenario or "class")
+    if len(listed_sources) == 1:
+        parts, classes, name = split_parts(listed_sources[0], options, scenario or "class")
     else:
-        if any(isinstance(each, str) and each.startswith(SPLIT) for each in given):
-            raise Misuse(f"{listed(map(str, given))}: expected one split:DATA:5x2 alone, or several data sets")
-        parts, classes, name = listed_parts(given, options)
-    found = scenario or ("class" if len(given) == 1 else scenario_of(parts))
-    check_labels(parts, found, classes)
+        if any(isinstance(source, str) and source.startswith(SPLIT) for source in listed_sources):
+            raise Misuse(f"{listed(map(str, listed_sources))}: expected one split:DATA:5x2 alone, or several data sets")
+        parts, classes, name = listed_parts(listed_sources, options)
+    kind = scenario or ("class" if len(listed_sources) == 1 else scenario_of(parts))
+    check_labels(parts, kind, classes)
     tasks, preparation = prepared_tasks(parts, prepare, examples, seed)
     if project is not None:
         tasks = projected(tasks, project, seed)
     digests = "".join(dict.fromkeys(part.digest for part in parts))
-    return TaskStream(name, tasks, classes, found, segments_of(order, len(tasks)), preparation, digests)
+    return TaskStream(name, tasks, classes, kind, segments_of(order, len(tasks)), preparation, digests)
 
 
 class Part(NamedTuple):
@@ -196,29 +213,31 @@ class Part(NamedTuple):
 
 
 def loaded(source: Any, options: LoadOptions) -> tuple[str, RawData, tuple[str, ...], dict[str, tuple[Any, Tensor]]]:
-    """The name, raw data, class names, and the rows of `train` and `test` of a data set: inputs and labels."""
+    """Return the name, raw data, class names, and the rows of `train` and `test` of a data set: inputs and labels."""
     name, raw = load_source(source, options)
-    whole = all(getattr(part.targets, "dtype", np.dtype(float)).kind in "iu" for part in raw.parts.values())
-    task, classes, targets = encode_targets(raw, "classification" if whole else None)  # whole numbers are classes here
+    integers = all(getattr(part.targets, "dtype", np.dtype(float)).kind in "iu" for part in raw.parts.values())
+    task, classes, targets = encode_targets(
+        raw, "classification" if integers else None
+    )  # whole numbers are classes here
     if task != "classification":
         raise Misuse(f"{name} is {task}: a stream of tasks needs a target of classes")
     rows = split_rows(
         {part: y.numpy() for part, y in targets.items()}, options.seed, val=None if "val" in raw.parts else 0.0
     )
-    chosen = {part: rows[part] for part in ("train", "test")}
+    selected = {part: rows[part] for part in ("train", "test")}
     return (
         name,
         raw,
         classes,
         {
-            part: (take(raw.parts[where].inputs, kept), targets[where][torch.from_numpy(kept)])
-            for part, (where, kept) in chosen.items()
+            part: (take(raw.parts[split].inputs, indices), targets[split][torch.from_numpy(indices)])
+            for part, (split, indices) in selected.items()
         },
     )
 
 
 def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[list[Part], tuple[str, ...], str]:
-    """The tasks of `split:DATA:GROUPS`, the names of the labels and that of the stream."""
+    """Return the tasks of `split:DATA:GROUPS`, the names of the labels and that of the stream."""
     if not isinstance(text, str) or not text.startswith(SPLIT) or text.count(":") < 2:
         raise Misuse(f"'{text}' is one data set, which is one task: write {USAGE}")
     source, _, groups = text.removeprefix(SPLIT).rpartition(":")
@@ -227,16 +246,16 @@ def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[li
     digest, parts = fingerprint(raw), []
     for group in members:
         names = ", ".join(classes[label] for label in group)
-        some = {part: with_labels(x, y, group, scenario) for part, (x, y) in rows.items()}
+        splits = {part: with_labels(x, y, group, scenario) for part, (x, y) in rows.items()}
         labels = group if scenario == "class" else tuple(range(len(group)))
-        parts.append(Part(names, raw, labels, some["train"], some["test"], digest))
+        parts.append(Part(names, raw, labels, splits["train"], splits["test"], digest))
     if scenario == "domain":
         classes = tuple(map(str, range(max(map(len, members)))))
     return parts, classes, f"split:{name}:{groups}"
 
 
 def with_labels(x: Any, y: Tensor, group: tuple[int, ...], scenario: Scenario) -> tuple[Any, Tensor]:
-    """The rows whose label is in a group; for domains, the label is its place in the group."""
+    """Return the rows whose label is in a group; for domains, the label is its place in the group."""
     rows = torch.isin(y, torch.tensor(group)).nonzero().flatten()
     labels = y[rows]
     if scenario == "domain":
@@ -245,21 +264,21 @@ def with_labels(x: Any, y: Tensor, group: tuple[int, ...], scenario: Scenario) -
 
 
 def class_groups(text: str, classes: tuple[str, ...], stream: str) -> list[tuple[int, ...]]:
-    """The labels of each task: of `5x2` the first ten classes, two by two; of `cat+dog/cow+hen` those named.
+    """Return the labels of each task: of `5x2` the first ten classes, two by two; of `cat+dog/cow+hen` those named.
 
     >>> class_groups("2x2", tuple("abcd"), "split:x:2x2"), class_groups("a+d/b+c", tuple("abcd"), "")
     ([(0, 1), (2, 3)], [(0, 3), (1, 2)])
     """
     counted = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if counted:
-        tasks, each = map(int, counted.groups())
-        if tasks * each > len(classes):
-            whole = max(1, len(classes) // each)
+        tasks, per_task = map(int, counted.groups())
+        if tasks * per_task > len(classes):
+            possible = max(1, len(classes) // per_task)
             raise Misuse(
-                f"'{stream}' asks for {tasks * each} classes, and the data has {len(classes)}: it would end in the"
-                f" middle; write {whole}x{each}"
+                f"'{stream}' asks for {tasks * per_task} classes, and the data has {len(classes)}: it would end in the"
+                f" middle; write {possible}x{per_task}"
             )
-        return [tuple(range(task * each, (task + 1) * each)) for task in range(tasks)]
+        return [tuple(range(task * per_task, (task + 1) * per_task)) for task in range(tasks)]
     groups = [tuple(name.strip() for name in group.split("+")) for group in text.split("/")]
     if len(groups) == 1:
         raise Misuse(f"'{stream}' ends in '{text}': expected tasks x classes such as 5x2, or names such as 0+1/2+3")
@@ -270,7 +289,7 @@ def class_groups(text: str, classes: tuple[str, ...], stream: str) -> list[tuple
 
 
 def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Part], tuple[str, ...], str]:
-    """One task for each data set, with labels by the names of their classes, and the name of the stream."""
+    """Return one task for each data set, with labels by the names of their classes, and the name of the stream."""
     if not sources:
         raise Misuse(f"no data: write {USAGE}")
     opened = []
@@ -283,7 +302,7 @@ def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Par
     classes = tuple(dict.fromkeys(name for _, _, names, _ in opened for name in names))
     parts = []
     for name, raw, names, rows in opened:
-        table = torch.tensor([classes.index(each) for each in names])
+        table = torch.tensor([classes.index(label) for label in names])
         train, test = ((x, table[y]) for x, y in (rows["train"], rows["test"]))
         labels = tuple(sorted(set(train[1].tolist())))
         parts.append(Part(name, raw, labels, train, test, fingerprint(raw)))
@@ -291,7 +310,10 @@ def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Par
 
 
 def scenario_of(parts: Sequence[Part]) -> Scenario:
-    """Domains if all tasks have the same labels, classes if no two have one in common; else it has to be said."""
+    """Return domains if all tasks have the same labels, classes if no two have one in common.
+
+    Else it has to be said.
+    """
     groups = [set(part.labels) for part in parts]
     if all(group == groups[0] for group in groups):
         return "domain"
@@ -308,9 +330,9 @@ def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, 
         for kind, (_, y) in (("train on", part.train), ("test on", part.test)):
             if not len(y):
                 raise Misuse(f"{number} has no examples to {kind}: expected some of every task")
-        found = set(part.train[1].tolist())
-        if len(found) < 2:
-            raise Misuse(f"{number} has one class, {classes[min(found)]}: expected at least 2 in every task")
+        labels = set(part.train[1].tolist())
+        if len(labels) < 2:
+            raise Misuse(f"{number} has one class, {classes[min(labels)]}: expected at least 2 in every task")
         for label in part.labels if scenario == "class" else ():
             if label in owner:
                 raise Misuse(
@@ -323,7 +345,7 @@ def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, 
 def prepared_tasks(
     parts: Sequence[Part], prepare: Any, examples: int | None, seed: int
 ) -> tuple[tuple[Task, ...], Preparation]:
-    """The tasks with inputs prepared by the statistics of the first, each with at most so many training examples."""
+    """Prepare the inputs of all tasks by the statistics of the first; keep at most `examples` to train on."""
     if examples is not None:
         require_integer("examples", examples, 2)
     preparation = fit_preparation(parts[0].raw, parts[0].train[0], prepare, None)
@@ -334,7 +356,7 @@ def prepared_tasks(
             order = torch.randperm(len(y), generator=generator(seed, "examples", place))[:examples].sort().values
             x, y = take(x, order.numpy()), y[order]
         try:
-            both = [Split(prepare_inputs(some, part.raw.peak, preparation), y) for some, y in ((x, y), part.test)]
+            both = [Split(prepare_inputs(inputs, part.raw.peak, preparation), y) for inputs, y in ((x, y), part.test)]
         except Misuse as error:
             raise Misuse(f"task {place + 1} ({part.name}) does not fit task 1: {error}") from None
         tasks.append(Task(part.name, part.labels, *both))
@@ -342,18 +364,18 @@ def prepared_tasks(
 
 
 def projected(tasks: Sequence[Task], dimensions: int, seed: int) -> tuple[Task, ...]:
-    """The tasks with flat inputs (N, dimensions), by one random projection with orthonormal rows."""
+    """Return the tasks with flat inputs (N, dimensions), by one random projection with orthonormal rows."""
     width = math.prod(tasks[0].train.prepared.shape[1:])
     if not 2 <= dimensions <= width:
         raise Misuse(f"project={dimensions}: expected at least 2 and at most {width}, the width of the inputs")
-    drawn = torch.randn(width, dimensions, generator=generator(seed, "draws", 0), dtype=torch.float64)
-    matrix = torch.linalg.qr(drawn).Q.float()  # (D, d)
+    gaussian = torch.randn(width, dimensions, generator=generator(seed, "draws", 0), dtype=torch.float64)
+    matrix = torch.linalg.qr(gaussian).Q.float()  # (D, d)
 
     return changed(tasks, lambda x: x.flatten(1) @ matrix)
 
 
 def changed(tasks: Sequence[Task], change: Callable[[Tensor], Tensor]) -> tuple[Task, ...]:
-    """The tasks with a function applied to all inputs."""
+    """Return the tasks with a function applied to all inputs."""
 
     def some(split: Split) -> Split:
         return Split(change(split.prepared), split.y)
@@ -362,15 +384,15 @@ def changed(tasks: Sequence[Task], change: Callable[[Tensor], Tensor]) -> tuple[
 
 
 def segments_of(order: Sequence[int] | None, tasks: int) -> tuple[tuple[int, ...], ...]:
-    """The segments of a stream: every task once, or those of an order."""
+    """Return the segments of a stream: every task once, or those of an order."""
     if order is None:
         return tuple((task,) for task in range(tasks))
     text = ",".join(map(str, order))
     if not order or any(not 1 <= task <= tasks for task in order):
         raise Misuse(f"order={text}: expected numbers of tasks, 1 to {tasks}")
-    again = [a for a, b in pairwise(order) if a == b]
-    if again:
-        raise Misuse(f"order={text}: task {again[0]} follows itself; expected another task after each")
+    repeated = [a for a, b in pairwise(order) if a == b]
+    if repeated:
+        raise Misuse(f"order={text}: task {repeated[0]} follows itself; expected another task after each")
     unseen = sorted(set(range(1, tasks + 1)) - set(order))
     if unseen:
         raise Misuse(f"order={text} leaves out task {unseen[0]}: expected every task at least once")

@@ -19,7 +19,7 @@ ROWS = 1024  # rows of distances in memory at once
 
 
 def frechet_distance(real: Any, generated: Any) -> float:
-    """The squared Frechet distance of the Gaussians with the means and covariances of features (N, D) and (M, D).
+    """Compute the squared Frechet distance of Gaussians with the means and covariances of features (N, D) and (M, D).
 
     Heusel et al. (2017) call it FID where features are those of an Inception network. Distances are comparable only
     for the same network and the same numbers of examples.
@@ -33,7 +33,7 @@ def frechet_distance(real: Any, generated: Any) -> float:
 
 
 def gaussian_frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> float:
-    """|m - n|^2 + tr(A + B - 2 (A B)^(1/2)) of N(m, A) and N(n, B) (Dowson and Landau 1982).
+    """Return |m - n|^2 + tr(A + B - 2 (A B)^(1/2)) of N(m, A) and N(n, B) (Dowson and Landau 1982).
 
     The trace of (A B)^(1/2) is the sum of the singular values of A^(1/2) B^(1/2): no root is taken of an eigenvalue
     that rounding has generated negative.
@@ -48,13 +48,13 @@ def gaussian_frechet(mean: Tensor, covariance: Tensor, other_mean: Tensor, other
 
 
 def matrix_root(covariance: Tensor) -> Tensor:
-    """The symmetric square root (D, D) of a covariance (D, D)."""
+    """Return the symmetric square root (D, D) of a covariance (D, D)."""
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
 
 
 def precision_recall(real: Any, generated: Any, *, neighbours: int = NEIGHBOURS) -> tuple[float, float]:
-    """Precision and recall of generated features (M, D) against real ones (N, D) (Kynkaanniemi et al. 2019).
+    """Return precision and recall of generated features (M, D) against real ones (N, D) (Kynkaanniemi et al. 2019).
 
     The support of a set is estimated by balls around its features, each with the distance to the `neighbours`-th
     nearest in the set as radius. Precision is the fraction of generated features in the support of the real ones,
@@ -72,7 +72,7 @@ def precision_recall(real: Any, generated: Any, *, neighbours: int = NEIGHBOURS)
 
 
 def fraction_within(bank: Tensor, points: Tensor, neighbours: int) -> float:
-    """The fraction of points (M, D) that lie in a ball around one of the bank (N, D)."""
+    """Return the fraction of points (M, D) that lie in a ball around one of the bank (N, D)."""
     radii = torch.cat(  # the nearest is the point itself
         [distances(rows, bank).kthvalue(neighbours + 1, dim=1).values for rows in bank.split(ROWS)]
     )
@@ -81,12 +81,12 @@ def fraction_within(bank: Tensor, points: Tensor, neighbours: int) -> float:
 
 
 def distances(rows: Tensor, bank: Tensor) -> Tensor:
-    """Euclidean distances (n, N), exactly zero between equal points."""
+    """Return euclidean distances (n, N), exactly zero between equal points."""
     return torch.cdist(rows, bank, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def checked_pair(real: Any, generated: Any) -> tuple[Tensor, Tensor]:
-    """Both features in float64, checked to be comparable."""
+    """Return both features in float64, checked to be comparable."""
     first, second = (torch.as_tensor(values, dtype=torch.float64) for values in (real, generated))
     for name, rows in (("real", first), ("generated", second)):
         if rows.dim() != 2 or len(rows) < 2:

@@ -16,7 +16,7 @@ SLOPE = 0.2  # of the discriminator's leaky ReLU
 
 
 def generator(channels: int, size: int, *, latent: int = 100, width: int = 64) -> nn.Module:
-    """Latents (B, latent, 1, 1) -> images (B, channels, size, size) with values from -1 to 1."""
+    """Return latents (B, latent, 1, 1) -> images (B, channels, size, size) with values from -1 to 1."""
     widths = widths_for(size, width)[::-1]
     layers: list[nn.Module] = []
     for index, (before, after) in enumerate(pairwise((latent, *widths))):
@@ -28,7 +28,7 @@ def generator(channels: int, size: int, *, latent: int = 100, width: int = 64) -
 
 
 def discriminator(channels: int, size: int, *, width: int = 64) -> nn.Module:
-    """Images (B, channels, size, size) -> logits (B, 1, 1, 1) of being real.
+    """Return images (B, channels, size, size) -> logits (B, 1, 1, 1) of being real.
 
     It has no batch-norm, so that an output depends on one image only, and the scale of its weights matters to a prior.
     """
@@ -40,7 +40,7 @@ def discriminator(channels: int, size: int, *, width: int = 64) -> nn.Module:
 
 
 def widths_for(size: int, width: int) -> list[int]:
-    """Channels after each halving of the side of an image, down to 4 pixels.
+    """Return channels after each halving of the side of an image, down to 4 pixels.
 
     >>> widths_for(64, 64), widths_for(32, 64)
     ([64, 128, 256, 512], [64, 128, 256])

@@ -59,16 +59,19 @@ class GanNetwork:
     moments: OptState
 
     def leaves(self) -> Named:
-        """The weights (1, ...) as leaves of the graph, for gradients."""
+        """Return the weights (1, ...) as leaves of the graph, for gradients."""
         return {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
 
     def outputs(self, own: Named, x: Tensor, noise: list[Noise], *, training: bool) -> Tensor:
-        """Outputs for inputs x (B, ...) with these weights; in training, operators may draw the weights' noise."""
+        """Return outputs for inputs x (B, ...) with these weights.
+
+        In training, operators may draw the weights' noise.
+        """
         realised = self.family.realise(own, {}, noise, training=training).with_buffers(self.population.buffers)
         return run_members(self.structure, realised, x[None], noise, direct=False)[0]
 
     def step(self, own: Named, loss: Tensor, lr: float, step: int) -> None:
-        """One optimiser step on a loss; `step` is the number of steps before it."""
+        """Take one optimiser step on a loss; `step` is the number of steps before it."""
         gradients = list(torch.autograd.grad(loss, list(own.values())))
         moments = [[named[name] for name in own] for named in self.moments.values()]
         with torch.no_grad():
@@ -94,7 +97,7 @@ def init_gan(
     weights: WeightFamily,
     config: GanConfig,
 ) -> Gan:
-    """A GAN with fresh weights for real images (N, C, H, W).
+    """Return a GAN with fresh weights for real images (N, C, H, W).
 
     `weights` is the weight family of the discriminator. Real and generated images go through it in one batch, so it
     should have no batch-norm. An epoch leaves out the last examples that do not fill a batch.
@@ -134,7 +137,10 @@ def run_epoch(gan: Gan, real: Tensor, epoch: int) -> dict[str, float]:
 
 
 def train_step(gan: Gan, real: Tensor, step: int) -> dict[str, float]:
-    """One step of the discriminator, then one of the generator; returns losses, KL and mean probabilities of real."""
+    """Return one step of the discriminator, then one of the generator.
+
+    Returns losses, KL and mean probabilities of real.
+    """
     generator, discriminator, config = gan.generator, gan.discriminator, gan.config
     generator.structure.train(True)
     discriminator.structure.train(True)
@@ -151,7 +157,7 @@ def train_step(gan: Gan, real: Tensor, step: int) -> dict[str, float]:
 
 
 def _discriminator_step(gan: Gan, real: Tensor, generated: Tensor, noise: list[Noise], step: int) -> dict[str, float]:
-    """One step of the discriminator, with the same draws of its weights for real and generated images."""
+    """Return one step of the discriminator, with the same draws of its weights for real and generated images."""
     discriminator, config = gan.discriminator, gan.config
     own, images = discriminator.leaves(), torch.cat([real, generated])
     logits = torch.stack(
@@ -171,13 +177,13 @@ def _discriminator_step(gan: Gan, real: Tensor, generated: Tensor, noise: list[N
 
 
 def latents(config: GanConfig, purpose: int, count: int, step: int = 0) -> Tensor:
-    """Standard normal latents (count, latent, 1, 1), determined by seed, purpose and step."""
+    """Return standard normal latents (count, latent, 1, 1), determined by seed, purpose and step."""
     return torch.randn(count, config.latent, 1, 1, generator=stream(config.seed, "noise", purpose, step))
 
 
 @torch.no_grad()
 def generate(gan: Gan, latent: Tensor) -> Tensor:
-    """Generated images (N, C, H, W) from latents (N, latent, 1, 1), in evaluation mode."""
+    """Return generated images (N, C, H, W) from latents (N, latent, 1, 1), in evaluation mode."""
     network, noise = gan.generator, [Noise(gan.config.seed, WEIGHTS)]
     network.structure.train(False)
     parts = latent.split(CHUNK)
@@ -186,7 +192,10 @@ def generate(gan: Gan, latent: Tensor) -> Tensor:
 
 @torch.no_grad()
 def discriminate(gan: Gan, images: Tensor, draws: int | None = None) -> Predictive:
-    """Predictions (S, N, 2) by draws of the discriminator for images (N, C, H, W): class 0 generated, class 1 real."""
+    """Return predictions (S, N, 2) by draws of the discriminator for images (N, C, H, W).
+
+    Class 0 generated, class 1 real.
+    """
     network = gan.discriminator
     network.structure.train(False)
     count = network.family.family.resolve_draws(draws) if network.family.stochastic else 1
@@ -201,12 +210,12 @@ def discriminate(gan: Gan, images: Tensor, draws: int | None = None) -> Predicti
 
 
 def state_tensors(gan: Gan) -> Named:
-    """All tensors that a step changes, by name, as views: the contents of a checkpoint."""
-    found: Named = {}
+    """Return all tensors that a step changes, by name, as views: the contents of a checkpoint."""
+    tensors: Named = {}
     for role, network in (("generator", gan.generator), ("discriminator", gan.discriminator)):
-        found |= {f"{role}/{name}": tensor for name, tensor in network.population.to_tensors().items()}
-        found |= {f"{role}/{kind}/{name}": t for kind, named in network.moments.items() for name, t in named.items()}
-    return found
+        tensors |= {f"{role}/{name}": tensor for name, tensor in network.population.to_tensors().items()}
+        tensors |= {f"{role}/{kind}/{name}": t for kind, named in network.moments.items() for name, t in named.items()}
+    return tensors
 
 
 def load_state(gan: Gan, tensors: Named) -> None:

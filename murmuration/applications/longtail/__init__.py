@@ -4,11 +4,4 @@ from murmuration.applications.longtail.expert_weights import agreement_weights, 
 from murmuration.applications.longtail.heads import normalise_heads, retrain_heads
 from murmuration.applications.longtail.transfer import Transfer, transfer_covariance
 
-__all__ = [
-    "Transfer",
-    "agreement_weights",
-    "expert_weights",
-    "normalise_heads",
-    "retrain_heads",
-    "transfer_covariance",
-]
+__all__ = ["Transfer", "agreement_weights", "expert_weights", "normalise_heads", "retrain_heads", "transfer_covariance"]

@@ -22,9 +22,21 @@ STEPS, LR = 200, 0.1
 def expert_weights(
     ensemble: Ensemble, x: Tensor, augmentations: tuple[str, ...] = ("pad-crop", "flip"), seed: int = 0
 ) -> Tensor:
-    """The weights (S,) of members by agreement on two augmented views of prepared images x (N, C, H, W).
+    """Weight members by their agreement on two augmented views of unlabelled images.
 
-    Use them as `replace(ensemble.predict(images), weights=weights)`.
+    Use the weights as `replace(ensemble.predict(images), weights=weights)`.
+
+    Args:
+        ensemble: Ensemble of experts.
+        x: Prepared images (N, C, H, W).
+        augmentations: Names of augmentations that make the views.
+        seed: Random seed of the views.
+
+    Returns:
+        Weights (S,) of the members.
+
+    Raises:
+        Misuse: For inputs that are not images, or without augmentations.
     """
     for name in augmentations:
         if name not in AUGMENTATIONS:
@@ -38,12 +50,12 @@ def expert_weights(
 
 
 def agreement_weights(first: Predictive, second: Predictive) -> Tensor:
-    """The weights (S,) of members that maximise the agreement of two predictives of the same inputs.
+    """Return the weights (S,) of members that maximise the agreement of two predictives of the same inputs.
 
     The agreement is the mean over inputs of the cosine between the mean class probabilities of the two. Gradient ascent
     on the logits of the weights begins with equal ones and stops where a weight falls to 0.05.
     """
-    one, other = (each.probs.detach().double() for each in (first, second))  # (S, N, K)
+    one, other = (predictive.probs.detach().double() for predictive in (first, second))  # (S, N, K)
     if one.shape != other.shape:
         raise Misuse(f"predictions of shapes {tuple(one.shape)} and {tuple(other.shape)}: expected the same inputs")
     logits = torch.zeros(len(one), dtype=torch.float64, requires_grad=True)
@@ -60,6 +72,6 @@ def agreement_weights(first: Predictive, second: Predictive) -> Tensor:
 
 
 def agreement(weights: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """The mean cosine () between two mixtures of class probabilities (S, N, K) with weights (S,)."""
-    first, second = (torch.einsum("s,snk->nk", weights, each) for each in (one, other))
+    """Return the mean cosine () between two mixtures of class probabilities (S, N, K) with weights (S,)."""
+    first, second = (torch.einsum("s,snk->nk", weights, probs) for probs in (one, other))
     return F.cosine_similarity(first, second).mean()

@@ -39,7 +39,7 @@ def retrain_heads(
     epochs: int = 10,
     **settings: Any,
 ) -> Ensemble:
-    """The ensemble with new heads, trained on the features that each member's body has for the training examples.
+    """Train new heads on the features that each member's body computes for the training examples.
 
     Heads begin with random weights and are trained by cross-entropy, or by `likelihood`, on batches of the `sampler`
     (classifier re-training, cRT). With `transfer`, features of rare classes are drawn first, see `Transfer`. Further
@@ -57,9 +57,15 @@ def retrain_heads(
         if transfer is not None:
             x, y = transfer_covariance(features.train.prepared, features.train.y, transfer, settings.get("seed", 0))
             features = replace(features, train=Split(None, y, x))
-        given = {"sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
+        fit_settings = {"sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
         trained = fit(
-            new_head(network), features, recipe="single", likelihood=loss, first_member=index, progress=False, **given
+            new_head(network),
+            features,
+            recipe="single",
+            likelihood=loss,
+            first_member=index,
+            progress=False,
+            **fit_settings,
         )
         for name, tensor in trained.groups[0].population.own.items():
             own[f"{HEAD}{name}"][index] = tensor[0]
@@ -70,10 +76,21 @@ def retrain_heads(
 
 
 def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) -> Ensemble:
-    """The ensemble with the row w of every class in the last layer, and its bias, divided by |w|^tau.
+    """Divide the row w of every class in the last layer, and its bias, by |w|^tau.
 
-    Rows of common classes are longer after plain training; tau = 1 makes all equally long, tau = 0 none. Without
-    `tau` it is the one of least balanced error on the validation examples. The published form leaves the bias out.
+    Rows of common classes are longer after plain training; tau = 1 makes all equally long, tau = 0 changes nothing. The
+    published form leaves the bias out.
+
+    Args:
+        ensemble: Ensemble whose members have their own heads.
+        data: Data whose validation examples choose `tau`.
+        tau: The power; by default that of least balanced error on the validation examples.
+
+    Returns:
+        The ensemble with the changed heads.
+
+    Raises:
+        Misuse: If the heads are not single dense layers of their own.
     """
     population = require_own_heads(ensemble)
     weight = population.own.get(f"{HEAD}weight")
@@ -99,17 +116,17 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
 
 
 def new_head(network: nn.Module) -> Callable[[], nn.Module]:
-    """A function that draws a whole network and returns its head, as a frozen backbone is given one."""
+    """Return a function that draws a whole network and returns its head, as a frozen backbone is given one."""
     return lambda: freshly_initialised(network).get_submodule("head")
 
 
 def with_members(ensemble: Ensemble, population: Population) -> Ensemble:
-    """The ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
+    """Return the ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
     return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),), posthoc=None)
 
 
 def require_own_heads(ensemble: Ensemble) -> Population:
-    """The population of an ensemble whose members have heads of their own with point estimates."""
+    """Return the population of an ensemble whose members have heads of their own with point estimates."""
     if len(ensemble.groups) != 1:
         raise Misuse(f"members of {len(ensemble.groups)} architectures: expected those of one training run")
     group = ensemble.groups[0]
@@ -124,7 +141,7 @@ def require_own_heads(ensemble: Ensemble) -> Population:
 
 
 def with_body(network: nn.Module, data: Data) -> Data:
-    """The data with the features of the network's body in the place of inputs."""
+    """Return the data with the features of the network's body in the place of inputs."""
     place = next(network.parameters()).device
-    train, val, test = (with_features(network, each, place) for each in (data.train, data.val, data.test))
+    train, val, test = (with_features(network, split, place) for split in (data.train, data.val, data.test))
     return replace(data, train=train, val=val, test=test)

@@ -17,7 +17,7 @@ from murmuration.system.streams import ALL_MEMBERS, generator
 
 @dataclass(frozen=True)
 class Transfer:
-    """Which classes lend their covariance, to how many classes, and up to how many examples."""
+    """Settings of covariance transfer: which classes lend, to how many, up to how many examples."""
 
     many: int = 100  # classes with more training examples are common and lend; all others borrow
     neighbours: int | None = 2  # common classes, those of nearest mean, whose covariances are averaged; None: all
@@ -33,39 +33,39 @@ class Transfer:
 def transfer_covariance(
     features: Tensor, y: Tensor, transfer: Transfer | None = None, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Features (N', D) and labels (N',): those given, and after them draws for the rare classes.
+    """Return features (N', D) and labels (N',): those given, and after them draws for the rare classes.
 
     >>> x, y = torch.randn(210, 4), torch.tensor([0] * 200 + [1] * 10)
     >>> more, labels = transfer_covariance(x, y)
     >>> labels.bincount(), torch.equal(more[:210], x)
     (tensor([200, 200]), True)
     """
-    chosen, counts = transfer or Transfer(), y.bincount()
-    common = (counts > chosen.many).nonzero().flatten()
+    options, counts = transfer or Transfer(), y.bincount()
+    common = (counts > options.many).nonzero().flatten()
     if not len(common):
-        raise Misuse(f"no class has more than {chosen.many} examples, the largest {int(counts.max())}: give many=")
+        raise Misuse(f"no class has more than {options.many} examples, the largest {int(counts.max())}: give many=")
     means = {label: features[y == label].mean(0) for label in counts.nonzero().flatten().tolist()}
     residuals = {label: features[y == label] - means[label] for label in common.tolist()}
-    target, drawn, labels = chosen.up_to or int(counts.max()), [features], [y]
+    target, parts, labels = options.up_to or int(counts.max()), [features], [y]
     for label, mean in means.items():
-        wanted = target - int(counts[label])
-        if label in residuals or wanted <= 0:
+        missing = target - int(counts[label])
+        if label in residuals or missing <= 0:
             continue
-        lenders = nearest(mean, {each: means[each] for each in residuals}, chosen.neighbours)
+        lenders = nearest(mean, {lender: means[lender] for lender in residuals}, options.neighbours)
         stream = generator(seed, "transfer", ALL_MEMBERS, label)
         noise = [
-            normal(wanted, len(residuals[each]), stream).to(features)
-            @ residuals[each]
-            / (len(residuals[each]) - 1) ** 0.5
-            for each in lenders
+            normal(missing, len(residuals[lender]), stream).to(features)
+            @ residuals[lender]
+            / (len(residuals[lender]) - 1) ** 0.5
+            for lender in lenders
         ]
-        drawn.append(mean + torch.stack(noise).sum(0) / len(lenders) ** 0.5)
-        labels.append(torch.full((wanted,), label, dtype=y.dtype))
-    return torch.cat(drawn), torch.cat(labels)
+        parts.append(mean + torch.stack(noise).sum(0) / len(lenders) ** 0.5)
+        labels.append(torch.full((missing,), label, dtype=y.dtype))
+    return torch.cat(parts), torch.cat(labels)
 
 
 def nearest(mean: Tensor, others: dict[int, Tensor], count: int | None) -> list[int]:
-    """The labels of the nearest other means, nearest first; all of them if `count` is None."""
+    """Return the labels of the nearest other means, nearest first; all of them if `count` is None."""
     ranked = sorted(others, key=lambda label: float((others[label] - mean).square().sum()))
     return ranked[:count]
 

@@ -28,7 +28,7 @@ POINTWISE = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, 
 def compact_population(
     module: nn.Module, population: Population, trace: KernelTrace
 ) -> tuple[dict[str, tuple[int, int]], Population]:
-    """The widths (inputs, outputs) of every layer of the smaller network, and its members.
+    """Return the widths (inputs, outputs) of every layer of the smaller network, and its members.
 
     All members must have lost the same channels, since they have one architecture.
     """
@@ -40,16 +40,16 @@ def compact_population(
     own, shared, buffers, fixed = (dict(getattr(population, kind)) for kind in KINDS)
     previous: Tensor | None = None  # channels that the layer before keeps; None: the inputs, all of them
     for kernel in trace.kernels:
-        kept = kept_channels(kernel, population)
+        channels = kept_channels(kernel, population)
         if previous is not None and kernel.inputs % len(previous):
             raise Misuse(f"compact: {kernel.name} does not take the channels of the layer before; leave compact out")
         into = repeat_channels(torch.ones(1, dtype=torch.bool) if previous is None else previous, kernel.inputs)
         for named, axes in ((own, 1), (shared, 0), (buffers, 1), (fixed, 1)):
-            cut(named, kernel.name, [kept, into], axes)
+            cut(named, kernel.name, [channels, into], axes)
             for bias in kernel.biases:
-                cut(named, bias, [kept], axes)
-        widths[kernel.name.rpartition(".")[0]] = (int(into.sum()), int(kept.sum()))
-        previous = kept
+                cut(named, bias, [channels], axes)
+        widths[kernel.name.rpartition(".")[0]] = (int(into.sum()), int(channels.sum()))
+        previous = channels
     return widths, Population(population.members, own, shared, buffers, fixed)
 
 
@@ -65,20 +65,20 @@ def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
 
 
 def kept_channels(kernel: Kernel, population: Population) -> Tensor:
-    """The output channels (C,) of a kernel that are kept, the same for all members."""
+    """Return the output channels (C,) of a kernel that are kept, the same for all members."""
     mask = population.buffers.get(kernel.name + KEPT)
     if mask is None:
         return torch.ones(kernel.outputs, dtype=torch.bool)
-    left = mask.flatten(2).any(2)  # (M, C)
+    used = mask.flatten(2).any(2)  # (M, C)
     for bias in kernel.biases:
-        spoken = population.buffers.get(bias + KEPT)
-        left = torch.ones_like(left) if spoken is None else left | spoken
-    if not bool((left == left[0]).all()):
+        bias_mask = population.buffers.get(bias + KEPT)
+        used = torch.ones_like(used) if bias_mask is None else used | bias_mask
+    if not bool((used == used[0]).all()):
         raise Misuse(
             f"compact: members keep different channels of {kernel.name}, and one run has one architecture; leave"
             " compact out, or prune a run of one member"
         )
-    return left[0]
+    return used[0]
 
 
 @torch.no_grad()
@@ -86,29 +86,29 @@ def require_same_outputs(wide: nn.Module, small: nn.Module, x: Tensor) -> None:
     """Refuse a smaller network with other outputs on some inputs: then the wide one was no plain chain."""
     before = wide(x)
     try:
-        same = torch.allclose(small(x), before, rtol=1e-3, atol=1e-3 * float(before.abs().max()))
+        agrees = torch.allclose(small(x), before, rtol=1e-3, atol=1e-3 * float(before.abs().max()))
     except RuntimeError:  # its layers do not fit together
-        same = False
-    if not same:
+        agrees = False
+    if not agrees:
         raise Misuse("compact: the smaller net would predict otherwise: this is no plain chain; leave compact out")
 
 
 def require_chain(module: nn.Module, trace: KernelTrace) -> None:
     """Refuse a network that is not a chain of layers, or in which a zero channel would not stay zero."""
     layers = list(layers_in_order("", module))
-    found = [name for name, layer in layers if isinstance(layer, CUT)]
-    if found != [name.rpartition(".")[0] for name in trace.names]:
+    cut_layers = [name for name, layer in layers if isinstance(layer, CUT)]
+    if cut_layers != [name.rpartition(".")[0] for name in trace.names]:
         raise Misuse("compact: the net is not a plain chain of layers, each used once; leave compact out")
     for name, layer in layers:
         if isinstance(layer, POINTWISE) and bool(layer(torch.zeros(1)) != 0):
-            made = float(layer(torch.zeros(1)))
-            raise Misuse(f"compact: {type(layer).__name__} '{name}' makes {made:.3g} of 0: silent channels are heard")
+            value = float(layer(torch.zeros(1)))
+            raise Misuse(f"compact: {type(layer).__name__} '{name}' makes {value:.3g} of 0: silent channels are heard")
         if not isinstance(layer, CUT + QUIET + POINTWISE) or getattr(layer, "groups", 1) != 1:
             raise Misuse(f"compact: it is not known what {type(layer).__name__} '{name}' makes of silent channels")
 
 
 def layers_in_order(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The layers of nested sequences in their order; anything else counts as one layer."""
+    """Return the layers of nested sequences in their order; anything else counts as one layer."""
     if not isinstance(module, nn.Sequential):
         return [(name, module)]
     return [

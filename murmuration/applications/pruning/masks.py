@@ -49,7 +49,15 @@ RULES = {
 
 @dataclass(frozen=True)
 class Pruning:
-    """Settings of pruning: a rule, and a sparsity or a threshold."""
+    """Settings of pruning: a rule, and a sparsity or a threshold.
+
+    Attributes:
+        rule: How weights are ranked; a name of `RULES`.
+        sparsity: Fraction of weights, or of channels, to remove.
+        threshold: Score below which weights are removed, instead of a sparsity.
+        scope: "global" or "layer": where scores are compared; by default global, and by layer for channels.
+        structured: Whether whole channels are removed.
+    """
 
     rule: str = "magnitude"
     sparsity: float | None = None  # fraction of weights, or of channels, to remove
@@ -83,7 +91,7 @@ class Pruning:
 
 
 def prune_population(population: Population, weights: WeightFamily, trace: KernelTrace, pruning: Pruning) -> Population:
-    """The population with some weights removed: they are zero, masked, and have no distribution any more."""
+    """Return the population with some weights removed: they are zero, masked, and have no distribution any more."""
     trained, before = [kernel for kernel in trace.kernels if kernel.name not in population.fixed], population.buffers
     if not trained:
         raise Misuse("nothing to prune: the net has no trained linear layers or convolutions")
@@ -102,20 +110,20 @@ def prune_population(population: Population, weights: WeightFamily, trace: Kerne
 
 
 def weight_masks(population: Population, weights: WeightFamily, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
-    """Masks (M, ...) of kernels, weight by weight."""
-    rule, found = RULES[pruning.rule], {}
+    """Return masks (M, ...) of kernels, weight by weight."""
+    rule, scores = RULES[pruning.rule], {}
     for kernel in kernels:
         named = population.own if kernel.name in population.own else population.shared
         mean, std = named[kernel.name], weights.std(kernel.name, named)
         if std is not None or not rule.noisy:
-            found[kernel.name] = rule.score(mean, mean if std is None else std)
-    if not found:
+            scores[kernel.name] = rule.score(mean, mean if std is None else std)
+    if not scores:
         raise Misuse(f"rule={pruning.rule} uses standard deviations, and no kernel has one: write rule=magnitude")
-    return threshold_masks(population, found, pruning)
+    return threshold_masks(population, scores, pruning)
 
 
 def threshold_masks(population: Population, scores: Named, pruning: Pruning) -> Named:
-    """Masks (M, ...) from scores (M, ...), or (...) for shared tensors."""
+    """Return masks (M, ...) from scores (M, ...), or (...) for shared tensors."""
     if pruning.sparsity is None:
         assert pruning.threshold is not None
         cut = RULES[pruning.rule].sign * pruning.threshold
@@ -132,58 +140,63 @@ def threshold_masks(population: Population, scores: Named, pruning: Pruning) -> 
 
 
 def pools(population: Population, names: Named, scope: str) -> list[Pool]:
-    """Groups of tensors with one threshold: each member's own, and the shared ones; or (`layer`) every tensor alone."""
-    found: list[Pool] = [[(name, None) for name in names if name in population.shared]]
-    found += [[(name, i) for name in names if name in population.own] for i in range(population.members)]
-    return [pool for pool in found if pool] if scope == "global" else [[one] for pool in found for one in pool]
+    """Return groups of tensors with one threshold.
+
+    Each member's own, and the shared ones; or (`layer`) every tensor alone.
+    """
+    groups: list[Pool] = [[(name, None) for name in names if name in population.shared]]
+    groups += [[(name, i) for name in names if name in population.own] for i in range(population.members)]
+    return [pool for pool in groups if pool] if scope == "global" else [[one] for pool in groups for one in pool]
 
 
 def largest(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
-    """Masks of the entries with the largest scores over several tensors; of equal ones the first are kept.
+    """Return masks of the entries with the largest scores over several tensors; of equal ones the first are kept.
 
     >>> largest([torch.tensor([3.0, 1.0]), torch.tensor([2.0, 2.0])], 0.5)
     [tensor([ True, False]), tensor([ True, False])]
     """
     together = torch.cat([score.flatten() for score in scores])
     count = len(together) - round(sparsity * len(together))
-    kept = torch.zeros_like(together, dtype=torch.bool)
-    kept[together.argsort(descending=True, stable=True)[:count]] = True
-    parts = kept.split([score.numel() for score in scores])
+    mask = torch.zeros_like(together, dtype=torch.bool)
+    mask[together.argsort(descending=True, stable=True)[:count]] = True
+    parts = mask.split([score.numel() for score in scores])
     return [part.view(score.shape) for part, score in zip(parts, scores, strict=True)]
 
 
 def channel_masks(population: Population, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
-    """Masks (M, ...) of kernels and their biases, whole output channels at a time."""
+    """Return masks (M, ...) of kernels and their biases, whole output channels at a time."""
     scores = {}
     for kernel in kernels:
-        each = torch.stack([channel_scores(kernel, row) for row in rows_of(population, kernel.name)])  # (M, C)
-        scores[kernel.name] = each if kernel.name in population.own else each[0]
+        by_member = torch.stack([channel_scores(kernel, row) for row in rows_of(population, kernel.name)])  # (M, C)
+        scores[kernel.name] = by_member if kernel.name in population.own else by_member[0]
     if not scores:
         raise Misuse("structured: the net has one layer, whose outputs are the predictions; leave structured out")
     best = {name: score == score.max(-1, keepdim=True).values for name, score in scores.items()}
-    found = threshold_masks(population, scores, pruning)
+    kept_channels = threshold_masks(population, scores, pruning)
     masks: Named = {}
     for kernel in kernels:
-        channels, weight = found[kernel.name] | best[kernel.name], rows_of(population, kernel.name)[0]  # (M, C)
+        channels, weight = kept_channels[kernel.name] | best[kernel.name], rows_of(population, kernel.name)[0]  # (M, C)
         scales = [kernel.matrix(None, keep.to(weight.dtype), weight) for keep in channels]
         masks[kernel.name] = torch.stack([(s > 0).expand_as(weight) for s in scales if s is not None])
-        whole = kernel.name in population.shared  # else a shared bias belongs to channels that some members keep
+        in_shared_kernel = (
+            kernel.name in population.shared
+        )  # else a shared bias belongs to channels that some members keep
         trained = [bias for bias in kernel.biases if bias not in population.fixed]
-        masks |= {bias: channels.clone() for bias in trained if whole or bias in population.own}
+        masks |= {bias: channels.clone() for bias in trained if in_shared_kernel or bias in population.own}
     return masks
 
 
 def rows_of(population: Population, name: str) -> Tensor:
-    """A parameter by member (M, ...), or (1, ...) if it is shared."""
+    """Return a parameter by member (M, ...), or (1, ...) if it is shared."""
     return population.own[name] if name in population.own else population.shared[name][None]
 
 
 def channel_scores(kernel: Kernel, weight: Tensor) -> Tensor:
-    """The mean magnitude (C,) of the weights that make each output channel."""
+    """Return the mean magnitude (C,) of the weights that make each output channel."""
     if not kernel.transposed:
         return weight.abs().flatten(1).mean(1)
-    each = weight.reshape(kernel.groups, kernel.inputs // kernel.groups, kernel.outputs // kernel.groups, -1)
-    return each.abs().mean((1, 3)).flatten()
+    by_group = weight.reshape(kernel.groups, kernel.inputs // kernel.groups, kernel.outputs // kernel.groups, -1)
+    return by_group.abs().mean((1, 3)).flatten()
 
 
 @dataclass(frozen=True)
@@ -197,7 +210,7 @@ class ParameterCounts:
 
 
 def count_parameters(population: Population) -> ParameterCounts:
-    """The counts of a population."""
+    """Return the counts of a population."""
     tensors = [*population.own.items(), *population.shared.items(), *population.fixed.items()]
     weights = [tensor for name, tensor in tensors if not is_auxiliary(name)]
     return ParameterCounts(
@@ -209,20 +222,20 @@ def count_parameters(population: Population) -> ParameterCounts:
 
 
 def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:
-    """For every kernel: its name, weights per member, and the fraction that is kept, over all members."""
-    found = []
+    """Return for every kernel its name, weights per member, and the fraction that is kept, over all members."""
+    rows = []
     for kernel in trace.kernels:
         tensor = population.own.get(kernel.name, population.shared.get(kernel.name))
         if tensor is not None:
             mask = population.buffers.get(kernel.name + KEPT)
             weights = tensor.numel() // (population.members if kernel.name in population.own else 1)
-            kept = 1.0 if mask is None else float(mask.double().mean())
-            found.append({"name": kernel.name, "weights": weights, "kept": kept})
-    return found
+            density = 1.0 if mask is None else float(mask.double().mean())
+            rows.append({"name": kernel.name, "weights": weights, "kept": density})
+    return rows
 
 
 def sparsity_of(population: Population, trace: KernelTrace) -> float:
-    """The fraction of kernel weights that is pruned."""
+    """Return the fraction of kernel weights that is pruned."""
     layers = layer_densities(population, trace)
     total = sum(layer["weights"] for layer in layers)
     return 1 - sum(layer["weights"] * layer["kept"] for layer in layers) / total if total else 0.0

@@ -49,12 +49,12 @@ class CurvePoint:
 
 
 def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
-    """The ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
+    """Return the ensemble with other weights, and without the post-hoc steps that were fitted to the old ones."""
     return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),), posthoc=None)
 
 
 def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
-    """Accuracy or RMSE, and NLL, on the first examples of a split."""
+    """Return accuracy or RMSE, and NLL, on the first examples of a split."""
     task = ensemble.manifest["data"]["task"]
     x, y = split.prepared[:EXAMPLES], split.y[:EXAMPLES]
     pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False, prepared=True)
@@ -64,19 +64,23 @@ def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
 def sparsity_curve(
     ensemble: Ensemble, trace: KernelTrace, split: Split, pruning: masks.Pruning, show: Show
 ) -> list[CurvePoint]:
-    """Scores at increasing sparsities, each pruned from the given ensemble, without fine-tuning."""
-    population, found = ensemble.groups[0].population, []
+    """Return scores at increasing sparsities, each pruned from the given ensemble, without fine-tuning."""
+    population, curve = ensemble.groups[0].population, []
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
-        asked = replace(pruning, sparsity=level, threshold=None)
-        left = masks.prune_population(population, ensemble.recipe.weights, trace, asked) if level else population
-        scores = validation_scores(with_population(ensemble, left), split)
-        found.append(CurvePoint(level, masks.sparsity_of(left, trace), masks.count_parameters(left).nonzero, scores))
-    return found
+        level_pruning = replace(pruning, sparsity=level, threshold=None)
+        pruned = (
+            masks.prune_population(population, ensemble.recipe.weights, trace, level_pruning) if level else population
+        )
+        scores = validation_scores(with_population(ensemble, pruned), split)
+        curve.append(
+            CurvePoint(level, masks.sparsity_of(pruned, trace), masks.count_parameters(pruned).nonzero, scores)
+        )
+    return curve
 
 
 def largest_sparsity(curve: Sequence[CurvePoint], tolerance: float) -> float:
-    """The largest sparsity up to which validation accuracy falls by no more than the tolerance at every level.
+    """Return the largest sparsity up to which validation accuracy falls by no more than the tolerance at every level.
 
     For regression: up to which RMSE rises by no more than that fraction.
     """
@@ -87,7 +91,7 @@ def largest_sparsity(curve: Sequence[CurvePoint], tolerance: float) -> float:
 
 
 def score_loss(dense: CurvePoint, point: CurvePoint) -> float:
-    """The loss of accuracy, or the relative increase of RMSE."""
+    """Return the loss of accuracy, or the relative increase of RMSE."""
     if "accuracy" in dense.scores:
         return float(dense.scores["accuracy"]) - float(point.scores["accuracy"])
     return float(point.scores["rmse"]) / max(float(dense.scores["rmse"]), 1e-30) - 1
@@ -120,35 +124,45 @@ def plan_pruning(
     data: Any = None,
     show: Show = lambda text, done, total: None,
 ) -> PruningPlan:
-    """Validation scores of a run against sparsity, and the sparsity to prune to.
+    """Score a run against sparsity on its validation examples, and choose the sparsity to prune to.
 
-    Without a sparsity or a threshold, it is the largest one at which validation accuracy falls by no more than
-    `tolerance`, or RMSE grows by no more than that fraction; the rule log-alpha has a default threshold. A run on a
-    network or tensors of the caller's own needs them again as `net` and `data`.
+    Args:
+        run: Run directory.
+        pruning: Settings; without a sparsity or threshold, the largest sparsity within the tolerance is taken.
+        tolerance: Largest loss of the validation score, when the sparsity is chosen.
+        net: Network of the run, if it is user-defined.
+        data: Data of the run, if it was given as arrays.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        The plan, for `prune`.
+
+    Raises:
+        Misuse: If a sparsity must be chosen and the run has no validation examples, or none is within the tolerance.
     """
-    ensemble, asked = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
+    ensemble, request = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
     opened, module = fitting.reopen(read_run(Path(run)), data, Path(run)), ensemble.groups[0].module
     trace = trace_kernels(module, opened.train.prepared[:2])
-    curve = sparsity_curve(ensemble, trace, opened.val, asked, show) if len(opened.val) else []
-    if asked.sparsity is None and asked.threshold is None and not asked.structured:
-        asked = replace(asked, threshold=masks.RULES[asked.rule].usual)
-    chosen = asked.sparsity is None and asked.threshold is None
-    if chosen and not curve:
+    curve = sparsity_curve(ensemble, trace, opened.val, request, show) if len(opened.val) else []
+    if request.sparsity is None and request.threshold is None and not request.structured:
+        request = replace(request, threshold=masks.RULES[request.rule].usual)
+    by_validation = request.sparsity is None and request.threshold is None
+    if by_validation and not curve:
         raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
-    if chosen:
-        asked = replace(asked, sparsity=largest_sparsity(curve, tolerance))
-        if not asked.sparsity:
+    if by_validation:
+        request = replace(request, sparsity=largest_sparsity(curve, tolerance))
+        if not request.sparsity:
             raise Misuse(
                 f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
                 " give a larger tolerance, or a sparsity and fine-tune"
             )
     return PruningPlan(
-        Path(run), ensemble, opened, fitting.source_again(ensemble.manifest, net), trace, asked, curve, chosen
+        Path(run), ensemble, opened, fitting.source_again(ensemble.manifest, net), trace, request, curve, by_validation
     )
 
 
 def prune(
-    found: PruningPlan,
+    planned: PruningPlan,
     out: str | Path,
     *,
     finetune: int = 0,
@@ -158,43 +172,56 @@ def prune(
     show: fitting.Show = fitting.show_nothing,
     checkpoint_seconds: float = fitting.CHECKPOINT_SECONDS,
 ) -> Ensemble:
-    """The pruned ensemble, written as a new run, after `finetune` epochs of training by the run's own recipe.
+    """Prune a run and write the result as a new run.
 
-    `compact` removes pruned channels from the network instead of holding them at zero. Weights are chosen on the CPU;
-    fine-tuning runs on `device`, by default that of the run. A killed fine-tuning continues with `resume`.
+    Args:
+        planned: Result of `plan_pruning`.
+        out: New run directory.
+        finetune: Epochs of training with the run's recipe; pruned weights stay zero.
+        lr: Learning rate of fine-tuning; by default that of the run.
+        compact: Whether to rebuild a smaller network without the removed channels.
+        device: Device of fine-tuning; by default that of the run.
+        show: Progress callback.
+        checkpoint_seconds: Seconds between checkpoints of fine-tuning.
+
+    Returns:
+        The pruned ensemble.
+
+    Raises:
+        Misuse: For settings that do not fit together, or an existing run directory.
     """
     check_new(out)
-    check_request(found.pruning, finetune=finetune, lr=lr, compact=compact)
-    ensemble, source = found.ensemble, found.source
+    check_request(planned.pruning, finetune=finetune, lr=lr, compact=compact)
+    ensemble, source = planned.ensemble, planned.source
     if finetune and ensemble.recipe.sharing.frozen:
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = masks.prune_population(found.population, ensemble.recipe.weights, found.trace, found.pruning)
-    record = record_of(found, population, finetune)
+    population = masks.prune_population(planned.population, ensemble.recipe.weights, planned.trace, planned.pruning)
+    record = record_of(planned, population, finetune)
     if compact:
-        source, population = compact_source(found, population)
+        source, population = compact_source(planned, population)
         before = record["counts"]["numbers_before"]
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
-    spec = spec_of(found, source, population, finetune, lr, device if finetune else CPU)
+    spec = spec_of(planned, source, population, finetune, lr, device if finetune else CPU)
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
         trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
         trained["parameters"] = spec.roles(population).to_json()
         manifest = {**ensemble.manifest, **described, **trained}
         groups = (MemberGroup(spec.member(0), population),)
-        plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=found.data.preparation)
-        made = with_posthoc(plain, spec.data, spec.plan)
-        made.save(out)
-        return made
+        plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=planned.data.preparation)
+        pruned = with_posthoc(plain, spec.data, spec.plan)
+        pruned.save(out)
+        return pruned
     sweep = ensemble.manifest.get("sweep")
     files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
     more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "show": show}
     more |= {"checkpoint_seconds": checkpoint_seconds}
     done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), **more)
-    return with_finetuned_scores(Path(out), done, found.data)
+    return with_finetuned_scores(Path(out), done, planned.data)
 
 
 def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
-    """The source of compact networks, and the members in them; outputs are compared on some inputs."""
+    """Return the source of compact networks, and the members in them; outputs are compared on some inputs."""
     ensemble = found.ensemble
     widths, fewer = compact_population(ensemble.groups[0].module, population, found.trace)
     source = fitting.narrow_source(found.source, widths)
@@ -218,7 +245,7 @@ def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, co
 def spec_of(
     found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None, device: str | None
 ) -> TrainSpec:
-    """The spec of fine-tuning; without fine-tuning, the spec that made the members."""
+    """Return the spec of fine-tuning; without fine-tuning, the spec that made the members."""
     ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"], device=device)
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
     recipe = ensemble.recipe
@@ -236,7 +263,7 @@ def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
 
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
-    """The fine-tuned ensemble with its validation scores in the run's record, if there are validation examples."""
+    """Add the validation scores of the fine-tuned ensemble to the run's record, if there are validation examples."""
     before = ensemble.manifest["pruning"]
     if not len(data.val) or not before["finetune"] or "finetuned" in before:
         return ensemble
@@ -247,7 +274,7 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
 
 
 def record_of(found: PruningPlan, population: Population, finetune: int) -> dict[str, Any]:
-    """The entry `pruning` of a pruned run's manifest."""
+    """Return the entry `pruning` of a pruned run's manifest."""
     record: dict[str, Any] = {
         "of": str(found.run),
         **found.pruning.to_json(),

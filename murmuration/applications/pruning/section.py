@@ -30,9 +30,9 @@ READING = (
 
 
 def scores_of(record: Mapping[str, Any]) -> dict[str, Score]:
-    """The scores among the entries of a record, such as a point of the curve."""
-    found = {name: value for name, value in record.items() if isinstance(value, Mapping)}
-    return {name: Score(*(_number(value[end]) for end in ("value", "low", "high"))) for name, value in found.items()}
+    """Return the scores among the entries of a record, such as a point of the curve."""
+    entries = {name: value for name, value in record.items() if isinstance(value, Mapping)}
+    return {name: Score(*(_number(value[end]) for end in ("value", "low", "high"))) for name, value in entries.items()}
 
 
 def _number(value: Any) -> float:
@@ -40,37 +40,43 @@ def _number(value: Any) -> float:
 
 
 def names_of(found: Mapping[str, Any]) -> list[str]:
-    """The scores of the curve."""
+    """Return the scores of the curve."""
     return list(scores_of(found["curve"][0])) if found["curve"] else []
 
 
 def pruning(report: Report) -> Markup:
-    """Curves over the sparsity, what is left, and where."""
-    found = [(place, each.name, each.manifest.get("pruning")) for place, each in enumerate(report.evaluations)]
-    parts = [_part(name, record, place) for place, name, record in found if record is not None]
+    """Return curves over the sparsity, what is left, and where."""
+    records = [
+        (place, evaluation.name, evaluation.manifest.get("pruning"))
+        for place, evaluation in enumerate(report.evaluations)
+    ]
+    parts = [_part(name, record, place) for place, name, record in records if record is not None]
     return section("pruning", "Pruning", READING, join(parts))
 
 
-def _part(name: str, found: Record, place: int) -> Markup:
-    told = tag("ul", join(tag("li", line) for line in sentences(found)))
-    plots = grid(figure(curve(name, found, score, place)) for score in names_of(found))
-    return join([told, plots, _levels(name, found), _layers(name, found)])
+def _part(name: str, record: Record, place: int) -> Markup:
+    items = tag("ul", join(tag("li", line) for line in sentences(record)))
+    plots = grid(figure(curve(name, record, score, place)) for score in names_of(record))
+    return join([items, plots, _levels(name, record), _layers(name, record)])
 
 
-def curve(entry: str, found: Record, name: str, place: int) -> Figure:
-    """A score against the share of weights that is gone, and where the run stands."""
-    across, scores = [level["sparsity"] for level in found["curve"]], [scores_of(each)[name] for each in found["curve"]]
+def curve(entry: str, record: Record, name: str, place: int) -> Figure:
+    """Return a score against the share of weights that is gone, and where the run stands."""
+    across, scores = (
+        [level["sparsity"] for level in record["curve"]],
+        [scores_of(point)[name] for point in record["curve"]],
+    )
     line = _points(across, scores, colour(place), "circle", "no training afterwards") | {"mode": "lines+markers"}
     data: list[dict[str, Any]] = [line]
     for stage, (ink, mark, words) in STAGES.items():
-        if stage in found:
-            data.append(_points([found["reached"]], [scores_of(found[stage])[name]], ink, mark, f"this run, {words}"))
-    told = describe(name).label
+        if stage in record:
+            data.append(_points([record["reached"]], [scores_of(record[stage])[name]], ink, mark, f"this run, {words}"))
+    title = describe(name).label
     scale = scale_of(scores) if name == "nll" else {}
     gone = axis("share of weights gone") | {"tickformat": ".0%", "range": [-0.02, 1.02]}
-    panel = layout(gone, axis(told) | scale)
-    label = f"{told} of {entry} on validation examples against the share of weights that is gone"
-    return Figure(f"pruning-{place}-{name}", told, label, data, panel | {"showlegend": True}, 340)
+    panel = layout(gone, axis(title) | scale)
+    label = f"{title} of {entry} on validation examples against the share of weights that is gone"
+    return Figure(f"pruning-{place}-{name}", title, label, data, panel | {"showlegend": True}, 340)
 
 
 def _points(across: list[float], scores: list[Score], ink: str, mark: str, name: str) -> dict[str, Any]:
@@ -84,9 +90,9 @@ def _points(across: list[float], scores: list[Score], ink: str, mark: str, name:
     }
 
 
-def _levels(entry: str, found: Record) -> Markup:
-    columns, rows = table_rows(found)
-    cells = [(first, rest) for first, *rest in rows]
+def _levels(entry: str, record: Record) -> Markup:
+    columns, rows = table_rows(record)
+    cells = [(first, values) for first, *values in rows]
     heads = [column[:1].upper() + column[1:] for column in columns]
     board = table(f"{entry} on validation examples as weights go, without training afterwards", heads, cells)
     return details("Numbers", board)
@@ -99,7 +105,7 @@ def _layers(entry: str, found: Record) -> Markup:
 
 
 def table_rows(found: Record) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the curve as a table."""
+    """Return heads and rows of the curve as a table."""
     names, structured = names_of(found), found["structured"]
     rows = [
         [
@@ -114,35 +120,35 @@ def table_rows(found: Record) -> tuple[list[str], list[list[str]]]:
     return [*heads, "weights gone", "not zero", *(describe(name).label for name in names)], rows
 
 
-def sentences(found: Record) -> list[str]:
-    """How far it went, what is left, and what that did to the scores."""
-    counts = found["counts"]
-    what = "channels by their mean magnitude" if found["structured"] else f"weights by {RULES[found['rule']]}"
-    line = f", threshold {found['threshold']:g}" if found["threshold"] is not None else ""
-    by = "; validation examples chose how far" if found["chosen"] else ""
-    left = (
+def sentences(record: Record) -> list[str]:
+    """Return how far it went, what is left, and what that did to the scores."""
+    counts = record["counts"]
+    removed = "channels by their mean magnitude" if record["structured"] else f"weights by {RULES[record['rule']]}"
+    line = f", threshold {record['threshold']:g}" if record["threshold"] is not None else ""
+    by = "; validation examples chose how far" if record["chosen"] else ""
+    remaining = (
         f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
-        if found.get("compact")
+        if record.get("compact")
         else f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
     )
-    told = [
-        f"{percent(found['reached'])} of the kernels' weights are gone: {what}, {found['scope']}{line}{by}.",
-        f"{left}; {counts['numbers']:,} numbers describe them ({counts['numbers_before']:,} before pruning), standard "
-        "deviations of Gaussian weights included.",
+    lines = [
+        f"{percent(record['reached'])} of the kernels' weights are gone: {removed}, {record['scope']}{line}{by}.",
+        f"{remaining}; {counts['numbers']:,} numbers describe them ({counts['numbers_before']:,} before pruning), "
+        "standard deviations of Gaussian weights included.",
     ]
-    for name in names_of(found):
-        stages = [(found["curve"][0], "before"), (found["pruned"], "pruned")]
-        if "finetuned" in found:
-            stages.append((found["finetuned"], f"after {plural(found['finetune'], 'epoch')} of fine-tuning"))
-        steps = [f"{number(scores_of(record)[name])} {when}" for record, when in stages]
-        told.append(f"{describe(name).label} on validation examples: {', '.join(steps)}.")
-    return told
+    for name in names_of(record):
+        stages = [(record["curve"][0], "before"), (record["pruned"], "pruned")]
+        if "finetuned" in record:
+            stages.append((record["finetuned"], f"after {plural(record['finetune'], 'epoch')} of fine-tuning"))
+        steps = [f"{number(scores_of(stage_record)[name])} {when}" for stage_record, when in stages]
+        lines.append(f"{describe(name).label} on validation examples: {', '.join(steps)}.")
+    return lines
 
 
 def _finding(record: Record, who: str) -> str:
     counts = record["counts"]
-    left = f"{counts['numbers']:,} numbers are left of {counts['numbers_before']:,}"
-    return f"{who} was pruned: {percent(record['reached'])} of the kernels' weights were removed, and {left}."
+    numbers = f"{counts['numbers']:,} numbers are left of {counts['numbers_before']:,}"
+    return f"{who} was pruned: {percent(record['reached'])} of the kernels' weights were removed, and {numbers}."
 
 
 SECTION = ReportSection(

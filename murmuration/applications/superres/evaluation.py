@@ -27,7 +27,7 @@ MOST_PIXELS = 200_000  # of a photograph, for errors against standard deviations
 
 
 def psnr(made: Tensor, truth: Tensor) -> float:
-    """The peak signal-to-noise ratio in decibels of an image (H, W) from 0 to 1; infinite without any error.
+    """Return the peak signal-to-noise ratio in decibels of an image (H, W) from 0 to 1; infinite without any error.
 
     >>> psnr(torch.zeros(2, 2), torch.full((2, 2), 0.5, dtype=torch.float64)).__round__(4)
     6.0206
@@ -37,7 +37,9 @@ def psnr(made: Tensor, truth: Tensor) -> float:
 
 
 def ssim(made: Tensor, truth: Tensor) -> float:
-    """Structural similarity of two images (H, W) from 0 to 1 (Wang et al. 2004), at most 1; nan below 11 pixels a side.
+    """Return structural similarity of two images (H, W) from 0 to 1 (Wang et al. 2004), at most 1.
+
+    Nan below 11 pixels a side.
 
     Computed by scikit-image with an 11 x 11 Gaussian window of deviation 1.5.
     """
@@ -64,7 +66,10 @@ class UncertaintyScores(NamedTuple):
 
 
 def score_uncertainty(std: Tensor, error: Tensor, plain: Tensor, noise_std: float) -> UncertaintyScores:
-    """Scores of standard deviations (H, W) over draws against absolute errors (H, W); `plain` is the bicubic image."""
+    """Return scores of standard deviations (H, W) over draws against absolute errors (H, W).
+
+    `plain` is the bicubic image.
+    """
     from scipy.stats import pearsonr, spearmanr
 
     down, across = torch.gradient(plain.double())
@@ -81,18 +86,18 @@ def score_uncertainty(std: Tensor, error: Tensor, plain: Tensor, noise_std: floa
 
 
 def correlation(kind: Callable, a: Tensor, b: Tensor) -> float:
-    """The correlation of two tensors by a function of `scipy.stats`; nan if one of them is constant."""
+    """Return the correlation of two tensors by a function of `scipy.stats`; nan if one of them is constant."""
     x, y = (values.double().flatten() for values in (a, b))
     constant = any(bool((values == values[0]).all()) for values in (x, y))
     return math.nan if constant else float(kind(x.numpy(), y.numpy()).statistic)
 
 
 def error_by_std(std: Tensor, error: Tensor) -> list[tuple[float, float]]:
-    """Root mean squares of standard deviations and of errors, in ten bins of equally many pixels, lowest std first."""
+    """Return root mean squares of standard deviations and of errors, in ten equal bins of pixels, lowest std first."""
     order = std.flatten().argsort(stable=True)
     pairs = zip(std.flatten()[order].chunk(BINS), error.flatten()[order].chunk(BINS), strict=True)
     means = ([float(values.double().square().mean().sqrt()) for values in pair] for pair in pairs)
-    return [(predicted, made) for predicted, made in means]
+    return [(predicted, actual) for predicted, actual in means]
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Reconstruction:
         return len(self.truth) // len(self.small)
 
     def window(self, top: int, left: int, height: int, width: int) -> "Reconstruction":
-        """A window of it, in pixels of the small image."""
+        """Return a window of it, in pixels of the small image."""
 
         def cut(picture: Tensor, each: int) -> Tensor:
             return picture[each * top : each * (top + height), each * left : each * (left + width)].clone()
@@ -147,7 +152,7 @@ class PhotoScores:
 
 
 def held_out_files(manifest: dict[str, Any]) -> list[Path]:
-    """The files of the photographs that a run neither trained nor validated on."""
+    """Return the files of the photographs that a run neither trained nor validated on."""
     patches = patches_of(manifest)
     return photographs(patches.folder, patches.seed)["test"]
 
@@ -158,18 +163,18 @@ def evaluate(
     draws: int | None = None,
     show: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> list[PhotoScores]:
-    """Scores of a run's test photographs, one at a time, so that memory stays small."""
-    found, files = [], held_out_files(ensemble.manifest)
+    """Return scores of a run's test photographs, one at a time, so that memory stays small."""
+    scores, files = [], held_out_files(ensemble.manifest)
     for done, path in enumerate(files):
         show(path.name, done, len(files))
-        seen = reconstruct(ensemble, path.stem, luma_of(path), draws)
+        reconstruction = reconstruct(ensemble, path.stem, luma_of(path), draws)
         assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
-        found.append(score_photograph(seen, ensemble.likelihood.noise_std))
-    return found
+        scores.append(score_photograph(reconstruction, ensemble.likelihood.noise_std))
+    return scores
 
 
 def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | None = None) -> Reconstruction:
-    """A photograph (H, W) downscaled by the ensemble's scale and upscaled by it, and by bicubic interpolation."""
+    """Downscale a photograph (H, W), and upscale it by the ensemble and by bicubic interpolation."""
     scale = scale_of(ensemble)
     truth = trimmed(picture, scale)
     small = downscaled(truth, scale)
@@ -178,7 +183,7 @@ def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | Non
 
 
 def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:
-    """The scores of one photograph."""
+    """Return the scores of one photograph."""
     every = -(-seen.std.numel() // MOST_PIXELS)
     return PhotoScores(
         worst_window(seen),
@@ -193,7 +198,7 @@ def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:
 
 
 def worst_window(seen: Reconstruction) -> Reconstruction:
-    """The window of a regular grid with the largest bicubic error."""
+    """Return the window of a regular grid with the largest bicubic error."""
     height, width = (min(CROP, side) for side in seen.small.shape)
     errors = (seen.bicubic - seen.truth).double().square()
     tall, wide = seen.scale * height, seen.scale * width
@@ -202,12 +207,14 @@ def worst_window(seen: Reconstruction) -> Reconstruction:
     return seen.window(row * height, column * width, height, width)
 
 
-def mean_scores(found: Sequence[PhotoScores]) -> dict[str, float]:
-    """Means of all scores over photographs."""
-    records = [each.to_json() for each in found]
+def mean_scores(scores: Sequence[PhotoScores]) -> dict[str, float]:
+    """Return means of all scores over photographs."""
+    records = [photograph.to_json() for photograph in scores]
     return {name: sum(record[name] for record in records) / len(records) for name in records[0] if name != "photograph"}
 
 
-def error_bins(found: Sequence[PhotoScores]) -> list[tuple[float, float]]:
-    """`error_by_std` over the pixels of all photographs."""
-    return error_by_std(torch.cat([each.std for each in found]), torch.cat([each.error for each in found]))
+def error_bins(scores: Sequence[PhotoScores]) -> list[tuple[float, float]]:
+    """Return `error_by_std` over the pixels of all photographs."""
+    return error_by_std(
+        torch.cat([photograph.std for photograph in scores]), torch.cat([photograph.error for photograph in scores])
+    )

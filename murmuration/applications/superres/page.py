@@ -20,18 +20,20 @@ INFORMATIVE = 0.1  # rank correlation from which a map is said to show where err
 
 
 def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) -> str:
-    """The page on a run's test photographs."""
+    """Return the page on a run's test photographs."""
     return framed(title, subtitle, join([verdict(found), scores(found), crops(found), uncertainty(found)]))
 
 
-def verdict(found: Sequence[PhotoScores]) -> Markup:
-    """The summary."""
-    reading = f"Means over {len(found)} test photographs; luma alone is scored."
-    return section("verdict", "Summary", reading, join(tag("p", each, "lead") for each in sentences(found)))
+def verdict(photographs: Sequence[PhotoScores]) -> Markup:
+    """Return the summary."""
+    reading = f"Means over {len(photographs)} test photographs; luma alone is scored."
+    return section(
+        "verdict", "Summary", reading, join(tag("p", sentence, "lead") for sentence in sentences(photographs))
+    )
 
 
 def sentences(found: Sequence[PhotoScores]) -> list[str]:
-    """The summary as sentences."""
+    """Return the summary as sentences."""
     mean = mean_scores(found)
     better = "above" if mean["gain"] >= 0 else "below"
     first = (
@@ -43,15 +45,15 @@ def sentences(found: Sequence[PhotoScores]) -> list[str]:
 
 
 def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
-    """Quality of the standard deviations over draws, as sentences."""
+    """Return quality of the standard deviations over draws, as sentences."""
     rank, edges = mean["rank_correlation"], mean["edge_correlation"]
     if math.isnan(rank):
         return ["There is one network with deterministic weights, so there is no epistemic uncertainty to show."]
-    where = "show where errors are" if rank >= INFORMATIVE else "hardly show where errors are"
+    usefulness = "show where errors are" if rank >= INFORMATIVE else "hardly show where errors are"
     rival = "more than" if rank > edges else "no more than"
     return [
-        f"Standard deviations over draws {where}: their rank correlation with absolute errors is {rank:.2f}, {rival}"
-        f" that of the edges of the bicubic image ({edges:.2f}), a baseline without a network.",
+        f"Standard deviations over draws {usefulness}: their rank correlation with absolute errors is {rank:.2f},"
+        f" {rival} that of the edges of the bicubic image ({edges:.2f}), a baseline without a network.",
         f"The variance over draws is {percent(mean['epistemic_fraction'])} of the squared error"
         f"{LITTLE if mean['epistemic_fraction'] < HALF else ''}. The assumed noise is"
         f" {percent(mean['noise_fraction'])} of it, and the 95 % intervals of both together cover"
@@ -60,7 +62,7 @@ def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
 
 
 def scores(found: Sequence[PhotoScores]) -> Markup:
-    """The table of PSNR and SSIM, one row per photograph."""
+    """Return the table of PSNR and SSIM, one row per photograph."""
     columns = ("Photograph", *SCORE_COLUMNS)
     rows = [(first, cells) for first, *cells in score_rows(found)]
     reading = (
@@ -73,24 +75,24 @@ def scores(found: Sequence[PhotoScores]) -> Markup:
 SCORE_COLUMNS = ("PSNR bicubic", "PSNR mean", "gain", "SSIM bicubic", "SSIM mean")
 
 
-def score_rows(found: Sequence[PhotoScores]) -> list[list[str]]:
-    """One row of text per photograph, and one of means."""
+def score_rows(photographs: Sequence[PhotoScores]) -> list[list[str]]:
+    """Return one row of text per photograph, and one of means."""
     row = "{photograph}|{psnr_bicubic:.2f}|{psnr:.2f}|{gain:+.2f}|{ssim_bicubic:.4f}|{ssim:.4f}"
-    return [row.format_map(each).rsplit("|", 5) for each in records_of(found)]
+    return [row.format_map(record).rsplit("|", 5) for record in records_of(photographs)]
 
 
-def records_of(found: Sequence[PhotoScores]) -> list[dict[str, Any]]:
-    """The record of every photograph, and the means."""
-    return [each.to_json() for each in found] + [{"photograph": "mean", **mean_scores(found)}]
+def records_of(photographs: Sequence[PhotoScores]) -> list[dict[str, Any]]:
+    """Return the record of every photograph, and the means."""
+    return [photograph.to_json() for photograph in photographs] + [{"photograph": "mean", **mean_scores(photographs)}]
 
 
-def crops(found: Sequence[PhotoScores]) -> Markup:
-    """Six images of a window of each photograph."""
+def crops(photographs: Sequence[PhotoScores]) -> Markup:
+    """Return six images of a window of each photograph."""
     reading = (
         f"The window of {CROP} small pixels with the largest bicubic error. Maps are black at 0 and white at the value"
         " below each."
     )
-    rows = [join([tag("h3", each.crop.name), row_of(each.crop)]) for each in found]
+    rows = [join([tag("h3", photograph.crop.name), row_of(photograph.crop)]) for photograph in photographs]
     return section("crops", "Images", reading, join(rows))
 
 
@@ -105,14 +107,22 @@ def row_of(seen: Reconstruction) -> Markup:
     return Markup(f'<div style="{ROW}">{join(figures)}</div>')
 
 
-def panels(seen: Reconstruction) -> list[tuple[str, np.ndarray]]:
-    """Small image, bicubic, mean prediction, truth, standard deviation and error of a window: labels and pixels."""
-    shown = {"small": seen.small, "bicubic": seen.bicubic, "mean prediction": seen.mean, "truth": seen.truth}
-    made = [(label, to_bytes(picture)) for label, picture in shown.items()]
-    for label, values in {"standard deviation": seen.std, "absolute error": seen.error}.items():
+def panels(window: Reconstruction) -> list[tuple[str, np.ndarray]]:
+    """Return small image, bicubic, mean prediction, truth, standard deviation and error of a window.
+
+    Labels and pixels.
+    """
+    luma_panels = {
+        "small": window.small,
+        "bicubic": window.bicubic,
+        "mean prediction": window.mean,
+        "truth": window.truth,
+    }
+    images = [(label, to_bytes(picture)) for label, picture in luma_panels.items()]
+    for label, values in {"standard deviation": window.std, "absolute error": window.error}.items():
         white = float(values.double().flatten().quantile(WHITE_QUANTILE))
-        made.append((f"{label}, white {number(white)}", to_bytes(values, white)))
-    return made
+        images.append((f"{label}, white {number(white)}", to_bytes(values, white)))
+    return images
 
 
 UNCERTAINTY_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
@@ -125,8 +135,8 @@ UNCERTAINTY_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-def uncertainty(found: Sequence[PhotoScores]) -> Markup:
-    """The table of uncertainty scores, and errors against standard deviations."""
+def uncertainty(photographs: Sequence[PhotoScores]) -> Markup:
+    """Return the table of uncertainty scores, and errors against standard deviations."""
     reading = (
         "Fractions are of the mean squared error: the variance over draws of the weights, and the noise variance of the"
         " likelihood. Correlations are of standard deviations and absolute errors over pixels. Edges are the gradient"
@@ -134,15 +144,15 @@ def uncertainty(found: Sequence[PhotoScores]) -> Markup:
     )
     columns = ["Photograph", *(label for label, _ in UNCERTAINTY_COLUMNS.values())]
     rows = [
-        (each["photograph"], [how(each[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
-        for each in records_of(found)
+        (record["photograph"], [how(record[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
+        for record in records_of(photographs)
     ]
     board = table("Uncertainty against errors", columns, rows)
-    return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(found))]))
+    return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(photographs))]))
 
 
 def bins_figure(found: Sequence[PhotoScores]) -> Figure | None:
-    """Errors against standard deviations, one point per tenth of the pixels."""
+    """Return errors against standard deviations, one point per tenth of the pixels."""
     pairs = error_bins(found)
     if not max(std for std, _ in pairs):
         return None

@@ -63,7 +63,7 @@ class Patches:
 
 
 def patches_named(name: str) -> Patches:
-    """The settings of a data set from its name.
+    """Return the settings of a data set from its name.
 
     >>> patches_named("patches:scale=3,size=20,count=100,seed=0")
     Patches(scale=3, size=20, count=100, seed=0, folder='')
@@ -74,7 +74,9 @@ def patches_named(name: str) -> Patches:
 
 
 def open_patches(patches: Patches) -> Data:
-    """Small patches x (N, 1, s, s), from 0 to 1, and targets y (N, r^2 s^2): the same patches at r times the scale.
+    """Return small patches x (N, 1, s, s), from 0 to 1, and targets y (N, r^2 s^2).
+
+    The same patches at r times the scale.
 
     Whole photographs are held out for validation and for the test.
     """
@@ -89,42 +91,48 @@ def open_patches(patches: Patches) -> Data:
         name: Split(part.inputs, torch.as_tensor(part.targets), preparation.apply(part.inputs))
         for name, part in parts.items()
     }
-    whole = fingerprint(RawData(parts))
-    return Data(patches.name, "regression", **splits, classes=(), preparation=preparation, fingerprint=whole)
+    digest = fingerprint(RawData(parts))
+    return Data(patches.name, "regression", **splits, classes=(), preparation=preparation, fingerprint=digest)
 
 
 def photographs(folder: str, seed: int) -> dict[str, list[Path]]:
-    """The files of each part: those of the dependencies, or of a folder, which may hold train, val and test folders."""
+    """Return the files of each part.
+
+    Those of the dependencies, or of a folder, which may hold train, val and test folders.
+    """
     if not folder:
         return {part: [shipped(name) for name in names] for part, names in PHOTOGRAPHS.items()}
     place = Path(folder).expanduser()
     if not place.is_dir():
         raise Misuse(f"no folder '{folder}': expected a folder of photographs")
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(place)}
-    given = {part: image_files(named[part]) for part in FRACTIONS if part in named} if "train" in named else {}
-    return split_photographs(image_files(named["train"] if given else place), given, folder, seed)
+    by_folder = {part: image_files(named[part]) for part in FRACTIONS if part in named} if "train" in named else {}
+    return split_photographs(image_files(named["train"] if by_folder else place), by_folder, folder, seed)
 
 
 def split_photographs(
-    paths: Sequence[Path], given: dict[str, list[Path]], folder: str, seed: int
+    paths: Sequence[Path], fixed_parts: dict[str, list[Path]], folder: str, seed: int
 ) -> dict[str, list[Path]]:
-    """Whole photographs for each part; by default a tenth, at least one, for validation and a fifth for the test."""
-    need = 3 - len(given)
-    if len(paths) < need or not all(given.values()):
+    """Return whole photographs for each part.
+
+    By default a tenth, at least one, for validation and a fifth for the test.
+    """
+    need = 3 - len(fixed_parts)
+    if len(paths) < need or not all(fixed_parts.values()):
         raise Misuse(
             f"'{folder}' holds {len(paths)} images to train on: expected at least {need}, and some in every part"
         )
     order = np.random.default_rng(np.random.SeedSequence([seed, 0xF01D])).permutation(len(paths))
-    shuffled, found = [paths[i] for i in order], dict(given)
+    shuffled, parts = [paths[i] for i in order], dict(fixed_parts)
     for part, fraction in FRACTIONS.items():
-        if part not in given:
+        if part not in fixed_parts:
             count = max(1, round(fraction * len(paths)))
-            found[part], shuffled = sorted(shuffled[:count]), shuffled[count:]
-    return {"train": sorted(shuffled), **found}
+            parts[part], shuffled = sorted(shuffled[:count]), shuffled[count:]
+    return {"train": sorted(shuffled), **parts}
 
 
 def shipped(name: str) -> Path:
-    """The file of a photograph that a dependency ships."""
+    """Return the file of a photograph that a dependency ships."""
     package, _, file = name.partition("/")
     if find_spec(package.partition(".")[0]) is None:
         raise Misuse(
@@ -135,65 +143,65 @@ def shipped(name: str) -> Path:
 
 
 def luma_of(path: Path) -> Tensor:
-    """The luma (H, W) of an image file, 0 for black to 1 for white."""
+    """Return the luma (H, W) of an image file, 0 for black to 1 for white."""
     with open_image(path) as picture:
         return luma(torch.from_numpy(decode(picture, False, str(path)) / np.float32(255)))
 
 
 def luma(colours: Tensor) -> Tensor:
-    """Luma (H, W) of red, green and blue (3, H, W)."""
+    """Return luma (H, W) of red, green and blue (3, H, W)."""
     return torch.einsum("chw,c->hw", colours, colours.new_tensor(LUMA))
 
 
 def downscaled(image: Tensor, scale: int) -> Tensor:
-    """An image (H, W) downscaled to (H / r, W / r), bicubic with antialiasing, rounded to bytes over 255."""
+    """Return an image (H, W) downscaled to (H / r, W / r), bicubic with antialiasing, rounded to bytes over 255."""
     small = F.interpolate(image[None, None], scale_factor=1 / scale, mode="bicubic", antialias=True)[0, 0]
     return (small.clamp(0, 1) * 255).round() / 255
 
 
 def trimmed(image: Tensor, scale: int) -> Tensor:
-    """The image (H, W) without the last rows and columns that make no whole small pixel."""
+    """Return the image (H, W) without the last rows and columns that make no whole small pixel."""
     height, width = image.shape
     return image[: height - height % scale, : width - width % scale]
 
 
-def cut_patches(paths: Sequence[Path], asked: Patches, count: int, rng: np.random.Generator) -> RawPart:
-    """Random patches, every photograph equally likely, rotated and mirrored at random.
+def cut_patches(paths: Sequence[Path], patches: Patches, count: int, rng: np.random.Generator) -> RawPart:
+    """Return random patches, every photograph equally likely, rotated and mirrored at random.
 
     One photograph is open at a time, so that a folder of any size fits into memory.
     """
-    need = asked.size * asked.scale
-    x, y = np.empty((count, 1, asked.size, asked.size), np.float32), np.empty((count, need**2), np.float32)
-    chosen = rng.integers(len(paths), size=count)
+    need = patches.size * patches.scale
+    x, y = np.empty((count, 1, patches.size, patches.size), np.float32), np.empty((count, need**2), np.float32)
+    source = rng.integers(len(paths), size=count)
     for place, path in enumerate(paths):
-        large = trimmed(luma_of(path), asked.scale)
+        large = trimmed(luma_of(path), patches.scale)
         if min(large.shape) < need:
             raise Misuse(
                 f"'{path}' has {large.shape[1]}x{large.shape[0]} pixels: expected at least {need}x{need} for"
-                f" patches of size={asked.size}, or a smaller size"
+                f" patches of size={patches.size}, or a smaller size"
             )
-        small = downscaled(large, asked.scale)
-        for row in (chosen == place).nonzero()[0]:
-            few, many = random_patch(small, large, asked, rng)
-            x[row, 0], y[row] = few, many.flatten()
+        small = downscaled(large, patches.scale)
+        for row in (source == place).nonzero()[0]:
+            small_patch, large_patch = random_patch(small, large, patches, rng)
+            x[row, 0], y[row] = small_patch, large_patch.flatten()
     return RawPart(x, y)
 
 
-def random_patch(small: Tensor, large: Tensor, asked: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """One random window (s, s) of a small image and (r s, r s) of the large one, rotated and mirrored alike."""
-    size, scale = asked.size, asked.scale
-    top, left = (int(rng.integers(side - size + 1)) for side in small.shape)
+def random_patch(small: Tensor, large: Tensor, patches: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return one random window (s, s) of a small image and (r s, r s) of the large one, rotated and mirrored alike."""
+    size, scale = patches.size, patches.scale
+    row, column = (int(rng.integers(side - size + 1)) for side in small.shape)
     turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))
 
-    def window(picture: Tensor, each: int) -> Tensor:
-        there = picture[each * top : each * (top + size), each * left : each * (left + size)].rot90(turns)
+    def window(picture: Tensor, factor: int) -> Tensor:
+        there = picture[factor * row : factor * (row + size), factor * column : factor * (column + size)].rot90(turns)
         return there.flip(1) if mirrored else there
 
     return window(small, 1), window(large, scale)
 
 
 def train(data: mm.Data, *, net: str = "subpixel", noise_std: float = 0.02, **settings: Any) -> mm.Ensemble:
-    """An ensemble that maps small images to larger ones, from the data of `open_patches`.
+    """Return an ensemble that maps small images to larger ones, from the data of `open_patches`.
 
     Targets keep their units (0 black, 1 white) and their noise is given: `noise_std`, of one pixel. `settings` are
     those of `mm.fit`: recipe, members, epochs, plan, out and so on; there are no post-hoc steps unless asked for.
@@ -213,17 +221,17 @@ def check_net(net: str) -> None:
 
 
 def is_patches(manifest: dict[str, Any]) -> bool:
-    """Whether a run was trained on data of `open_patches`."""
+    """Return whether a run was trained on data of `open_patches`."""
     return str(manifest.get("data", {}).get("name", "")).startswith("patches:")
 
 
 def patches_of(manifest: dict[str, Any]) -> Patches:
-    """The settings of a run's training data; refused if it was not trained on patches of photographs."""
+    """Return the settings of a run's training data; refused if it was not trained on patches of photographs."""
     if not is_patches(manifest):
         raise Misuse("the run was not trained on patches of photographs: train one with murmur superres train")
     return patches_named(manifest["data"]["name"])
 
 
 def reopen(manifest: dict[str, Any]) -> mm.Data:
-    """The training data of a run, as `mm.resume` needs it again."""
+    """Return the training data of a run, as `mm.resume` needs it again."""
     return open_patches(patches_of(manifest))

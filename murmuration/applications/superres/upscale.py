@@ -38,7 +38,7 @@ class ImagePlanes:
 
 
 def read_image(path: Path) -> ImagePlanes:
-    """The planes of an image file, rotated as its EXIF orientation says; 16-bit greys keep their upper byte."""
+    """Return the planes of an image file, rotated as its EXIF orientation says; 16-bit greys keep their upper byte."""
     from PIL import Image, ImageOps
 
     if path.is_dir() or not path.exists():
@@ -61,12 +61,12 @@ def read_image(path: Path) -> ImagePlanes:
 
 
 def to_unit(pixels: np.ndarray) -> Tensor:
-    """Bytes as float32 from 0 to 1."""
+    """Return bytes as float32 from 0 to 1."""
     return torch.from_numpy(pixels / np.float32(255))
 
 
 def compose(planes: ImagePlanes, mean: Tensor, scale: int) -> np.ndarray:
-    """The upscaled image in bytes, (r H, r W) or (r H, r W, C): luma as given, chroma and alpha bicubic."""
+    """Return the upscaled image in bytes, (r H, r W) or (r H, r W, C): luma as given, chroma and alpha bicubic."""
     colours = mean[None]
     if planes.chroma is not None:
         blue, red = enlarged(planes.chroma[None], scale)[0]
@@ -79,7 +79,7 @@ def compose(planes: ImagePlanes, mean: Tensor, scale: int) -> np.ndarray:
 
 
 def to_bytes(values: Tensor, white: float = 1.0) -> np.ndarray:
-    """Values as bytes, 0 black and `white` or more 255; all black where white is 0."""
+    """Return values as bytes, 0 black and `white` or more 255; all black where white is 0."""
     return (values / white if white else values * 0).mul(255).round().clamp(0, 255).to(torch.uint8).numpy()
 
 
@@ -87,9 +87,9 @@ def write_png(path: Path, pixels: np.ndarray) -> None:
     """Write bytes (H, W), (H, W, 2), (H, W, 3) or (H, W, 4) as a PNG file, whole or not at all."""
     from PIL import Image
 
-    held = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(held, format="PNG")
-    write_bytes(path, held.getvalue())
+    content = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(content, format="PNG")
+    write_bytes(path, content.getvalue())
 
 
 class PixelPrediction(NamedTuple):
@@ -100,12 +100,12 @@ class PixelPrediction(NamedTuple):
 
 
 def is_superres(ensemble: Ensemble) -> bool:
-    """Whether the ensemble maps images to images."""
+    """Return whether the ensemble maps images to images."""
     return isinstance(ensemble.likelihood, Gaussian) and ensemble.likelihood.targets is not None
 
 
 def scale_of(ensemble: Ensemble) -> int:
-    """The factor by which the ensemble upscales; other ensembles are refused."""
+    """Return the factor by which the ensemble upscales; other ensembles are refused."""
     shape = ensemble.manifest.get("input_shape", ())
     if not is_superres(ensemble) or len(shape) != 3:
         raise Misuse("the run does not map images to images: train one with murmur superres train")
@@ -114,7 +114,7 @@ def scale_of(ensemble: Ensemble) -> int:
 
 
 def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -> Predictive:
-    """Predictions for a whole image (H, W) at once: outputs (S, 1, r^2 H W).
+    """Return predictions for a whole image (H, W) at once: outputs (S, 1, r^2 H W).
 
     A draw of the weights depends on its number alone: it is the same for every image, and for every tile of one.
     """
@@ -127,23 +127,23 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
 
 
 def upscale(ensemble: Ensemble, small: Tensor, *, draws: int | None = None, tile: int = TILE) -> PixelPrediction:
-    """The prediction for an image (H, W), tile by tile; tiles overlap by the network's receptive field."""
+    """Return the prediction for an image (H, W), tile by tile; tiles overlap by the network's receptive field."""
     scale = scale_of(ensemble)
     mean, variance = (torch.empty(scale * small.shape[0], scale * small.shape[1]) for _ in range(2))
     for rows, above in tiles(small.shape[0], tile):
-        for columns, left in tiles(small.shape[1], tile):
-            seen = small[with_margin(rows), with_margin(columns)]
-            predictive = predict_image(ensemble, seen, draws)
-            shape = (scale * seen.shape[0], scale * seen.shape[1])
-            here = tuple(slice(scale * side.start, scale * side.stop) for side in (rows, columns))
-            for whole, part in ((mean, predictive.mean), (variance, predictive.epistemic_var)):
-                part = part.view(shape)[scale * above :, scale * left :]
-                whole[here] = part[: here[0].stop - here[0].start, : here[1].stop - here[1].start].float()
+        for columns, beside in tiles(small.shape[1], tile):
+            window = small[with_margin(rows), with_margin(columns)]
+            predictive = predict_image(ensemble, window, draws)
+            shape = (scale * window.shape[0], scale * window.shape[1])
+            target = tuple(slice(scale * side.start, scale * side.stop) for side in (rows, columns))
+            for image, part in ((mean, predictive.mean), (variance, predictive.epistemic_var)):
+                part = part.view(shape)[scale * above :, scale * beside :]
+                image[target] = part[: target[0].stop - target[0].start, : target[1].stop - target[1].start].float()
     return PixelPrediction(mean.clamp(0, 1), variance.clamp_min(0).sqrt())
 
 
 def tiles(length: int, tile: int) -> Iterator[tuple[slice, int]]:
-    """The tiles of one side, each with the width of the margin before it.
+    """Yield the tiles of one side, each with the width of the margin before it.
 
     >>> list(tiles(10, 8))
     [(slice(0, 8, None), 0), (slice(8, 10, None), 7)]
@@ -153,7 +153,7 @@ def tiles(length: int, tile: int) -> Iterator[tuple[slice, int]]:
 
 
 def with_margin(window: slice) -> slice:
-    """A tile with all inputs that its outputs depend on."""
+    """Return a tile with all inputs that its outputs depend on."""
     return slice(max(0, window.start - REACH), window.stop + REACH)
 
 
@@ -188,7 +188,7 @@ def upscale_files(
 
 
 def record_of(path: Path, small: Tensor, prediction: PixelPrediction) -> dict[str, Any]:
-    """Sizes, and quantiles of the standard deviations, in units of white."""
+    """Return sizes, and quantiles of the standard deviations, in units of white."""
     std = prediction.std.flatten().double()
     ordered = std.sort().values
 

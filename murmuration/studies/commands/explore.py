@@ -63,13 +63,13 @@ class StartOptions:
     ] = None
 
     def plan(self) -> "Plan":
-        """The plan with what is given."""
+        """Return the plan with what is given."""
         from murmuration.training.plan import Plan
 
         if self.members is not None and self.members < 1:
             raise Misuse(f"members={self.members}: need a whole number, at least 1")
-        given: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimizer": self.optimizer}
-        return Plan(**{name: value for name, value in given.items() if value is not None})
+        settings: dict[str, Any] = {"members": self.members, "seed": self.seed, "optimizer": self.optimizer}
+        return Plan(**{name: value for name, value in settings.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -130,20 +130,20 @@ def explore(
     (refuse_for_run if request.is_run else refuse_for_data)(request)
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = options.output_path(out, (".html",), force) if out else usual
-    found = kernels_of_run(request) if request.is_run else kernels_of_start(request)
+    diagnoses = kernels_of_run(request) if request.is_run else kernels_of_start(request)
     if path is not None:
-        write_bytes(path, page_of(where, found).encode())
+        write_bytes(path, page_of(where, diagnoses).encode())
     if as_json:
-        recipe = found[0].recipe
-        told = {"what": what, "recipe": recipe.name, "answers": recipe.answers()}
-        stages = {each.stage: each for each in found}
-        return print_json({"run" if request.is_run else "data": where, **told, **stages})
-    show_kernels(where, found)
+        recipe = diagnoses[0].recipe
+        facts = {"what": what, "recipe": recipe.name, "answers": recipe.answers()}
+        stages = {diagnosis.stage: diagnosis for diagnosis in diagnoses}
+        return print_json({"run" if request.is_run else "data": where, **facts, **stages})
+    show_kernels(where, diagnoses)
     print(f"written: {path}" if path else "add --out FILE.html for a page with figures")
 
 
 def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
-    """A study of the loss landscape of a run."""
+    """Run a study of the loss landscape of a run."""
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.runs.locks import locked
@@ -174,12 +174,12 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
         print(cost_text(evaluation_seconds(subject, study.networks(subject)), len(test)))
     with locked(page.with_suffix("")), counting_bar(what, request.quiet) as show:
         subject = replace(subject, folder=page.with_suffix(""), show=show)
-        found = run_study(what, study, subject, page, path, landscape.image)
-    show_outcome(found, as_json=request.quiet)
+        record = run_study(what, study, subject, page, path, landscape.image)
+    show_outcome(record, as_json=request.quiet)
 
 
 def cost_text(seconds: float, examples: int) -> str:
-    """The estimate of a study's cost, in a sentence.
+    """Return the estimate of a study's cost, in a sentence.
 
     >>> cost_text(300, 2000)
     'estimated time on 2,000 examples: 5 min'
@@ -191,11 +191,11 @@ def cost_text(seconds: float, examples: int) -> str:
 def refuse_for_run(request: Request) -> None:
     """Refuse options on training and data if a run is given, which has its own."""
     for group in (request.start, request.answers, request.reading):
-        for each in fields(group):
-            value = getattr(group, each.name)
-            if value != each.default and not (each.name == "target" and request.on is not None):
+        for option in fields(group):
+            value = getattr(group, option.name)
+            if value != option.default and not (option.name == "target" and request.on is not None):
                 text = ",".join(value) if isinstance(value, list) else value
-                raise Misuse(f"--{each.name} {text} is for DATA: {request.where} is a run and has its own")
+                raise Misuse(f"--{option.name} {text} is for DATA: {request.where} is a run and has its own")
 
 
 def refuse_for_data(request: Request) -> None:
@@ -205,7 +205,7 @@ def refuse_for_data(request: Request) -> None:
 
 
 def opened(request: Request) -> "Data":
-    """The data to train on; the error for a path that is neither a run nor data names both."""
+    """Return the data to train on; the error for a path that is neither a run nor data names both."""
     try:
         return request.reading.open(request.where)
     except Misuse as error:
@@ -215,7 +215,7 @@ def opened(request: Request) -> "Data":
 
 
 def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
-    """The page on the diagnoses."""
+    """Return the page on the diagnoses."""
     from murmuration.studies.pages.kernels import kernels_page
 
     recipe, about = found[0].recipe, f"{where} · {found[0].members} members"
@@ -224,7 +224,7 @@ def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
 
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
-    """Diagnoses of a run's members before and after training."""
+    """Return diagnoses of a run's members before and after training."""
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.studies.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
@@ -242,7 +242,7 @@ def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
 
 
 def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
-    """The diagnosis of untrained members."""
+    """Return the diagnosis of untrained members."""
     from murmuration.studies.kernels import limit_diagnosis, planned_spec, start_diagnosis
 
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
@@ -254,17 +254,17 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
         return [start_diagnosis(spec, data.held_out.prepared, inputs=request.examples), *limit]
 
 
-def show_kernels(where: str, found: Sequence["KernelDiagnosis"]) -> None:
+def show_kernels(where: str, diagnoses: Sequence["KernelDiagnosis"]) -> None:
     """Print the table of values, then their interpretation."""
     from murmuration.studies.pages.kernels import WHEN, room_of, rows_of, told
 
-    first = found[0]
+    first = diagnoses[0]
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
-    rows = [[row.label, *row.cells] for row in rows_of(found)]
-    print_table(["", *(WHEN[each.stage] for each in found)], rows, title=title)
+    rows = [[row.label, *row.cells] for row in rows_of(diagnoses)]
+    print_table(["", *(WHEN[diagnosis.stage] for diagnosis in diagnoses)], rows, title=title)
     if first.shares:
         print(room_of(first))
-    for each in found:
-        print(told(each))
+    for diagnosis in diagnoses:
+        print(told(diagnosis))
     for line in first.advice:
         print(f"- {line}")

@@ -39,29 +39,29 @@ class StudyOptions:
     image: Annotated[str | None, option("Also every figure as png or svg.", PANEL, "KIND")] = None
 
     def given(self) -> dict[str, Any]:
-        """The options that were given, by name."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        """Return the options that were given, by name."""
+        return {option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None}
 
     def choices(self, ensemble: "Ensemble") -> "Choices":
-        """The choices of a study of this ensemble."""
+        """Return the choices of a study of this ensemble."""
         from murmuration.cli.training import load_networks
         from murmuration.studies.pages.study import Choices, ood_splits
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in self.given().items():
             if name in ("grid", "samples", "runs", "epochs"):
-                found[name] = at_least_one(name, value)
+                values[name] = at_least_one(name, value)
             elif name == "anchors":
-                found[name] = members_named(value, ensemble.members)
+                values[name] = members_named(value, ensemble.members)
             elif name in ("severities", "rates"):
-                found[name] = numbers(name, listed(value), int if name == "severities" else float)
+                values[name] = numbers(name, listed(value), int if name == "severities" else float)
             elif name == "samplers":
-                found[name] = tuple(listed(value))
+                values[name] = tuple(listed(value))
             elif name == "beside":
-                found[name] = {Path(run).name: load_networks(Path(run)) for run in listed(value)}
+                values[name] = {Path(run).name: load_networks(Path(run)) for run in listed(value)}
             elif name == "ood":
-                found[name] = ood_splits(listed(value), ensemble)
-        return Choices(**found)
+                values[name] = ood_splits(listed(value), ensemble)
+        return Choices(**values)
 
 
 def at_least_one(name: str, value: int) -> int:
@@ -71,7 +71,7 @@ def at_least_one(name: str, value: int) -> int:
 
 
 def members_named(text: str, members: int) -> tuple[int, ...]:
-    """The members of a list such as 0,1.
+    """Return the members of a list such as 0,1.
 
     >>> members_named("0,2", 5)
     (0, 2)
@@ -79,14 +79,14 @@ def members_named(text: str, members: int) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(is_whole(part) for part in parts) or len(set(parts)) < len(parts):
         raise Misuse(f"--anchors {text}: expected numbers of different members, such as 0,1")
-    found = tuple(int(part) for part in parts)
-    if max(found) >= members:
+    members_given = tuple(int(part) for part in parts)
+    if max(members_given) >= members:
         raise Misuse(f"--anchors {text}: the run has {members} members, the last is {members - 1}")
-    return found
+    return members_given
 
 
 def numbers(name: str, texts: Sequence[str], kind: type) -> tuple[Any, ...]:
-    """The values of a list of numbers."""
+    """Return the values of a list of numbers."""
     try:
         return tuple(kind(text) for text in texts)
     except ValueError:
@@ -98,7 +98,7 @@ def refuse_foreign(what: str, study: "Study", options: StudyOptions, studies: "M
     """Refuse options that this study does not take."""
     for name in options.given():
         if name not in (*study.choices, "image"):
-            takers = [other for other, each in studies.items() if name in each.choices]
+            takers = [other for other, other_study in studies.items() if name in other_study.choices]
             raise Misuse(f"--{name} is for {', '.join(takers)}, not for {what}: leave it out")
 
 
@@ -118,13 +118,13 @@ def run_study(
     write_bytes(page, outcome.page(f"{study.title} of {run.name}", about).encode())
     write_json(page.with_suffix(".json"), record)
     write_whole(page.with_suffix(".parquet"), lambda file: outcome.record.frame().to_parquet(file))
-    written = [page, page.with_suffix(".json"), page.with_suffix(".parquet")]
-    written += write_images(outcome.figures, page, image) if image is not None else []
-    return {**record, "sentences": list(outcome.sentences), "written": [str(each) for each in written]}
+    files = [page, page.with_suffix(".json"), page.with_suffix(".parquet")]
+    files += write_images(outcome.figures, page, image) if image is not None else []
+    return {**record, "sentences": list(outcome.sentences), "written": [str(name) for name in files]}
 
 
 def write_images(figures: "Sequence[Figure]", page: Path, kind: str) -> list[Path]:
-    """Every figure as an image file beside the page."""
+    """Return every figure as an image file beside the page."""
     from murmuration.reports.plots import figure_image
 
     files = [page.with_name(f"{page.stem}-{figure.name}.{kind}") for figure in figures]

@@ -49,9 +49,9 @@ def reproduce(
 
     path = Path(out or f"runs/reproduce-{experiment}")
     lists = {"widths": widths, "models": models, "arms": arms, "seeds": seeds, "parts": parts}
-    given: dict[str, Any] = {name: ",".join(listed(texts)) for name, texts in lists.items() if texts is not None}
-    given |= {"prepare": prepare, "net": net, "members": members, "ood": ood, "examples": examples}
-    request = Request(data, epochs=epochs, **given)
+    options: dict[str, Any] = {name: ",".join(listed(texts)) for name, texts in lists.items() if texts is not None}
+    options |= {"prepare": prepare, "net": net, "members": members, "ood": ood, "examples": examples}
+    request = Request(data, epochs=epochs, **options)
     try:
         with locked(path), counting_bar(experiment, quiet=as_json) as show:
             outcome = reproduce_paper(experiment, request, path, show, this_command())

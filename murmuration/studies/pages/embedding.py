@@ -14,14 +14,14 @@ SHAPES = [shape for shape in SYMBOLS if shape not in ("circle", "star")]  # of s
 
 
 def embedding_sections(found: Embedding) -> Markup:
-    """The sections of the page on one embedding."""
+    """Return the sections of the page on one embedding."""
     reading = "Networks are compared by all their class probabilities on the same inputs, not by a score."
     parts = [verdict_section(found.verdicts, "What the map shows", reading), map_section(found), numbers_section(found)]
     return join(parts)
 
 
 def embedding_figures(found: Embedding) -> dict[str, Figure]:
-    """The map, by name."""
+    """Return the map, by name."""
     return {"map": embedding_map(found)}
 
 
@@ -33,42 +33,44 @@ def map_section(found: Embedding) -> Markup:
     return section("map", "Runs and samples", reading, figure(embedding_map(found)))
 
 
-def embedding_map(found: Embedding) -> Figure:
-    """Runs as lines, samples as symbols, in the colour of their run."""
-    runs, methods = np.array(found.runs), np.array(found.methods)
-    order, samplers = list(dict.fromkeys(found.runs)), [m for m in dict.fromkeys(found.methods) if m != "path"]
+def embedding_map(record: Embedding) -> Figure:
+    """Return runs as lines, samples as symbols, in the colour of their run."""
+    runs, methods = np.array(record.runs), np.array(record.methods)
+    order, samplers = list(dict.fromkeys(record.runs)), [m for m in dict.fromkeys(record.methods) if m != "path"]
     data: list[dict[str, Any]] = []
     for place, run in enumerate(order):
         ink, path = colour(place), (runs == run) & (methods == "path")
-        x, y = found.positions[path].T
-        epochs = [found.epochs[i] for i in np.flatnonzero(path)]
+        x, y = record.positions[path].T
+        epochs = [record.epochs[i] for i in np.flatnonzero(path)]
         hover = {"customdata": epochs, "hovertemplate": f"run {run}, epoch %{{customdata:.3g}}<extra></extra>"}
         line = {"line": {"color": ink, "width": 1}, "marker": {"color": ink, "size": 5}}
         data.append(scatter("lines+markers", x, y, f"run {run}") | line | hover)
         first = {"marker": {"color": ink, "size": 12, "symbol": "star"}, "showlegend": False, "hoverinfo": "skip"}
         data.append(scatter("markers", x[:1], y[:1]) | first)
         for turn, method in enumerate(samplers):
-            x, y = found.positions[(runs == run) & (methods == method)].T
+            x, y = record.positions[(runs == run) & (methods == method)].T
             look = {"color": ink, "size": 7, "symbol": SHAPES[turn % len(SHAPES)], "opacity": 0.75}
-            told = {"hovertemplate": f"{plot_text(method)}, run {run}<extra></extra>", "showlegend": place == 0}
-            data.append(scatter("markers", x, y, method) | {"marker": look, "legendgroup": method} | told)
+            hover_text = {"hovertemplate": f"{plot_text(method)}, run {run}<extra></extra>", "showlegend": place == 0}
+            data.append(scatter("markers", x, y, method) | {"marker": look, "legendgroup": method} | hover_text)
     blank = {"showgrid": False, "showticklabels": False, "constrain": "domain"}
     look = layout(axis() | blank, axis() | blank | {"scaleanchor": "x"}) | {"showlegend": True}
     counted = f"{plural(len(order), 'run')} and {plural(int((methods != 'path').sum()), 'sample')}"
-    words = f"t-SNE of predictions of {counted}: runs are {number(found.map.ratio)} times as far apart as they are wide"
+    words = (
+        f"t-SNE of predictions of {counted}: runs are {number(record.map.ratio)} times as far apart as they are wide"
+    )
     return Figure("embedding", "t-SNE of predictions", words, data, look, 520)
 
 
-def numbers_section(found: Embedding) -> Markup:
-    """The separation of runs in predictions and on the map."""
-    spaces = {"Predictions": found.predictions, "Map": found.map}
+def numbers_section(record: Embedding) -> Markup:
+    """Return the separation of runs in predictions and on the map."""
+    spaces = {"Predictions": record.predictions, "Map": record.map}
     columns = ["Space", "Between runs", "Within a run", "Ratio", "Samples nearest to their own run"]
     rows = [
-        (name, [number(each.between), number(each.within), number(each.ratio), percent(each.own_run)])
-        for name, each in spaces.items()
+        (name, [number(space.between), number(space.within), number(space.ratio), percent(space.own_run)])
+        for name, space in spaces.items()
     ]
     reading = (
-        f"Mean distances of late checkpoints, on {found.examples:,} examples. The objective of t-SNE is "
-        f"{number(found.kl)} nats at perplexity {number(found.perplexity)}."
+        f"Mean distances of late checkpoints, on {record.examples:,} examples. The objective of t-SNE is "
+        f"{number(record.kl)} nats at perplexity {number(record.perplexity)}."
     )
     return section("numbers", "Numbers", reading, table("Separation of runs", columns, rows))

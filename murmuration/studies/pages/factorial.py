@@ -22,13 +22,13 @@ def cell_name(start: int, order: int) -> str:
 
 
 def factorial_figures(found: Factorial) -> dict[str, Figure]:
-    """Means over runs against the learning rate, by measure."""
+    """Return means over runs against the learning rate, by measure."""
     return {measure: measure_figure(found, measure) for measure in SHOWN}
 
 
-def measure_figure(found: Factorial, measure: str) -> Figure:
-    """One measure of every cell against the learning rate, with two standard errors over runs."""
-    means, errors = found.mean(measure), found.standard_error(measure)
+def measure_figure(record: Factorial, measure: str) -> Figure:
+    """Return one measure of every cell against the learning rate, with two standard errors over runs."""
+    means, errors = record.mean(measure), record.standard_error(measure)
     share = measure in ("disagreement", "accuracy")
     data = []
     for place, (start, order) in enumerate(CELLS):
@@ -40,16 +40,18 @@ def measure_figure(found: Factorial, measure: str) -> Figure:
             "line": {"color": ink, "dash": dash(place), "width": 2},
             "hovertemplate": "%{y:.1%}" if share else "%{y:.3g}",
         }
-        data.append(scatter("lines+markers", found.lrs, value, cell_name(start, order)) | look)
-    rates = {"type": "log", "tickvals": numbers(found.lrs), "ticktext": [f"{rate:g}" for rate in found.lrs]}
+        data.append(scatter("lines+markers", record.lrs, value, cell_name(start, order)) | look)
+    rates = {"type": "log", "tickvals": numbers(record.lrs), "ticktext": [f"{rate:g}" for rate in record.lrs]}
     up = axis(SHOWN[measure].lower()) | ({"tickformat": ".0%"} if share else {})
-    told = "; ".join(f"{cell_name(*cell)} {number(float(np.nanmean(means[:, cell[0], cell[1]])))}" for cell in CELLS)
+    means_text = "; ".join(
+        f"{cell_name(*cell)} {number(float(np.nanmean(means[:, cell[0], cell[1]])))}" for cell in CELLS
+    )
     panel = layout(axis("learning rate") | rates, up) | {"showlegend": True}
-    return Figure(f"factorial-{measure}", SHOWN[measure], f"{SHOWN[measure]}: {told}", data, panel, 340)
+    return Figure(f"factorial-{measure}", SHOWN[measure], f"{SHOWN[measure]}: {means_text}", data, panel, 340)
 
 
 def factorial_sections(found: Factorial) -> Markup:
-    """The verdicts, the figures and the table."""
+    """Return the verdicts, the figures and the table."""
     reading = (
         f"Networks are trained with the same or different initial weights, and the same or different batches (and "
         f"dropout masks), {found.runs} runs of every cell. Disagreement is the fraction of {found.examples:,} examples "
@@ -66,17 +68,17 @@ def factorial_sections(found: Factorial) -> Markup:
     )
 
 
-def cells_table(found: Factorial) -> Markup:
-    """A row for every cell of the factorial."""
+def cells_table(record: Factorial) -> Markup:
+    """Return a row for every cell of the factorial."""
     rows = []
-    for place, rate in enumerate(found.lrs):
+    for place, rate in enumerate(record.lrs):
         for start, order in CELLS:
             cells = []
             for measure in SHOWN:
                 mean, error = (
-                    values[place, start, order] for values in (found.mean(measure), found.standard_error(measure))
+                    values[place, start, order] for values in (record.mean(measure), record.standard_error(measure))
                 )
-                written = percent if measure in ("disagreement", "accuracy") else number
-                cells.append(f"{written(float(mean))} ± {written(float(error))}")
+                as_text = percent if measure in ("disagreement", "accuracy") else number
+                cells.append(f"{as_text(float(mean))} ± {as_text(float(error))}")
             rows.append((f"{rate:g}, {cell_name(start, order)}", cells))
     return table("Means and standard errors of every cell", ["Learning rate and cell", *SHOWN.values()], rows)

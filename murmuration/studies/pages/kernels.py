@@ -51,11 +51,7 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
         lambda e: number(e.correlation),
         "Of two members' outputs over the inputs as they are; trained members agree in what they have learned.",
     ),
-    (
-        "Capacity M / N",
-        lambda e: number(e.capacity),
-        "How full the last hidden layer is of members: {1}.",
-    ),
+    ("Capacity M / N", lambda e: number(e.capacity), "How full the last hidden layer is of members: {1}."),
     (
         "Slowest combination",
         lambda e: number(e.slowest),
@@ -70,20 +66,20 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
 
 
 def kernels_page(found: Sequence[KernelDiagnosis], *, title: str, subtitle: str) -> str:
-    """The page on diagnoses of one ensemble, before training, after it, or both."""
+    """Return the page on diagnoses of one ensemble, before training, after it, or both."""
     return framed(title, subtitle, join([verdicts(found), maps(found), numbers_of(found)]))
 
 
 def told(found: KernelDiagnosis) -> str:
-    """The verdict of one stage, as a sentence."""
+    """Return the verdict of one stage, as a sentence."""
     when = "At infinite width" if found.stage == "limit" else WHEN[found.stage]
     return f"{when} it is {found.verdict}."
 
 
-def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
-    """What was found, in a sentence a stage, and what to do about it."""
-    sentences = [tag("p", told(each), "lead") for each in found]
-    advice = join(tag("li", each) for each in found[0].advice)
+def verdicts(diagnoses: Sequence[KernelDiagnosis]) -> Markup:
+    """Return what was found, in a sentence a stage, and what to do about it."""
+    sentences = [tag("p", told(item), "lead") for item in diagnoses]
+    advice = join(tag("li", item) for item in diagnoses[0].advice)
     reading = (
         "Members that share weights train each other. If one member's step leaves the others where they are, the "
         "ensemble is as good as separate networks; if it moves them all, they learn together and stay alike."
@@ -92,7 +88,7 @@ def verdicts(found: Sequence[KernelDiagnosis]) -> Markup:
 
 
 def maps(found: Sequence[KernelDiagnosis]) -> Markup:
-    """A heat map of member by member for every stage, on one scale."""
+    """Return a heat map of member by member for every stage, on one scale."""
     reading = (
         "Each cell says how far a step of one member through the shared weights moves another, against how far both "
         "move themselves: 1 for members that cannot be told apart, 0 for strangers, less for members that undo each "
@@ -101,38 +97,38 @@ def maps(found: Sequence[KernelDiagnosis]) -> Markup:
     return section("kernel", "The kernel between members", reading, grid(map(figure, heat_maps(found).values())))
 
 
-def heat_maps(found: Sequence[KernelDiagnosis]) -> dict[Stage, Figure]:
-    """The heat map of every stage, on one scale; there is none of the limit, which has no members."""
-    lowest = min(0.0, *(float(np.nanmin(each.alignment, initial=0.0)) for each in found))
-    return {each.stage: heat_map(each, lowest) for each in found if each.stage != "limit"}
+def heat_maps(diagnoses: Sequence[KernelDiagnosis]) -> dict[Stage, Figure]:
+    """Return the heat map of every stage, on one scale; there is none of the limit, which has no members."""
+    lowest = min(0.0, *(float(np.nanmin(diagnosis.alignment, initial=0.0)) for diagnosis in diagnoses))
+    return {diagnosis.stage: heat_map(diagnosis, lowest) for diagnosis in diagnoses if diagnosis.stage != "limit"}
 
 
 def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
-    """The alignment (M, M) of members' tangent kernels, from `lowest` to 1."""
+    """Return the alignment (M, M) of members' tangent kernels, from `lowest` to 1."""
     when = WHEN[found.stage]
     pairs = found.alignment[~np.eye(found.members, dtype=bool)]
     label = f"{when}: alignment of members' tangent kernels, {number(finite_mean(pairs))} on average"
     return member_matrix(f"kernel-{found.stage}", when, label, found.alignment, lowest)
 
 
-def numbers_of(found: Sequence[KernelDiagnosis]) -> Markup:
-    """The table of all numbers, with a sentence on each."""
-    columns = ["Number", *(WHEN[each.stage] for each in found), tag("span", "What it says", "wide")]
-    rows = [(row.label, [*row.cells, tag("span", row.reading, "wide")]) for row in rows_of(found)]
-    count, first = found[0].inputs, found[0]
+def numbers_of(diagnoses: Sequence[KernelDiagnosis]) -> Markup:
+    """Return the table of all numbers, with a sentence on each."""
+    columns = ["Number", *(WHEN[diagnosis.stage] for diagnosis in diagnoses), tag("span", "What it says", "wide")]
+    rows = [(row.label, [*row.cells, tag("span", row.reading, "wide")]) for row in rows_of(diagnoses)]
+    count, first = diagnoses[0].inputs, diagnoses[0]
     reading = f"Means over {count:,} inputs and all outputs of {first.members} members."
     board = tag("div", table("Numbers of the kernels", columns, rows), "wrapped")
     return section("numbers", "Numbers", reading, board)
 
 
 def rows_of(found: Sequence[KernelDiagnosis]) -> list[Row]:
-    """All numbers of the diagnoses as text, in the order a reader wants them."""
+    """Return all numbers of the diagnoses as text, in the order a reader wants them."""
     room = room_of(found[0])
     return [Row(label, [cell(e) for e in found], says.format(found[0], room)) for label, cell, says in NUMBERS]
 
 
 def room_of(found: KernelDiagnosis) -> str:
-    """What N is."""
+    """Return what N is."""
     if not found.shares:
         return "members share nothing"
     return f"N = {found.width:,}, the channels that {found.layer} takes" if found.width else "N is not known"

@@ -21,7 +21,7 @@ LABELS = {
 
 
 def verdict_section(verdicts: Sequence[Verdict], title: str, reading: str) -> Markup:
-    """The claims, whether they hold, and their sentences."""
+    """Return the claims, whether they hold, and their sentences."""
 
     def item(each: Verdict) -> Markup:
         claim, sentence = (f"{text[0].upper()}{text[1:]}" for text in (each.claim, each.sentence.rstrip(".")))
@@ -33,7 +33,7 @@ def verdict_section(verdicts: Sequence[Verdict], title: str, reading: str) -> Ma
 def contour(
     x: Any, y: Any, z: Any, *, high: float, label: str, percent: bool = False, reverse: bool = False
 ) -> dict[str, Any]:
-    """A filled contour trace of values (H, W) at y (H,) and x (W,), coloured from 0 to `high`; a gap for NaN."""
+    """Return a filled contour trace of values (H, W) at y (H,) and x (W,), coloured from 0 to `high`; a gap for NaN."""
     place = {"orientation": "h", "y": -0.24, "yanchor": "top", "len": 0.9}  # below the map: a phone has no room beside
     bar = {"thickness": 10, "outlinewidth": 0, "tickformat": ".0%" if percent else ".3~g", **place}
     value = "%{z:.1%}" if percent else "%{z:.3g}"
@@ -55,7 +55,7 @@ def contour(
 
 
 def equal_axes(x: str, y: str) -> dict[str, Any]:
-    """A layout with the same unit of length on both axes."""
+    """Return a layout with the same unit of length on both axes."""
     across = axis(x) | {"showgrid": False, "constrain": "domain"}
     up = axis(y) | {"showgrid": False, "constrain": "domain", "scaleanchor": "x", "scaleratio": 1}
     return layout(across, up) | {"showlegend": True}
@@ -64,19 +64,19 @@ def equal_axes(x: str, y: str) -> dict[str, Any]:
 def marked(
     mode: str, x: Iterable[float], y: Iterable[float], name: str, ink: str, shape: str = "circle", size: int = 7
 ) -> dict[str, Any]:
-    """Networks as points of a map, with a thin edge in the colour of the page."""
+    """Return networks as points of a map, with a thin edge in the colour of the page."""
     look = {"color": ink, "size": size, "symbol": shape, "line": {"color": "var(--paper)", "width": 1}}
     return scatter(mode, x, y, name) | {"marker": look, "line": {"color": ink, "width": 2}}
 
 
 def label_at(x: float, y: float, words: str) -> dict[str, Any]:
-    """A label above a point of a map, on the colour of the page."""
+    """Return a label above a point of a map, on the colour of the page."""
     look = {"showarrow": False, "yshift": 15, "bgcolor": "var(--paper)", "opacity": 0.85, "borderpad": 1}
     return look | {"x": x, "y": y, "text": plot_text(words), "font": {"size": 11, "color": "var(--ink)"}}
 
 
 def upper_colour(values: NDArray[Any]) -> float:
-    """The loss at which colours end: the upper quartile, rounded up, so that distant points do not decide it."""
+    """Return the loss at which colours end: the upper quartile, rounded up, so that distant points do not decide it."""
     top = float(np.quantile(values[np.isfinite(values)], 0.75))
     if top <= 0:
         return 1.0

@@ -22,7 +22,7 @@ DASHES = {"linear": "dash", "aligned": "dashdot"}
 
 
 def paths_sections(found: Paths) -> Markup:
-    """The sections of the page on the paths between two networks."""
+    """Return the sections of the page on the paths between two networks."""
     first, last = found.ends
     reading = (
         f"Networks {first} and {last} are {number(found.distance)} apart in weight space, and their weight vectors "
@@ -39,18 +39,18 @@ def paths_sections(found: Paths) -> Markup:
     return join(parts)
 
 
-def paths_figures(found: Paths) -> dict[str, Figure]:
-    """Lines along all paths by the score they show; agreement_0 is agreement with the first end."""
-    known = [name for name in ("train_loss", "accuracy", "loss", "train_accuracy") if drawable(found.paths, name)]
-    ends = (0, 1) if drawable(found.paths, "agreement") else ()
-    lines = {name: score_lines(found, name) for name in known}
-    return lines | {f"agreement_{end}": agreement_lines(found, end) for end in ends}
+def paths_figures(record: Paths) -> dict[str, Figure]:
+    """Return lines along all paths by the score they show; agreement_0 is agreement with the first end."""
+    names = [name for name in ("train_loss", "accuracy", "loss", "train_accuracy") if drawable(record.paths, name)]
+    ends = (0, 1) if drawable(record.paths, "agreement") else ()
+    lines = {name: score_lines(record, name) for name in names}
+    return lines | {f"agreement_{end}": agreement_lines(record, end) for end in ends}
 
 
 def scores_section(lines: Mapping[str, Figure]) -> Markup:
     reading = "Along a path of low loss both stay near the values of the ends. Vertices of the tunnel are marked."
-    drawn = [figure(each) for name, each in lines.items() if name in LABELS]
-    body = join([grid(drawn[:2]), details("More scores", grid(drawn[2:]))])
+    figures = [figure(line) for name, line in lines.items() if name in LABELS]
+    body = join([grid(figures[:2]), details("More scores", grid(figures[2:]))])
     return section("scores", "Loss and accuracy", reading, body)
 
 
@@ -59,39 +59,39 @@ def agreement_section(lines: Mapping[str, Figure]) -> Markup:
         "The fraction of test examples for which a network on the path predicts the same class as one of its ends. A "
         "path of low loss still leads from one function to another where these lines cross."
     )
-    drawn = grid(figure(each) for name, each in lines.items() if name.startswith("agreement"))
-    return section("agreement", "Agreement with both ends", reading, drawn)
+    figures = grid(figure(line) for name, line in lines.items() if name.startswith("agreement"))
+    return section("agreement", "Agreement with both ends", reading, figures)
 
 
 def drawable(paths: Sequence[ScoredPath], name: str) -> bool:
     return all(name in path.scores and bool(np.isfinite(path.scores[name]).any()) for path in paths)
 
 
-def score_lines(found: Paths, name: str) -> Figure:
-    """One score along every path; a loss over more than a factor of ten on a logarithmic scale."""
+def score_lines(record: Paths, name: str) -> Figure:
+    """Return one score along every path; a loss over more than a factor of ten on a logarithmic scale."""
     share = name.endswith("accuracy")
-    values = {path.name: path.scores[name] for path in found.paths}
+    values = {path.name: path.scores[name] for path in record.paths}
     up = axis(LABELS[name]) | ({"tickformat": ".0%"} if share else scale_of(np.concatenate(list(values.values()))))
     ends = "lowest" if share else "highest"
     worst = {path: float(row.min() if share else row.max()) for path, row in values.items()}
-    told = ", ".join(f"{SPOKEN[path]} {percent(v) if share else number(v)}" for path, v in worst.items())
-    return _lines(found, name.replace("_", "-"), LABELS[name], values, up, f"{ends} on the {told}", share)
+    worst_text = ", ".join(f"{SPOKEN[path]} {percent(v) if share else number(v)}" for path, v in worst.items())
+    return _lines(record, name.replace("_", "-"), LABELS[name], values, up, f"{ends} on the {worst_text}", share)
 
 
-def agreement_lines(found: Paths, end: int) -> Figure:
-    """Agreement with one end along every path."""
-    label = f"agreement with network {found.ends[end]}"
-    values = {path.name: path.scores["agreement"][end] for path in found.paths}
-    told = ", ".join(f"{SPOKEN[path]} {percent(float(row.min()))}" for path, row in values.items())
+def agreement_lines(record: Paths, end: int) -> Figure:
+    """Return agreement with one end along every path."""
+    label = f"agreement with network {record.ends[end]}"
+    values = {path.name: path.scores["agreement"][end] for path in record.paths}
+    lowest_text = ", ".join(f"{SPOKEN[path]} {percent(float(row.min()))}" for path, row in values.items())
     up = axis(label) | {"tickformat": ".0%"}
-    return _lines(found, f"agreement-{end}", label, values, up, f"lowest on the {told}", True)
+    return _lines(record, f"agreement-{end}", label, values, up, f"lowest on the {lowest_text}", True)
 
 
 def _lines(
-    found: Paths, name: str, label: str, values: dict[str, Array], up: dict[str, Any], told: str, share: bool
+    record: Paths, name: str, label: str, values: dict[str, Array], up: dict[str, Any], told: str, share: bool
 ) -> Figure:
     data, hover = [], f"%{{x:.2f}}: {'%{y:.1%}' if share else '%{y:.3g}'}"
-    for path in found.paths:
+    for path in record.paths:
         place, row, at = PLACES[path.name], values[path.name], list(path.vertices)
         look = {"color": colour(place), "width": 2, "dash": DASHES.get(path.name, "solid")}
         line = scatter("lines", path.fraction, row, SPOKEN[path.name])
@@ -102,18 +102,18 @@ def _lines(
     return Figure(f"paths-{name}", label.capitalize(), f"{label} along the paths: {told}", data, look, 340)
 
 
-def table_section(found: Paths) -> Markup:
-    """A table of barriers and extremes of every path."""
+def table_section(record: Paths) -> Markup:
+    """Return a table of barriers and extremes of every path."""
     columns = ["Path", "Barrier", "Rise", "Accuracy drop", "Test barrier", "Length", "Lowest accuracy", "Mean loss"]
     rows = []
-    for path in found.paths:
-        train, test, whole = path.barrier(), path.barrier("loss"), path.summary()
+    for path in record.paths:
+        train, test, summary = path.barrier(), path.barrier("loss"), path.summary()
         cells = [number(train.excess), number(train.rise), percent(train.accuracy_drop), number(test.excess)]
-        cells += [number(path.length[-1]), percent(whole["accuracy_min"]), number(whole["loss_by_length"])]
+        cells += [number(path.length[-1]), percent(summary["accuracy_min"]), number(summary["loss_by_length"])]
         rows.append((SPOKEN[path.name], cells))
-    what = "training" if found.paths[0].measure == "train_loss" else "test"
+    split = "training" if record.paths[0].measure == "train_loss" else "test"
     reading = (
-        f"A barrier is the largest {what} loss above the line between the ends, the rise that above the worse end, "
-        f"and the drop is of the {what} accuracy; the last two columns are of the test examples, the mean by length."
+        f"A barrier is the largest {split} loss above the line between the ends, the rise that above the worse end, "
+        f"and the drop is of the {split} accuracy; the last two columns are of the test examples, the mean by length."
     )
     return section("numbers", "Numbers", reading, table("Barriers of the paths", columns, rows))

@@ -26,7 +26,7 @@ HOVER = "%{customdata[0]}: loss %{customdata[1]:.3g}, accuracy %{customdata[2]:.
 
 
 def plane_sections(found: Plane) -> Markup:
-    """The sections of the page on one plane."""
+    """Return the sections of the page on one plane."""
     through = "the origin of the weight space and two networks" if found.origin == "zero" else "three networks"
     reading = f"The plane contains {through}. Distances are Euclidean, in units of the weights."
     maps = plane_figures(found)
@@ -40,13 +40,13 @@ def plane_sections(found: Plane) -> Markup:
     return join(parts)
 
 
-def plane_figures(found: Plane) -> dict[str, Figure]:
-    """All maps of a plane by the score they show; agreement_0 is agreement with the first network."""
-    known = [name for name in ("accuracy", "train_loss", "loss", "train_accuracy") if drawable(found, name)]
-    maps = {name: score_map(found, name) for name in known}
-    if drawable(found, "agreement"):
-        maps |= {f"agreement_{turn}": agreement_map(found, turn) for turn in range(len(found.names))}
-        maps |= {f"normalised_disagreement_{turn}": disagreement_map(found, turn) for turn in range(len(found.names))}
+def plane_figures(record: Plane) -> dict[str, Figure]:
+    """Return all maps of a plane by the score they show; agreement_0 is agreement with the first network."""
+    names = [name for name in ("accuracy", "train_loss", "loss", "train_accuracy") if drawable(record, name)]
+    maps = {name: score_map(record, name) for name in names}
+    if drawable(record, "agreement"):
+        maps |= {f"agreement_{turn}": agreement_map(record, turn) for turn in range(len(record.names))}
+        maps |= {f"normalised_disagreement_{turn}": disagreement_map(record, turn) for turn in range(len(record.names))}
     return maps
 
 
@@ -55,8 +55,8 @@ def scores_section(maps: Mapping[str, Figure]) -> Markup:
         "Dark is better. Colours are exact on the plane. Trajectories and samples lie beside it and are projected onto "
         "it; how far beside is in the table of networks."
     )
-    drawn = [figure(each) for name, each in maps.items() if name in LABELS]
-    body = join([grid(drawn[:2]), details("More scores", grid(drawn[2:]))])
+    figures = [figure(score_figure) for name, score_figure in maps.items() if name in LABELS]
+    body = join([grid(figures[:2]), details("More scores", grid(figures[2:]))])
     return section("scores", "Accuracy and loss", reading, body)
 
 
@@ -65,8 +65,8 @@ def agreement_section(maps: Mapping[str, Figure]) -> Markup:
         "The fraction of test examples for which a point of the plane predicts the same class as a trained network. "
         "Two networks are different functions where the regions that agree with them are different."
     )
-    drawn = grid(figure(each) for name, each in maps.items() if name.startswith("agreement"))
-    return section("agreement", "Agreement with each network", reading, drawn)
+    figures = grid(figure(map_figure) for name, map_figure in maps.items() if name.startswith("agreement"))
+    return section("agreement", "Agreement with each network", reading, figures)
 
 
 def disagreement_section(maps: Mapping[str, Figure]) -> Markup:
@@ -74,84 +74,86 @@ def disagreement_section(maps: Mapping[str, Figure]) -> Markup:
         "Disagreement divided by the error rate of the point: 0 for the same predictions, about 1 where a point "
         "differs from the network as often as it errs."
     )
-    drawn = grid(figure(each) for name, each in maps.items() if name.startswith("normalised"))
-    return section("disagreement", "Normalised disagreement", reading, details("Maps", drawn))
+    figures = grid(figure(map_figure) for name, map_figure in maps.items() if name.startswith("normalised"))
+    return section("disagreement", "Normalised disagreement", reading, details("Maps", figures))
 
 
 def drawable(found: Plane, name: str) -> bool:
     return name in found.scores and bool(np.isfinite(found.scores[name]).any())
 
 
-def score_map(found: Plane, name: str) -> Figure:
-    """Accuracy or loss on the plane; the colours of a loss end at its upper quartile."""
-    values, share = found.scores[name], name.endswith("accuracy")
+def score_map(record: Plane, name: str) -> Figure:
+    """Return accuracy or loss on the plane; the colours of a loss end at its upper quartile."""
+    values, share = record.scores[name], name.endswith("accuracy")
     high = 1.0 if share else upper_colour(values)
-    trace = contour(found.x, found.y, values, high=high, label=LABELS[name], percent=share, reverse=not share)
-    at = found.anchors.scores[name][-len(found.names) :]
-    told = ", ".join(f"{n} {percent(v) if share else number(v)}" for n, v in zip(found.names, at, strict=True))
-    return _map(found, name, LABELS[name].capitalize(), f"{LABELS[name]} on the plane: {told}", trace)
+    trace = contour(record.x, record.y, values, high=high, label=LABELS[name], percent=share, reverse=not share)
+    at = record.anchors.scores[name][-len(record.names) :]
+    values_text = ", ".join(f"{n} {percent(v) if share else number(v)}" for n, v in zip(record.names, at, strict=True))
+    return _map(record, name, LABELS[name].capitalize(), f"{LABELS[name]} on the plane: {values_text}", trace)
 
 
-def agreement_map(found: Plane, turn: int) -> Figure:
-    """Agreement of the plane's points with one network."""
-    label, values = f"agreement with {found.names[turn]}", found.scores["agreement"][turn]
-    trace = contour(found.x, found.y, values, high=1.0, label=label, percent=True)
-    told = f"{label} on the plane, from {percent(np.nanmin(values))} to {percent(np.nanmax(values))}"
-    return _map(found, f"agreement-{turn}", label.capitalize(), told, trace)
+def agreement_map(record: Plane, turn: int) -> Figure:
+    """Return agreement of the plane's points with one network."""
+    label, values = f"agreement with {record.names[turn]}", record.scores["agreement"][turn]
+    trace = contour(record.x, record.y, values, high=1.0, label=label, percent=True)
+    label_text = f"{label} on the plane, from {percent(np.nanmin(values))} to {percent(np.nanmax(values))}"
+    return _map(record, f"agreement-{turn}", label.capitalize(), label_text, trace)
 
 
-def disagreement_map(found: Plane, turn: int) -> Figure:
-    """Normalised disagreement of the plane's points with one network; colours end at 2."""
-    label, values = f"normalised disagreement with {found.names[turn]}", found.normalised_disagreement[turn]
-    trace = contour(found.x, found.y, values, high=2.0, label=label)
-    told = f"{label} on the plane, from {number(np.nanmin(values))} to {number(np.nanmax(values))}"
-    return _map(found, f"disagreement-{turn}", label.capitalize(), told, trace)
+def disagreement_map(record: Plane, turn: int) -> Figure:
+    """Return normalised disagreement of the plane's points with one network; colours end at 2."""
+    label, values = f"normalised disagreement with {record.names[turn]}", record.normalised_disagreement[turn]
+    trace = contour(record.x, record.y, values, high=2.0, label=label)
+    label_text = f"{label} on the plane, from {number(np.nanmin(values))} to {number(np.nanmax(values))}"
+    return _map(record, f"disagreement-{turn}", label.capitalize(), label_text, trace)
 
 
-def _map(found: Plane, name: str, title: str, label: str, trace: dict[str, Any]) -> Figure:
-    """A map with the networks on it."""
-    names = ["origin", *found.names] if found.origin == "zero" else found.names
+def _map(record: Plane, name: str, title: str, label: str, trace: dict[str, Any]) -> Figure:
+    """Return a map with the networks on it."""
+    names = ["origin", *record.names] if record.origin == "zero" else record.names
     way = (
-        f"{found.names[0]} to {found.names[1].removeprefix('network ')}" if found.origin == "anchor" else found.names[0]
+        f"{record.names[0]} to {record.names[1].removeprefix('network ')}"
+        if record.origin == "anchor"
+        else record.names[0]
     )
-    notes = [label_at(x, y, words) for x, y, words in zip(found.anchors.x, found.anchors.y, names, strict=True)]
+    notes = [label_at(x, y, words) for x, y, words in zip(record.anchors.x, record.anchors.y, names, strict=True)]
     look = equal_axes(f"distance along {way}", "distance orthogonal to it") | {
         "annotations": notes,
-        "showlegend": bool(found.overlays),
+        "showlegend": bool(record.overlays),
     }
-    return Figure(f"plane-{name.replace('_', '-')}", title, label, [trace, *overlays(found)], look, MAP_HEIGHT)
+    return Figure(f"plane-{name.replace('_', '-')}", title, label, [trace, *overlays(record)], look, MAP_HEIGHT)
 
 
-def overlays(found: Plane) -> list[dict[str, Any]]:
-    """Traces of trajectories, samples and the networks themselves, the last on top."""
-    drawn = []
-    for place, each in enumerate(found.overlays):
-        kept, ink = thin(len(each.x), MOST), colour(INKS[place % len(INKS)])
-        mode, shape = ("lines+markers", "circle") if each.kind == "trajectory" else ("markers", symbol(place))
-        name = each.name.replace("training of network", "training of")  # short, for the legend of a phone
-        trace = marked(mode, each.x[kept], each.y[kept], name, ink, shape, size=5)
-        drawn.append(trace | {"customdata": hover(each, kept), "hovertemplate": HOVER})
-    ends = marked("markers", found.anchors.x, found.anchors.y, "networks", "var(--ink)", "star", size=9)
-    return [*drawn, ends | {"showlegend": False, "hoverinfo": "skip"}]
+def overlays(record: Plane) -> list[dict[str, Any]]:
+    """Return traces of trajectories, samples and the networks themselves, the last on top."""
+    traces = []
+    for place, overlay in enumerate(record.overlays):
+        rows, ink = thin(len(overlay.x), MOST), colour(INKS[place % len(INKS)])
+        mode, shape = ("lines+markers", "circle") if overlay.kind == "trajectory" else ("markers", symbol(place))
+        name = overlay.name.replace("training of network", "training of")  # short, for the legend of a phone
+        trace = marked(mode, overlay.x[rows], overlay.y[rows], name, ink, shape, size=5)
+        traces.append(trace | {"customdata": hover(overlay, rows), "hovertemplate": HOVER})
+    ends = marked("markers", record.anchors.x, record.anchors.y, "networks", "var(--ink)", "star", size=9)
+    return [*traces, ends | {"showlegend": False, "hoverinfo": "skip"}]
 
 
 def hover(each: Overlay, kept: list[int]) -> list[list[float]]:
-    """Number, loss, accuracy and residual of the networks that are drawn."""
+    """Return number, loss, accuracy and residual of the networks that are drawn."""
     columns = (each.scores["loss"], each.scores["accuracy"], each.residual)
     return [[place, *(float(column[place]) for column in columns)] for place in kept]
 
 
-def networks_section(found: Plane) -> Markup:
-    """A table of the networks on and beside the plane."""
+def networks_section(record: Plane) -> Markup:
+    """Return a table of the networks on and beside the plane."""
     columns = ["Network", "Accuracy", "Loss", "Length", "Outside the plane"]
-    columns += [f"Agrees with {name.removeprefix('network ')}" for name in found.names]
-    names = ["origin", *found.names] if found.origin == "zero" else list(found.names)
-    rows = [(name, cells(found.anchors, place)) for place, name in enumerate(names)]
-    for each in found.overlays:
-        if each.kind == "trajectory":
-            rows += [(f"{each.name}, {word}", cells(each, place)) for word, place in (("first", 0), ("last", -1))]
+    columns += [f"Agrees with {name.removeprefix('network ')}" for name in record.names]
+    names = ["origin", *record.names] if record.origin == "zero" else list(record.names)
+    rows = [(name, cells(record.anchors, place)) for place, name in enumerate(names)]
+    for overlay in record.overlays:
+        if overlay.kind == "trajectory":
+            rows += [(f"{overlay.name}, {word}", cells(overlay, place)) for word, place in (("first", 0), ("last", -1))]
         else:
-            rows.append((f"{each.name}, mean of {len(each.x)}", cells(each, None)))
+            rows.append((f"{overlay.name}, mean of {len(overlay.x)}", cells(overlay, None)))
     reading = (
         "Scores of the networks themselves, not of their projections. Length is that of the weight vector; outside the "
         "plane is the fraction of it that the projection leaves out."
@@ -159,12 +161,12 @@ def networks_section(found: Plane) -> Markup:
     return section("networks", "Networks", reading, table("Networks on and beside the plane", columns, rows))
 
 
-def cells(each: Overlay, place: int | None) -> list[str]:
-    """Numbers of one network, or means over all."""
+def cells(overlay: Overlay, place: int | None) -> list[str]:
+    """Return numbers of one network, or means over all."""
 
     def value(column: np.ndarray) -> float:
         return float(column.mean() if place is None else column[place])
 
-    shown = [percent(value(each.scores["accuracy"])), number(value(each.scores["loss"]))]
-    shown += [number(value(each.norm)), percent(value(each.residual))]
-    return shown + [percent(value(row)) for row in each.scores["agreement"]]
+    texts = [percent(value(overlay.scores["accuracy"])), number(value(overlay.scores["loss"]))]
+    texts += [number(value(overlay.norm)), percent(value(overlay.residual))]
+    return texts + [percent(value(row)) for row in overlay.scores["agreement"]]

@@ -39,68 +39,82 @@ READINGS = {
 
 
 def similarity_sections(records: Mapping[str, Similarity]) -> Markup:
-    """The sections of the page on some sets of networks, by name."""
+    """Return the sections of the page on some sets of networks, by name."""
     reading = (
         "Networks can be far apart in weight space and alike in what they predict, or the other way round: a "
         "permutation of hidden units changes all weights and no prediction."
     )
     verdicts = [
-        replace(verdict, claim=f"{heading(name, each)}: {verdict.claim}")
-        for name, each in records.items()
-        for verdict in each.verdicts
+        replace(verdict, claim=f"{heading(name, record)}: {verdict.claim}")
+        for name, record in records.items()
+        for verdict in record.verdicts
     ]
     parts = [verdict_section(verdicts, "What the networks have in common", reading)]
-    parts += [maps_section(each, place, heading(name, each)) for place, (name, each) in enumerate(records.items())]
-    parts += [means_section(each, place, heading(name, each)) for place, (name, each) in enumerate(records.items())]
+    parts += [
+        maps_section(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())
+    ]
+    parts += [
+        means_section(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())
+    ]
     return join(parts)
 
 
 def similarity_figures(found: Similarity, place: int = 0) -> dict[str, Figure]:
-    """The heat maps of one set of networks by the matrix they show; `place` tells sets of one page apart."""
+    """Return the heat maps of one set of networks by the matrix they show; `place` tells sets of one page apart."""
     return {name: matrix_map(found, name, place) for name in MATRICES if name in found.matrices}
 
 
-def maps_section(found: Similarity, place: int, title: str) -> Markup:
-    """The heat maps of one set of networks."""
-    maps = {name: figure(each) for name, each in similarity_figures(found, place).items()}
-    shown = grid(each for name, each in maps.items() if name != "diversity")
+def maps_section(record: Similarity, place: int, title: str) -> Markup:
+    """Return the heat maps of one set of networks."""
+    maps = {name: figure(map_figure) for name, map_figure in similarity_figures(record, place).items()}
+    shared_maps = grid(map_figure for name, map_figure in maps.items() if name != "diversity")
     more = details("Disagreement over the error rate", grid([maps["diversity"]]))
-    return section(f"maps-{place}", title, READINGS[found.subject], join([shown, more]))
+    return section(f"maps-{place}", title, READINGS[record.subject], join([shared_maps, more]))
 
 
 def heading(name: str, found: Similarity) -> str:
-    """What the networks are: members, a path, or samples by the name of their sampler."""
+    """Return what the networks are: members, a path, or samples by the name of their sampler."""
     if found.subject == "path":
         return f"Path of member {found.groups[0]}"
     return "Members" if found.subject == "members" else f"Samples by {name}"
 
 
-def matrix_map(found: Similarity, name: str, place: int) -> Figure:
-    """One matrix (m, m) as a heat map; a path from the lower left, other networks from the upper left."""
-    look, cells = MATRICES[name], without_diagonal(found.matrices[name])
-    kind = {"path": "epoch", "members": "member", "samples": "network"}[found.subject]
-    few = len(cells) <= WRITTEN
-    text = {"texttemplate": f"%{{z:.{look.digits}f}}", "textfont": {"size": 10}, "showscale": False} if few else {}
+def matrix_map(record: Similarity, name: str, place: int) -> Figure:
+    """Return one matrix (m, m) as a heat map; a path from the lower left, other networks from the upper left."""
+    look, cells = MATRICES[name], without_diagonal(record.matrices[name])
+    kind = {"path": "epoch", "members": "member", "samples": "network"}[record.subject]
+    writes_values = len(cells) <= WRITTEN
+    text = (
+        {"texttemplate": f"%{{z:.{look.digits}f}}", "textfont": {"size": 10}, "showscale": False}
+        if writes_values
+        else {}
+    )
     ticks: dict[str, Any] = {"showgrid": False, "constrain": "domain", "type": "category", "nticks": 10}
-    up = axis(kind) | ticks | {"scaleanchor": "x"} | ({} if found.subject == "path" else {"autorange": "reversed"})
-    names = [plot_text(each) for each in found.names]
+    up = axis(kind) | ticks | {"scaleanchor": "x"} | ({} if record.subject == "path" else {"autorange": "reversed"})
+    names = [plot_text(name_of_network) for name_of_network in record.names]
     low = min(look.low, float(np.nanmin(cells, initial=look.low)))
     high = look.high or max(float(np.nanmax(cells, initial=0)), 1e-3)
-    trace = heat(cells) | {"x": names, "y": names, "zmin": low, "zmax": high, "xgap": int(few), "ygap": int(few)} | text
+    trace = (
+        heat(cells)
+        | {"x": names, "y": names, "zmin": low, "zmax": high, "xgap": int(writes_values), "ygap": int(writes_values)}
+        | text
+    )
     trace["hovertemplate"] = f"{kind} %{{x}} and %{{y}}: %{{z:.3f}}<extra></extra>"
     mean = finite_mean(cells.ravel())
     label = f"{look.title} of {len(cells)} networks: {number(mean)} on average over pairs"
     return Figure(f"{name}-{place}", look.title, label, [trace], layout(axis(kind) | ticks, up), 360)
 
 
-def means_section(found: Similarity, place: int, title: str) -> Markup:
-    """A table of means over pairs."""
-    grouped = 1 < len(set(found.groups)) < len(found.groups)
+def means_section(record: Similarity, place: int, title: str) -> Markup:
+    """Return a table of means over pairs."""
+    grouped = 1 < len(set(record.groups)) < len(record.groups)
     kinds = [("All pairs", None)] + ([("Within a group", True), ("Between groups", False)] if grouped else [])
-    names = [name for name in MATRICES if name in found.matrices]
-    rows = [(label, [number(found.mean(name, same_group=same)) for name in names]) for label, same in kinds]
-    known = f"{len(found.names)} networks with accuracies from {percent(found.accuracy.min())} to "
-    reading = f"{known}{percent(found.accuracy.max())} on {found.examples:,} examples."
+    names = [name for name in MATRICES if name in record.matrices]
+    rows = [
+        (label, [number(record.mean(name, same_group=same_group)) for name in names]) for label, same_group in kinds
+    ]
+    counted = f"{len(record.names)} networks with accuracies from {percent(record.accuracy.min())} to "
+    reading = f"{counted}{percent(record.accuracy.max())} on {record.examples:,} examples."
     columns = ["Mean over", *(MATRICES[name].title for name in names)]
-    told = f"Numbers: {title[0].lower()}{title[1:]}"
-    return section(f"means-{place}", told, reading, table("Means over pairs of networks", columns, rows))
+    heading_text = f"Numbers: {title[0].lower()}{title[1:]}"
+    return section(f"means-{place}", heading_text, reading, table("Means over pairs of networks", columns, rows))

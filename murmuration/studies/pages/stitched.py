@@ -13,12 +13,12 @@ PIXELS = 161  # of a map, along the longer axis
 
 
 def stitched_sections(found: StitchedView) -> Markup:
-    """The sections of the page on one stitched view."""
+    """Return the sections of the page on one stitched view."""
     return join([verdict(found), maps_section(found), vertices_section(found)])
 
 
 def verdict(found: StitchedView) -> Markup:
-    """What the vertices have in common and what not, in two sentences."""
+    """Return what the vertices have in common and what not, in two sentences."""
     score = "accuracy" if np.isfinite(found.vertices["accuracy"]).all() else "loss"
     write = percent if score == "accuracy" else number
     low, high = (write(float(end(found.vertices[score]))) for end in (np.min, np.max))
@@ -36,53 +36,55 @@ def verdict(found: StitchedView) -> Markup:
     return section("wedges", "What the wedges show", reading, Markup(f'<p class="lead">{words}</p>'))
 
 
-def stitched_figures(found: StitchedView) -> dict[str, Figure]:
-    """All maps of the wedges by the score they show; agreement_0 is agreement with the first network."""
-    classifies = bool(np.isfinite(found.scores["accuracy"]).any())
-    known = ["accuracy" if classifies else "loss", *(["train_loss"] if "train_loss" in found.scores else [])]
+def stitched_figures(view: StitchedView) -> dict[str, Figure]:
+    """Return all maps of the wedges by the score they show; agreement_0 is agreement with the first network."""
+    classifies = bool(np.isfinite(view.scores["accuracy"]).any())
+    names = ["accuracy" if classifies else "loss", *(["train_loss"] if "train_loss" in view.scores else [])]
     ends = (0, 1) if classifies else ()
-    maps = {name: score_map(found, name) for name in known}
-    return maps | {f"agreement_{end}": agreement_map(found, end) for end in ends}
+    maps = {name: score_map(view, name) for name in names}
+    return maps | {f"agreement_{end}": agreement_map(view, end) for end in ends}
 
 
-def maps_section(found: StitchedView) -> Markup:
+def maps_section(view: StitchedView) -> Markup:
     reading = (
         "Dark is better, or more alike. Where accuracy is high all along the vertices and agreement with one end is "
         "not, the path connects different functions."
     )
-    drawn = grid(map(figure, stitched_figures(found).values()))
-    return section("maps", "Accuracy, loss and agreement", reading, drawn)
+    maps = grid(map(figure, stitched_figures(view).values()))
+    return section("maps", "Accuracy, loss and agreement", reading, maps)
 
 
 def score_map(found: StitchedView, name: str) -> Figure:
-    """Accuracy or loss over the wedges."""
+    """Return accuracy or loss over the wedges."""
     share = name.endswith("accuracy")
     high = 1.0 if share else upper_colour(found.scores[name])
     return _map(found, name, LABELS[name], found.scores[name], high, share, reverse=not share)
 
 
 def agreement_map(found: StitchedView, end: int) -> Figure:
-    """Agreement with one end of the path over the wedges."""
+    """Return agreement with one end of the path over the wedges."""
     label = f"agreement with the {('first', 'last')[end]} network"
     return _map(found, f"agreement-{end}", label, found.scores["agreement"][end], 1.0, True)
 
 
 def _map(
-    found: StitchedView, name: str, label: str, values: Array, high: float, share: bool, reverse: bool = False
+    view: StitchedView, name: str, label: str, values: Array, high: float, share: bool, reverse: bool = False
 ) -> Figure:
-    x, y, shown = cartesian(found, values)
-    trace = contour(x, y, shown, high=high, label=label, percent=share, reverse=reverse)
-    across, up = (found.vertex_radius * f(found.scale * found.vertex_angle) for f in (np.cos, np.sin))
+    x, y, cells = cartesian(view, values)
+    trace = contour(x, y, cells, high=high, label=label, percent=share, reverse=reverse)
+    across, up = (view.vertex_radius * f(view.scale * view.vertex_angle) for f in (np.cos, np.sin))
     way = marked("lines+markers", across, up, "vertices of the path", "var(--series-2)", size=6)
     notes = [label_at(0.0, 0.0, "origin"), label_at(across[0], up[0], "first"), label_at(across[-1], up[-1], "last")]
     look = equal_axes("radius · cos(angle)", "radius · sin(angle)") | {"annotations": notes}
-    wedges, write = len(found.vertex_angle) - 1, percent if share else number
-    told = f"{label} over {wedges} wedges, from {write(float(values.min()))} to {write(float(values.max()))}"
-    return Figure(f"stitched-{name.replace('_', '-')}", label.capitalize(), told, [trace, way], look, MAP_HEIGHT - 50)
+    wedges, write = len(view.vertex_angle) - 1, percent if share else number
+    label_text = f"{label} over {wedges} wedges, from {write(float(values.min()))} to {write(float(values.max()))}"
+    return Figure(
+        f"stitched-{name.replace('_', '-')}", label.capitalize(), label_text, [trace, way], look, MAP_HEIGHT - 50
+    )
 
 
 def cartesian(found: StitchedView, values: Array) -> tuple[Array, Array, Array]:
-    """Values (A, R) on rays as values (H, W) on a cartesian grid, bilinear in angle and radius; NaN outside.
+    """Return values (A, R) on rays as values (H, W) on a cartesian grid, bilinear in angle and radius; NaN outside.
 
     Angles are those of the drawing: all wedges together at most a full turn.
     """
@@ -102,7 +104,7 @@ def cartesian(found: StitchedView, values: Array) -> tuple[Array, Array, Array]:
 
 
 def vertices_section(found: StitchedView) -> Markup:
-    """A table of the vertices."""
+    """Return a table of the vertices."""
     columns = ["Vertex", "Angle", "Length", "Accuracy", "Loss", "Agrees with first", "with last"]
     rows = []
     for place, (angle, length) in enumerate(zip(found.vertex_angle, found.vertex_radius, strict=True)):

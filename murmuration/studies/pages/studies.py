@@ -47,20 +47,20 @@ MARGIN = 0.05  # of validation accuracy that a random sample may lose
 
 
 def samplers_of(subject: Subject, usual: Sequence[str] = DRAWN) -> tuple[str, ...]:
-    """The samplers that were asked for, or the usual ones for which there are checkpoints and samples enough."""
+    """Return the samplers that were asked for, or the usual ones for which there are checkpoints and samples enough."""
     for name in subject.choices.samplers:
         if name not in SAMPLERS:
             raise unknown("sampler", name, SAMPLERS)
     if subject.trajectory is None:
         possible = tuple(name for name in usual if name in WITHOUT_PATH)
     else:
-        known = {"pca": len(subject.trajectory), "pca-random": subject.choices.samples or SAMPLES}
-        possible = tuple(name for name in usual if known.get(name, math.inf) > RANK)
+        available = {"pca": len(subject.trajectory), "pca-random": subject.choices.samples or SAMPLES}
+        possible = tuple(name for name in usual if available.get(name, math.inf) > RANK)
     return subject.choices.samplers or possible
 
 
 def sampler_settings(subject: Subject, *, wide: bool = False) -> dict[str, dict[str, Any]]:
-    """Settings by sampler: the notebook's distances in proportion to the length of the initial weights.
+    """Return settings by sampler: the notebook's distances in proportion to the length of the initial weights.
 
     With `wide` those of the diversity-accuracy plane, where all samples are accepted. Without a trajectory the length
     of the final weights counts.
@@ -76,38 +76,40 @@ def sampler_settings(subject: Subject, *, wide: bool = False) -> dict[str, dict[
 
 
 def sentences(verdicts: Iterable[Verdict]) -> list[str]:
-    """The sentences of verdicts, each after its claim and whether it holds."""
-    return [f"{each.claim}: {'yes' if each.holds else 'no'}; {each.sentence}" for each in verdicts]
+    """Return the sentences of verdicts, each after its claim and whether it holds."""
+    return [f"{verdict.claim}: {'yes' if verdict.holds else 'no'}; {verdict.sentence}" for verdict in verdicts]
 
 
 def similarity(subject: Subject) -> Outcome:
-    """Members with one another, and the checkpoints of the first ones with themselves."""
+    """Return members with one another, and the checkpoints of the first ones with themselves."""
     parts = {"members": network_similarity(subject.ensemble, subject.test, train=subject.train)}
     if subject.trajectory is not None:
         count = min(subject.trajectory.members, PATHS_SHOWN)
         for member in range(count):
             subject.show(f"path of member {member}", member, count)
-            found = path_similarity(subject.trajectory, subject.test, member, train=subject.train)
-            parts[f"path of member {member}"] = found
+            checkpoints = path_similarity(subject.trajectory, subject.test, member, train=subject.train)
+            parts[f"path of member {member}"] = checkpoints
     return compared(parts)
 
 
 def subspaces(subject: Subject) -> Outcome:
     """By sampler: samples around the first members, with one another; those around one member are a group."""
     ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
-    members, chosen, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
-    known: dict[str, Any] = {"val": subject.data.val, "train": subject.train, "accepted": {}}
+    members, samplers, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
+    options: dict[str, Any] = {"val": subject.data.val, "train": subject.train, "accepted": {}}
     settings = sampler_settings(subject)
-    for done, sampler in enumerate(chosen):
-        subject.show(sampler, done, len(chosen))
-        drawn = [
-            sample_subspace(ensemble, subject.trajectory, member, sampler, count, **known, **settings.get(sampler, {}))
+    for done, sampler in enumerate(samplers):
+        subject.show(sampler, done, len(samplers))
+        samples = [
+            sample_subspace(
+                ensemble, subject.trajectory, member, sampler, count, **options, **settings.get(sampler, {})
+            )
             for member in members
         ]
-        groups = [f"member {member}" for member, found in zip(members, drawn, strict=True) for _ in found.vectors]
+        groups = [f"member {member}" for member, points in zip(members, samples, strict=True) for _ in points.vectors]
         if len(set(groups)) < 2:
             continue  # samples around one member, or none, were accepted
-        everything = replace(drawn[0][[0] * len(groups)], vectors=torch.cat([found.vectors for found in drawn]))
+        everything = replace(samples[0][[0] * len(groups)], vectors=torch.cat([points.vectors for points in samples]))
         names = [str(number) for number in range(len(groups))]
         parts[sampler] = network_similarity(
             everything, subject.test, train=subject.train, cka=False, names=names, groups=groups
@@ -118,10 +120,12 @@ def subspaces(subject: Subject) -> Outcome:
 
 
 def compared(parts: Mapping[str, Similarity]) -> Outcome:
-    """The outcome of similarity matrices by name."""
-    told = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
-    figures = [each for place, part in enumerate(parts.values()) for each in similarity_figures(part, place).values()]
-    return Outcome(Records(parts), similarity_sections(parts), figures, told)
+    """Return the outcome of similarity matrices by name."""
+    lines = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
+    figures = [
+        drawing for place, part in enumerate(parts.values()) for drawing in similarity_figures(part, place).values()
+    ]
+    return Outcome(Records(parts), similarity_sections(parts), figures, lines)
 
 
 def require_members(subject: Subject) -> None:
@@ -134,7 +138,7 @@ def require_members(subject: Subject) -> None:
 
 
 def plane(subject: Subject) -> Outcome:
-    """The plane through the origin and two members, or through three members."""
+    """Return the plane through the origin and two members, or through three members."""
     anchors, samples = subject.choices.anchors, {}
     require_members(subject)
     if len(anchors) not in (2, 3):
@@ -143,7 +147,7 @@ def plane(subject: Subject) -> Outcome:
         around = neighbourhood(subject.ensemble, subject.trajectory, anchors[0])
         count = subject.choices.samples or SAMPLES
         samples["diagonal Gaussian"] = list(draw_vectors(around, "diagonal", count, scale=(0.0, 10.0)))
-    found = compute_plane(
+    record = compute_plane(
         subject.ensemble,
         subject.test,
         train=subject.train[: len(subject.test)],
@@ -155,17 +159,17 @@ def plane(subject: Subject) -> Outcome:
         folder=subject.folder,
         show=subject.show,
     )
-    return Outcome(found, plane_sections(found), list(plane_figures(found).values()), sentences(found.verdicts))
+    return Outcome(record, plane_sections(record), list(plane_figures(record).values()), sentences(record.verdicts))
 
 
 def tunnel(subject: Subject) -> Outcome:
-    """Paths between two members, and the stitched view of the tunnel."""
+    """Return paths between two members, and the stitched view of the tunnel."""
     require_members(subject)
     if len(subject.choices.anchors) != 2:
         raise Misuse(f"{len(subject.choices.anchors)} anchors: a tunnel connects two members")
     ends = (subject.choices.anchors[0], subject.choices.anchors[1])
     common: dict[str, Any] = {"ends": ends, "show": subject.show}
-    found = paths_between(
+    paths = paths_between(
         subject.ensemble,
         subject.test,
         train=subject.train,
@@ -173,15 +177,15 @@ def tunnel(subject: Subject) -> Outcome:
         folder=subject.piece("paths"),
         **common,
     )
-    assert found.tunnel is not None
-    view = stitched_view(subject.ensemble, subject.test, found.tunnel, folder=subject.piece("stitched"), **common)
-    figures = [*paths_figures(found).values(), *stitched_figures(view).values()]
-    body = join([paths_sections(found), stitched_sections(view)])
-    return Outcome(Records({"paths": found, "stitched": view}), body, figures, sentences(found.verdicts))
+    assert paths.tunnel is not None
+    view = stitched_view(subject.ensemble, subject.test, paths.tunnel, folder=subject.piece("stitched"), **common)
+    figures = [*paths_figures(paths).values(), *stitched_figures(view).values()]
+    body = join([paths_sections(paths), stitched_sections(view)])
+    return Outcome(Records({"paths": paths, "stitched": view}), body, figures, sentences(paths.verdicts))
 
 
 def paths_for(subject: Subject) -> tuple[str, ...]:
-    """All kinds of paths that the network allows: hidden units of some cannot be permuted."""
+    """Return all kinds of paths that the network allows: hidden units of some cannot be permuted."""
     try:
         permutation_groups(subject.ensemble.groups[0].module)
     except Misuse:
@@ -190,8 +194,8 @@ def paths_for(subject: Subject) -> tuple[str, ...]:
 
 
 def trade_off(subject: Subject) -> Outcome:
-    """Diversity against accuracy, of the other members and of samples around the first anchor."""
-    found = compute_trade_off(
+    """Return diversity against accuracy, of the other members and of samples around the first anchor."""
+    record = compute_trade_off(
         subject.ensemble,
         subject.trajectory,
         subject.test,
@@ -205,16 +209,16 @@ def trade_off(subject: Subject) -> Outcome:
         folder=subject.folder,
         show=subject.show,
     )
-    figures = list(trade_off_figures(found).values())
-    return Outcome(found, trade_off_sections(found), figures, sentences(found.verdicts))
+    figures = list(trade_off_figures(record).values())
+    return Outcome(record, trade_off_sections(record), figures, sentences(record.verdicts))
 
 
 def tsne(subject: Subject) -> Outcome:
-    """Predictions along training, and of samples around the members, in one map."""
+    """Return predictions along training, and of samples around the members, in one map."""
     if subject.trajectory is None:
         raise Misuse("the run has no trajectory: train it with --trajectory every-epoch (trajectory='every-epoch')")
     settings = sampler_settings(subject)
-    found = embed_paths(
+    record = embed_paths(
         subject.ensemble,
         subject.trajectory,
         subject.test,
@@ -223,14 +227,14 @@ def tsne(subject: Subject) -> Outcome:
         val=subject.data.val,
         train=subject.train,
     )
-    figures = list(embedding_figures(found).values())
-    return Outcome(found, embedding_sections(found), figures, sentences(found.verdicts))
+    figures = list(embedding_figures(record).values())
+    return Outcome(record, embedding_sections(record), figures, sentences(record.verdicts))
 
 
 def sizes(subject: Subject) -> Outcome:
-    """Ensembles, subspaces and averages against ensemble size, clean, corrupted and on OOD inputs."""
+    """Return ensembles, subspaces and averages against ensemble size, clean, corrupted and on OOD inputs."""
     choices = subject.choices
-    found = ensemble_sizes(
+    record = ensemble_sizes(
         subject.ensemble,
         subject.trajectory,
         subject.test,
@@ -246,14 +250,14 @@ def sizes(subject: Subject) -> Outcome:
         folder=subject.folder,
         show=subject.show,
     )
-    return Outcome(found, sizes_sections(found), list(sizes_figures(found).values()), sentences(found.verdicts))
+    return Outcome(record, sizes_sections(record), list(sizes_figures(record).values()), sentences(record.verdicts))
 
 
 def factorial(subject: Subject) -> Outcome:
-    """Initialisation x batch order x learning rate, with the network and the batch size of the run."""
+    """Return initialisation x batch order x learning rate, with the network and the batch size of the run."""
     manifest, choices = subject.ensemble.manifest, subject.choices
     plan = plan_from_json(manifest["plan"], device=CPU)
-    found = compute_factorial(
+    record = compute_factorial(
         manifest["net"].get("name", subject.ensemble.groups[0].module),
         subject.data,
         lrs=choices.rates,
@@ -264,17 +268,17 @@ def factorial(subject: Subject) -> Outcome:
         folder=subject.folder,
         show=subject.show,
     )
-    figures = list(factorial_figures(found).values())
-    return Outcome(found, factorial_sections(found), figures, sentences(found.verdicts))
+    figures = list(factorial_figures(record).values())
+    return Outcome(record, factorial_sections(record), figures, sentences(record.verdicts))
 
 
 def checkpoints(subject: Subject) -> int:
-    """The number of checkpoints of one member."""
+    """Return the number of checkpoints of one member."""
     return 0 if subject.trajectory is None else len(subject.trajectory)
 
 
 def passes(subject: Subject, epochs: float) -> float:
-    """Training of one network for so many epochs, in evaluations of it."""
+    """Return training of one network for so many epochs, in evaluations of it."""
     return STEP * epochs * len(subject.data.train) / len(subject.test)
 
 
@@ -285,31 +289,31 @@ def plane_cost(subject: Subject) -> float:
 
 
 def tunnel_cost(subject: Subject) -> float:
-    """Two lines of 25 points, about 15 nodes of 300 steps, two curves of 1,000 steps, 36 rays of 13 points."""
+    """Return two lines of 25 points, about 15 nodes of 300 steps, two curves of 1,000 steps, 36 rays of 13 points."""
     optimised = (15 * 300 + 2 * 1000) * 128 / len(subject.data.train)  # epochs
-    judged = 15 * 6 + 30 * 3  # losses of nodes as they descend, and inside segments
+    scored = 15 * 6 + 30 * 3  # losses of nodes as they descend, and inside segments
     both = 1 + min(len(subject.data.train), SCORED) / len(subject.test)
-    return both * (2 * 25 + 100 + 2 * 61 + judged) + passes(subject, optimised) + 36 * 13
+    return both * (2 * 25 + 100 + 2 * 61 + scored) + passes(subject, optimised) + 36 * 13
 
 
 def acceptance(subject: Subject, samplers: Sequence[str], count: int) -> float:
-    """Validation accuracies, in evaluations: those of random samples decide whether they are accepted."""
-    judged = {"random", "pca-random"} & set(samplers)
-    return (1 + count if judged else 0) * len(subject.data.val) / len(subject.test)
+    """Return validation accuracies, in evaluations: those of random samples decide whether they are accepted."""
+    by_accuracy = {"random", "pca-random"} & set(samplers)
+    return (1 + count if by_accuracy else 0) * len(subject.data.val) / len(subject.test)
 
 
 def subspaces_cost(subject: Subject) -> float:
-    chosen, count = samplers_of(subject), subject.choices.samples or FEW_SAMPLES
+    samplers, count = samplers_of(subject), subject.choices.samples or FEW_SAMPLES
     members = min(subject.ensemble.members, PATHS_SHOWN)
-    return members * (len(chosen) * count + acceptance(subject, chosen, count))
+    return members * (len(samplers) * count + acceptance(subject, samplers, count))
 
 
 def sizes_cost(subject: Subject) -> float:
-    chosen, count = samplers_of(subject, SAMPLED), subject.choices.samples or SAMPLES
-    networks = 2 + 10 + len(chosen) * count
+    samplers, count = samplers_of(subject, SAMPLED), subject.choices.samples or SAMPLES
+    networks = 2 + 10 + len(samplers) * count
     outside = sum(map(len, subject.choices.ood.values())) / len(subject.test)
     inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + outside
-    return subject.ensemble.members * (networks * inputs + acceptance(subject, chosen, count))
+    return subject.ensemble.members * (networks * inputs + acceptance(subject, samplers, count))
 
 
 def factorial_cost(subject: Subject) -> float:
@@ -319,12 +323,7 @@ def factorial_cost(subject: Subject) -> float:
 
 STUDIES: Mapping[str, Study] = {
     "similarity": Study("Similarity", (), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
-    "subspaces": Study(
-        "Subspaces",
-        ("anchors", "samplers", "samples"),
-        subspaces_cost,
-        subspaces,
-    ),
+    "subspaces": Study("Subspaces", ("anchors", "samplers", "samples"), subspaces_cost, subspaces),
     "plane": Study("Loss plane", ("anchors", "grid", "samples"), plane_cost, plane),
     "tunnel": Study("Paths between members", ("anchors",), tunnel_cost, tunnel),
     "trade-off": Study(

@@ -60,7 +60,7 @@ class Subject:
         return replace(self.data.train, x=None)
 
     def piece(self, name: str) -> Path | None:
-        """The folder of one analysis out of several."""
+        """Return the folder of one analysis out of several."""
         return None if self.folder is None else self.folder / name
 
 
@@ -74,7 +74,7 @@ class Records:
         return {name: part.to_json() for name, part in self.parts.items()}
 
     def frame(self) -> "pd.DataFrame":
-        """The rows of all parts, with the name of the part in the last column."""
+        """Return the rows of all parts, with the name of the part in the last column."""
         import pandas as pd
 
         return pd.concat([part.frame().assign(part=name) for name, part in self.parts.items()], ignore_index=True)
@@ -104,7 +104,7 @@ class Study:
 
 
 def evaluation_seconds(subject: Subject, networks: float) -> float:
-    """How long so many evaluations of a network will take, judged by four of them."""
+    """Return how long so many evaluations of a network will take, judged by four of them."""
     points = points_of(subject.ensemble)
     outputs = PointOutputs(points, subject.test.prepared, subject.train.prepared)
     list(outputs([points.vectors[0]]))
@@ -114,11 +114,11 @@ def evaluation_seconds(subject: Subject, networks: float) -> float:
 
 
 def ood_splits(sources: Sequence[str], ensemble: Ensemble) -> dict[str, Split]:
-    """Out-of-distribution inputs by name, adapted and prepared like those of training; they have no targets."""
-    found = {}
+    """Return out-of-distribution inputs by name, adapted and prepared like those of training; they have no targets."""
+    splits = {}
     if ensemble.preparation is None:
         raise Misuse("the networks have no preparation: out-of-distribution inputs must be given as tensors")
     for source in sources:
         x = open_inputs(source, preparation=ensemble.preparation, adapt=True)
-        found[Path(source).name] = Split(None, torch.zeros(len(x), dtype=torch.int64), x)
-    return found
+        splits[Path(source).name] = Split(None, torch.zeros(len(x), dtype=torch.int64), x)
+    return splits

@@ -23,7 +23,7 @@ HIGHEST = 1.3  # of D that is shown, unless networks lie above
 
 
 def trade_off_sections(found: TradeOff) -> Markup:
-    """The sections of the page on one plane of networks."""
+    """Return the sections of the page on one plane of networks."""
     reading = (
         "Networks far from a trained one differ from it because they are worse. What counts is how different networks "
         "are at equal accuracy."
@@ -33,7 +33,7 @@ def trade_off_sections(found: TradeOff) -> Markup:
 
 
 def trade_off_figures(found: TradeOff) -> dict[str, Figure]:
-    """The plane, and its part near the reference, by name."""
+    """Return the plane, and its part near the reference, by name."""
     return {"plane": diversity_plane(found), "near": near_reference(found)}
 
 
@@ -45,64 +45,69 @@ def plane_section(found: TradeOff) -> Markup:
     return section("plane", "Sampled networks", reading, join(map(figure, trade_off_figures(found).values())))
 
 
-def diversity_plane(found: TradeOff) -> Figure:
-    """Networks by accuracy and normalised diversity, with the limit curves."""
+def diversity_plane(record: TradeOff) -> Figure:
+    """Return networks by accuracy and normalised diversity, with the limit curves."""
     data: list[dict[str, Any]] = []
-    for place, (name, curve) in enumerate(found.curves().items()):
+    for place, (name, curve) in enumerate(record.curves().items()):
         line = {"color": "var(--ink-soft)", "width": 1.5, "dash": dash(place)}
         data.append(scatter("lines", curve[:, 0], curve[:, 1], name) | {"line": line, "hoverinfo": "skip"})
     highest = HIGHEST
-    for place, (name, each) in enumerate(found.methods.items()):
+    for place, (name, networks) in enumerate(record.methods.items()):
         own = name == INDEPENDENT
         look = {"color": colour(place), "symbol": "star" if own else symbol(place), "size": 12 if own else 6}
         hover = f"{name}: accuracy %{{x:.1%}}, D %{{y:.3f}}<extra></extra>"
-        data.append(scatter("markers", each.accuracy, each.diversity, name) | {"marker": look, "hovertemplate": hover})
-        highest = max(highest, 1.1 * float(np.nanmax(each.diversity, initial=0)))
+        data.append(
+            scatter("markers", networks.accuracy, networks.diversity, name) | {"marker": look, "hovertemplate": hover}
+        )
+        highest = max(highest, 1.1 * float(np.nanmax(networks.diversity, initial=0)))
     star = {"color": "var(--ink)", "symbol": "star", "size": 14}
-    data.append(scatter("markers", [found.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"})
+    data.append(scatter("markers", [record.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"})
     across = axis("accuracy") | {"tickformat": ".0%"}
     look = layout(across, axis("disagreement / error rate") | {"range": [-0.05, highest]}) | {"showlegend": True}
-    means = ", ".join(f"{name} {number(finite_mean(each.diversity))}" for name, each in found.methods.items())
-    words = (
-        f"Normalised diversity against accuracy beside a network of accuracy {percent(found.reference)}; means: {means}"
-    )
+    means = ", ".join(f"{name} {number(finite_mean(networks.diversity))}" for name, networks in record.methods.items())
+    reference = percent(record.reference)
+    words = f"Normalised diversity against accuracy beside a network of accuracy {reference}; means: {means}"
     return Figure("diversity-plane", "Diversity against accuracy", words, data, look, 480)
 
 
-def near_reference(found: TradeOff) -> Figure:
-    """The part of the plane within some points of the reference's accuracy."""
-    whole, title = diversity_plane(found), f"Within {100 * NEAR:.0f} points of the reference"
-    best = max([found.reference, *(float(each.accuracy.max()) for each in found.methods.values())])
-    across = whole.layout["xaxis"] | {"range": [found.reference - NEAR, best + NEAR / 10]}
-    return replace(whole, name="diversity-near", title=title, layout=whole.layout | {"xaxis": across})
+def near_reference(record: TradeOff) -> Figure:
+    """Return the part of the plane within some points of the reference's accuracy."""
+    figure_of_all, title = diversity_plane(record), f"Within {100 * NEAR:.0f} points of the reference"
+    best = max([record.reference, *(float(networks.accuracy.max()) for networks in record.methods.values())])
+    across = figure_of_all.layout["xaxis"] | {"range": [record.reference - NEAR, best + NEAR / 10]}
+    return replace(figure_of_all, name="diversity-near", title=title, layout=figure_of_all.layout | {"xaxis": across})
 
 
-def methods_section(found: TradeOff) -> Markup:
-    """A table of the methods."""
-    matched, rows = found.matched, []
-    for name, each in found.methods.items():
+def methods_section(record: TradeOff) -> Markup:
+    """Return a table of the methods."""
+    matched, rows = record.matched, []
+    for name, networks_drawn in record.methods.items():
         equal, networks = matched.get(name, (float("nan"), 0))
-        cells = [count(len(each.accuracy)), percent(each.accuracy.mean()), number(finite_mean(each.diversity))]
-        rows.append((name, [*cells, f"{number(equal)} ({networks})" if networks else MISSING, exponent(found, name)]))
-    if SUBSPACES in found.exponents:
-        rows.append(("all samples", [MISSING] * 4 + [exponent(found, SUBSPACES)]))
+        cells = [
+            count(len(networks_drawn.accuracy)),
+            percent(networks_drawn.accuracy.mean()),
+            number(finite_mean(networks_drawn.diversity)),
+        ]
+        rows.append((name, [*cells, f"{number(equal)} ({networks})" if networks else MISSING, exponent(record, name)]))
+    if SUBSPACES in record.exponents:
+        rows.append(("all samples", [MISSING] * 4 + [exponent(record, SUBSPACES)]))
     reading = (
-        f"On {found.examples:,} examples of {found.classes} classes. Equal accuracy is within 2 points of the mean of "
-        "the independent networks, with the number of such networks in brackets; e is the exponent of the fitted curve "
-        "with its 95 % interval."
+        f"On {record.examples:,} examples of {record.classes} classes. Equal accuracy is within 2 points of the mean "
+        "of the independent networks, with the number of such networks in brackets; e is the exponent of the fitted "
+        "curve with its 95 % interval."
     )
     columns = ["Method", "Networks", "Mean accuracy", "Mean D", "D at equal accuracy", "e"]
     return section("methods", "Methods", reading, table("Diversity and accuracy by method", columns, rows))
 
 
 def exponent(found: TradeOff, name: str) -> str:
-    """The exponent of a method with its interval."""
+    """Return the exponent of a method with its interval."""
     fit = found.exponents.get(name)
     return MISSING if fit is None else f"{fit.value:.2f} ({fit.low:.2f} to {fit.high:.2f})"
 
 
 def curves_section(found: TradeOff) -> Markup:
-    """What the curves are."""
+    """Return what the curves are."""
     rows = [(name, [tag("span", CURVES[name], "wide")]) for name in found.curves()]
     board = table("Limit curves", ["Curve", tag("span", "Meaning", "wide")], rows)
     return section("curves", "Limit curves", "", tag("div", board, "wrapped"))

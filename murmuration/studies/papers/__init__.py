@@ -58,8 +58,10 @@ EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(reques
 
 
 def reproduce(name: str, request: Request, out: Path, show: Show, command: str) -> Outcome:
-    """The outcome of the experiment of that name."""
+    """Return the outcome of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)
-    made: Outcome = import_module(f"murmuration.studies.papers.{name}.reproduce").reproduce(request, out, show, command)
-    return made
+    outcome: Outcome = import_module(f"murmuration.studies.papers.{name}.reproduce").reproduce(
+        request, out, show, command
+    )
+    return outcome

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 from cli_fixtures import SMALL, assert_refused, tree
+from feature_fixtures import NET, write_photos, write_weights
 
 import murmuration as mm
 from murmuration.cli import main
+from murmuration.models.features import BACKBONE
 from murmuration.reports import report_check
 from murmuration.runs.directory import read_run
 
@@ -109,3 +111,15 @@ def test_bad_requests_are_one_line(murmur, moons_run: Path, tmp_path: Path, word
 def test_no_run_and_no_room_are_told(murmur, moons_run: Path, tmp_path: Path):
     assert_refused(murmur("prune", tmp_path / "none", "--sparsity", 0.5), 2, ("no run at",))
     assert_refused(murmur("prune", moons_run, "--sparsity", 0.5, "--out", moons_run), 2, ("already holds a run",))
+
+
+def test_a_run_on_features_is_pruned_with_its_backbone(murmur, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", 40)
+    write_weights(tmp_path / "net.safetensors")
+    words = ("train", "photos", "--features", NET, "--features-from", "net.safetensors", "--size", "8", "--val", "0.3")
+    fast = ("--members", "2", "--epochs", "1", "--engine", "loop", "--batch-size", "16", "--out", "run", "--json")
+    assert murmur(*words, *fast).code == 0
+    ended = murmur("prune", "run", "--sparsity", "0.5", "--out", "pruned")
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "pruned" / BACKBONE).exists()

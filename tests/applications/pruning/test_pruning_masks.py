@@ -6,13 +6,14 @@ from itertools import pairwise
 
 import pytest
 import torch
+from frozen_networks import X, same_body
 from pruning_factories import holds_zeros, masks, population, rows, trained, without
 from torch import nn
 
 from murmuration.applications.pruning import Pruning, prune_population
 from murmuration.applications.pruning.masks import channel_scores, count_parameters, layer_densities, sparsity_of
 from murmuration.core.population import KEPT, populate
-from murmuration.core.recipe import make_recipe
+from murmuration.core.recipe import PRESETS, make_recipe
 from murmuration.core.weights import Kernel, Point, trace_kernels
 from murmuration.data import Data, open_data
 from murmuration.prediction.ensemble import Ensemble
@@ -199,3 +200,17 @@ def test_numbers_have_no_spread_to_go_by(ensembles, little: Data):
     alone = replace(ensembles["deep-ensemble"].groups[0].population, own={}, buffers={})
     with pytest.raises(Misuse, match="nothing to prune"):
         prune_population(alone, Point(), trace_kernels(nn.Identity(), torch.zeros(2, 3)), Pruning(sparsity=0.5))
+
+
+def test_pruning_spares_fixed_kernels():
+    net = same_body()
+    population = populate(lambda _: net, 2, fixed=lambda name: name.startswith("body.0"))
+    trace = trace_kernels(net, X[:2])
+    for structured in (False, True):
+        pruned = prune_population(
+            population, PRESETS["single"].value.weights, trace, Pruning(sparsity=0.5, structured=structured)
+        )
+        assert torch.equal(pruned.fixed["body.0.weight"][0], net.body[0].weight)
+        assert "body.0.weight:kept" not in pruned.buffers
+        assert (pruned.own["body.2.weight"] == 0).any()
+    assert count_parameters(population).dense == population.parameters_stored()

@@ -174,14 +174,12 @@ def test_commands_take_a_run_on_features(run: Path, folder: Path, monkeypatch, c
     monkeypatch.chdir(folder)
     calls = (
         ("predict", "runs/photos", "new", "--out", "answers.csv"),
-        ("prune", "runs/photos", "--sparsity", "0.5", "--out", "pruned"),
         ("calibrate", "runs/photos"),
         ("evaluate", "runs/photos", "--only", "contrast", "--severities", "5", "--ood", "new"),
     )
     for words in calls:
         assert main(list(words)) == 0, capsys.readouterr().err
     assert "Corruptions as images" in (run / "report.html").read_text()
-    assert (folder / "pruned" / BACKBONE).exists()
     assert len((folder / "answers.csv").read_text().splitlines()) == 7
 
 

@@ -11,29 +11,24 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from device_fixtures import CLASSES, ROWS, Dense, small, table
 from pretend_device import NAME, Settings, pretended
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.applications import pruning
-from murmuration.applications.superres import upscale
 from murmuration.cli import main
-from murmuration.core.dynamics import optimizer
 from murmuration.core.recipe import PRESETS
 from murmuration.evaluation.weight_diagnosis import diagnose
 from murmuration.likelihoods import fit_likelihood, member_losses
 from murmuration.runs import checkpoints
 from murmuration.runs import directory as runs
-from murmuration.studies.kernels import kernel_diagnosis, kernels_before_run
-from murmuration.studies.trajectory import find_trajectory
-from murmuration.studies.weight_space import points_of
 from murmuration.system import streams
 from murmuration.system.devices import resolve_device
 from murmuration.system.errors import Misuse
 from murmuration.training.head_only import with_features
 from murmuration.training.run import ProgressCallback
 
-ROWS, CLASSES = 40, 3
+pytest_plugins = ["device_fixtures"]
 
 
 class Net(nn.Module):
@@ -43,17 +38,6 @@ class Net(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2))
         self.head = nn.Linear(16, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x))
-
-
-class Dense(nn.Module):
-    """A small network of parts for tables."""
-
-    def __init__(self, outputs: int = CLASSES) -> None:
-        super().__init__()
-        self.body, self.head = nn.Sequential(nn.Linear(2, 6), nn.Tanh()), nn.Linear(6, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.body(x))
@@ -79,17 +63,6 @@ def images() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(ROWS, 1, 4, 4)) + y[:, None, None, None], y
 
 
-def table() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(1)
-    y = rng.integers(CLASSES, size=ROWS)
-    return rng.normal(size=(ROWS, 2)) + y[:, None], y
-
-
-def small(net=None, data=None, **settings) -> mm.Ensemble:
-    given = {"members": 2, "epochs": 1, "batch_size": 16, "posthoc": None, **settings}
-    return mm.fit(net or Dense, table() if data is None else data, **given)
-
-
 def tensors(ensemble: mm.Ensemble) -> dict[str, Tensor]:
     return ensemble.groups[0].population.to_tensors()
 
@@ -97,13 +70,6 @@ def tensors(ensemble: mm.Ensemble) -> dict[str, Tensor]:
 def same_bits(a: mm.Ensemble, b: mm.Ensemble) -> bool:
     mine, theirs = tensors(a), tensors(b)
     return mine.keys() == theirs.keys() and all(torch.equal(t.cpu(), theirs[name].cpu()) for name, t in mine.items())
-
-
-@pytest.fixture(autouse=True)
-def _fused_kernels(monkeypatch):
-    """The kernels that CUDA has and the CPU has too."""
-    monkeypatch.setattr(optimizer, "FUSED", ("cpu", "cuda", NAME))
-    monkeypatch.setattr("murmuration.system.memory.suggest_keeping_freed_memory", lambda: None)
 
 
 # the pretended device itself
@@ -447,20 +413,7 @@ def test_a_checkpoint_holds_the_place_of_every_tensor(tmp_path, monkeypatch):
         assert {t.device.type for t in small_ones} == {"cpu"}
 
 
-# analysis and applications
-
-
-def test_trajectories_points_and_kernels_of_a_run_on_a_device(tmp_path):
-    x = np.asarray(table()[0])
-    with pretended() as device:
-        small(device=device, out=tmp_path / "run", trajectory="every-epoch", recipe="batch-ensemble")
-        ensemble, data = mm.load(tmp_path / "run", net=Dense), mm.open_data(table(), val=0.15, test=0.0)
-        assert points_of(ensemble).vectors.device.type == "cpu"
-        assert find_trajectory(tmp_path / "run", net=Dense) is not None
-        prepared = ensemble.prepare(x)
-        assert kernel_diagnosis(ensemble, prepared).inputs > 0
-        assert kernels_before_run(ensemble, data, prepared, net=Dense).inputs > 0
-        assert torch.equal(points_of(ensemble).vectors, points_of(ensemble.to("cpu")).vectors)
+# analysis
 
 
 def test_weights_of_a_bayesian_run_on_a_device_are_diagnosed():
@@ -468,20 +421,6 @@ def test_weights_of_a_bayesian_run_on_a_device_are_diagnosed():
         ensemble = small(device=device, recipe="bayes", members=1)
         found = diagnose(ensemble, ensemble.prepare(table()[0]))
         assert found is not None
-
-
-@pytest.mark.parametrize("finetune", [0, 1])
-def test_a_run_on_a_device_is_pruned(tmp_path, finetune):
-    with pretended() as device:
-        small(device=device, out=tmp_path / "run")
-        planned = pruning.plan_pruning(tmp_path / "run", pruning.Pruning(sparsity=0.5), net=Dense, data=table())
-        pruned = pruning.prune(planned, tmp_path / "pruned", finetune=finetune)
-        assert str(pruned.device) == (device if finetune else "cpu")
-        assert pruned.manifest["plan"]["device"] == device
-    planned = pruning.plan_pruning(tmp_path / "run", pruning.Pruning(sparsity=0.5), net=Dense, data=table())
-    with pytest.raises(Misuse, match="trained on pretend:0, which is not available here: write device='cpu'"):
-        pruning.prune(planned, tmp_path / "again", finetune=1)
-    assert str(pruning.prune(planned, tmp_path / "again", finetune=1, device="cpu").device) == "cpu"
 
 
 def test_post_hoc_steps_of_an_ensemble_on_a_device():
@@ -494,17 +433,6 @@ def test_post_hoc_steps_of_an_ensemble_on_a_device():
         x = table()[0]
         # weights differ by a rounding: the CPU's optimizer joins tensors that do not fill its vectors
         torch.testing.assert_close(there.predict(x).probs, here.predict(x).probs, rtol=0, atol=1e-7)
-
-
-def test_super_resolution_trains_and_upscales_on_a_device():
-    pieces = np.random.default_rng(0).random((30, 1, 4, 4)).astype(np.float32)
-    with pretended(double=False) as device:
-        likelihood = mm.Gaussian(0.02, targets=64)
-        settings = {"recipe": "bayes", "members": 1, "likelihood": likelihood, "inputs": "images", "prepare": "none"}
-        large = np.repeat(np.repeat(pieces, 2, 2), 2, 3).reshape(30, 64)
-        made = small("subpixel", (pieces, large), device=device, task="regression", **settings)
-        found = upscale(made, torch.from_numpy(pieces[0, 0]), draws=2)
-        assert found.mean.shape == (8, 8)
 
 
 # command line

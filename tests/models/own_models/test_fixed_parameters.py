@@ -8,34 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from frozen_networks import PLAN, BodyAndHead, X, Y, same_body
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.applications.pruning.masks import Pruning, count_parameters, prune_population
 from murmuration.core.population import Population, populate, population_from_tensors
 from murmuration.core.recipe import PRESETS, make_recipe
-from murmuration.core.weights import trace_kernels
-from murmuration.studies.subspaces import sample_subspace
-from murmuration.studies.trajectory import open_trajectory
-from murmuration.studies.weight_space import points_of
 from murmuration.system.streams import global_stream
 
 BOUND = 2.4e-6  # of five full-batch steps against the plain loop: sums of float32 products in another order
-X = torch.randn(96, 6, generator=torch.Generator().manual_seed(0))
-Y = (X[:, 0] > 0).long() + (X[:, 1] > 0.3).long()
-PLAN = mm.Plan(members=2, epochs=2, batch_size=16, posthoc=None, engine="loop")
-
-
-class BodyAndHead(nn.Module):
-    """A body whose first layer is frozen, and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 3)
-        self.body[0].requires_grad_(False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x))
 
 
 class Convolutional(nn.Module):
@@ -64,14 +45,6 @@ def fixed_head() -> nn.Module:
     return net
 
 
-def same_body() -> nn.Module:
-    """Frozen values that all members have in common."""
-    net = BodyAndHead()
-    net.body[0].load_state_dict(COMMON.body[0].state_dict())
-    return net
-
-
-COMMON = BodyAndHead()
 NETS: dict[str, Callable[[], nn.Module]] = {
     "own bodies": BodyAndHead,
     "one body": same_body,
@@ -212,35 +185,3 @@ def test_operators_on_fixed_parameters_do_not_refuse_a_recipe():
         "head.weight:std_param",
         "head.bias:std_param",
     ]
-
-
-def test_points_of_a_weight_space_leave_fixed_parameters_where_they_are(tmp_path: Path):
-    plan = replace(PLAN, trajectory="every-epoch")
-    ensemble = mm.fit(same_body, (X, Y), plan=plan, out=tmp_path / "run")
-    points = points_of(ensemble)
-    assert points.vectors.shape == (2, 99)
-    drawn = sample_subspace(ensemble, None, sampler="dropout", count=3)
-    for index in range(3):
-        assert torch.equal(drawn.module(index).body[0].weight, COMMON.body[0].weight)
-    made = points.ensemble(ensemble).predict(X).outputs  # of own copies: products are summed in another order
-    torch.testing.assert_close(made, ensemble.predict(X).outputs, rtol=1e-5, atol=1e-6)
-    trajectory = open_trajectory(tmp_path / "run", net=same_body)
-    assert torch.equal(trajectory.at(1, -1), points.vectors[1])
-    mm.fit(BodyAndHead, (X, Y), plan=plan, out=tmp_path / "differ")
-    differ = open_trajectory(tmp_path / "differ", net=BodyAndHead)
-    assert torch.equal(differ.at(1, -1), differ.points.vectors[1])
-    assert differ.points.vectors.shape == (2, 155)  # fixed values that differ between members belong to their points
-
-
-def test_pruning_spares_fixed_kernels():
-    net = same_body()
-    population = populate(lambda _: net, 2, fixed=lambda name: name.startswith("body.0"))
-    trace = trace_kernels(net, X[:2])
-    for structured in (False, True):
-        pruned = prune_population(
-            population, PRESETS["single"].value.weights, trace, Pruning(sparsity=0.5, structured=structured)
-        )
-        assert torch.equal(pruned.fixed["body.0.weight"][0], net.body[0].weight)
-        assert "body.0.weight:kept" not in pruned.buffers
-        assert (pruned.own["body.2.weight"] == 0).any()
-    assert count_parameters(population).dense == population.parameters_stored()

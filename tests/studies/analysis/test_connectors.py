@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from objectives import FunctionObjective
 from torch import nn
 
 import murmuration as mm
@@ -15,7 +16,6 @@ from murmuration.studies.cells import Cells
 from murmuration.studies.connectors import (
     COEFFICIENTS,
     Descent,
-    FunctionObjective,
     TrainingLoss,
     bezier_coefficients,
     curve_point,

@@ -13,7 +13,6 @@ import murmuration as mm
 from murmuration.studies.diversity import (
     family,
     family_curve,
-    family_peak,
     fit_exponent,
     flipped,
     independent_disagreement,
@@ -133,7 +132,7 @@ def test_the_family_joins_its_limits():
     for exponent in (0.1, 0.22, 1.0, 3.0):
         assert family(0.0, exponent, reference, classes) == pytest.approx((reference, 0))
         assert family(1.0, exponent, reference, classes) == pytest.approx(((1 - reference) / (classes - 1), 1))
-    peak = family_peak(0.22, reference, classes)
+    peak = (0.22 * (1 - reference) / ((classes - 1) * reference)) ** (1 / (1 - 0.22))  # where accuracy is largest
     assert peak == pytest.approx(1.794e-4, rel=1e-3)
     assert family(peak, 0.22, reference, classes) == pytest.approx((0.650413, 0.052585), abs=1e-6)
     around = family(peak * np.array([0.9, 1, 1.1]), 0.22, reference, classes)[0]

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from embedded_ensembles import CRITICAL, NAMES, THREE, five, gaussian, made
+from embedded_ensembles import CRITICAL, NAMES, THREE, five, made
+from kernel_matrices import gaussian
 from torch import Tensor
 
 from murmuration.core.weights.distributions import Distribution

@@ -2,8 +2,9 @@ import math
 
 import pytest
 import torch
-from embedded_ensembles import CRITICAL, THREE, five, gaussian, least_eigenvalue, made
+from embedded_ensembles import CRITICAL, THREE, five, made
 from embedded_theory import fixed_correlation
+from kernel_matrices import gaussian, least_eigenvalue
 from torch import Tensor
 
 from murmuration.core.weights.distributions import Distribution

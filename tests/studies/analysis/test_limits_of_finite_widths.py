@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from embedded_ensembles import BIASED, CRITICAL, five, gaussian, made, network
+from embedded_ensembles import BIASED, CRITICAL, five, made, network
 from finite_width import EmbeddedMLP, empirical_kernels, run
+from kernel_matrices import gaussian
 from torch import Tensor
 
 from murmuration.core.tangent_kernels import MemberKernels, average_kernels

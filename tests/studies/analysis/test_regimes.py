@@ -2,9 +2,10 @@ import math
 
 import pytest
 import torch
-from embedded_ensembles import CRITICAL, THREE, gaussian, made
+from embedded_ensembles import CRITICAL, THREE, made
 from embedded_theory import can_interpolate, spike_eigenvalue
-from linearised import Descent, mode_kernels
+from kernel_matrices import Descent, gaussian
+from linearised import mode_kernels
 
 from murmuration.core.tangent_kernels import smooth_gamma, trace_ratio
 from murmuration.core.weights.distributions import Distribution

@@ -13,7 +13,7 @@ from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.data import Data
 from murmuration.runs import checkpoints
 from murmuration.runs.directory import TRAJECTORY
-from murmuration.studies.trajectory import Trajectory, open_trajectory, trajectory_of
+from murmuration.studies.trajectory import Trajectory, find_trajectory, open_trajectory, trajectory_of
 from murmuration.studies.weight_space import points_of
 
 PLAN = mm.Plan(members=2, epochs=3, batch_size=64, engine="loop", schedule="constant", posthoc=None)
@@ -206,3 +206,15 @@ def test_misuse_is_refused(tmp_path, little):
         found.at(2, 0)
     with pytest.raises(mm.Misuse, match="checkpoint 1 of a trajectory of 1"):
         found.at(0, 1)
+
+
+def test_a_changed_checkpoint_of_a_trajectory_is_refused(tmp_path: Path, little: Data):
+    run = tmp_path / "run"
+    mm.fit("mlp", little, plan=replace(PLAN, epochs=1, trajectory="every-epoch"), out=run)
+    assert find_trajectory(run) is not None
+    file = run / "trajectory" / "step-000000000.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+    with pytest.raises(mm.Failure, match=r"trajectory/step-000000000\.safetensors has changed"):
+        find_trajectory(run)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_fixtures import SMALL, assert_refused, tree
+from cli_fixtures import SMALL, assert_refused, tree, write_table
 
 import murmuration as mm
 from murmuration.cli import main
@@ -157,3 +157,17 @@ def test_help_opens_with_examples(murmur):
     assert text.index("murmur explore runs/digits kernels") < text.index("Explore a trained ensemble")
     assert "explore" in murmur("--help").out
     assert SMALL[0] in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--net", "ridge"), "has a ridge among its members: this command is for networks alone"),
+        (("--folds", 3, *SMALL), "has members of 3 folds"),
+    ],
+)
+def test_other_models_and_folds_are_refused(murmur, tmp_path: Path, words, told):
+    write_table(tmp_path / "t.csv")
+    train = ("train", tmp_path / "t.csv", "--target", "y", *words, "--out", tmp_path / "run", "--json")
+    assert murmur(*train).code == 0
+    assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, (told,))

@@ -41,14 +41,14 @@ class KernelSummary:
 
 
 def train_spec(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> TrainSpec:
-    """The training spec of members with this many neurons in each hidden layer."""
+    """Return the training spec of members with this many neurons in each hidden layer."""
     build = partial(mlp, data.input_shape, len(data.classes), hidden=(neurons,) * layers)
     likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
     return TrainSpec(build, data, likelihood, arm.recipe("embedded"), plan)
 
 
 def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """The entry of one cell of trained members in the record."""
+    """Return the entry of one cell of trained members in the record."""
     arm, start = arm_named(cell.arm), time.perf_counter()
     neurons, members = setting.neurons(cell.width), cell.models
     if arm.kind == "wider":
@@ -77,7 +77,9 @@ def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
 def measure_kernels(
     module: nn.Module, population: Population, family: NetworkWeights, x: Tensor, most: int
 ) -> KernelSummary | None:
-    """The summary for at most `most` members, on inputs x (n, ...); None if there are more, or nothing is shared.
+    """Return the summary for at most `most` members, on inputs x (n, ...).
+
+    None if there are more, or nothing is shared.
 
     The kernels are those of the parameters as they are stored, on which gradient descent acts.
     """
@@ -88,7 +90,7 @@ def measure_kernels(
 
 
 def summarise_kernels(matrix: Tensor) -> KernelSummary:
-    """The summary of a matrix (M, M) of kernels between members.
+    """Return the summary of a matrix (M, M) of kernels between members.
 
     An alignment is T_ab / sqrt(T_aa T_bb). Without the roots the largest eigenvalue would mostly be that of the member
     with the largest kernel.
@@ -98,13 +100,13 @@ def summarise_kernels(matrix: Tensor) -> KernelSummary:
     (0.4, 1.5)
     """
     members, own = len(matrix), matrix.diagonal()
-    others = float(matrix.sum() - own.sum()) / (members * (members - 1))
+    off_diagonal = float(matrix.sum() - own.sum()) / (members * (members - 1))
     alignment = matrix / own.sqrt().outer(own.sqrt())
-    return KernelSummary(others / float(own.mean()), float(torch.linalg.eigvalsh(alignment)[-1]))
+    return KernelSummary(off_diagonal / float(own.mean()), float(torch.linalg.eigvalsh(alignment)[-1]))
 
 
 def scores(spec: TrainSpec, engine: Engine, population: Population) -> dict[str, float | None]:
-    """Accuracies and disagreement of trained members; None where no member is left."""
+    """Return accuracies and disagreement of trained members; None where no member is left."""
     if not population.members:
         return dict.fromkeys(("accuracy", "member_accuracy", "member_train_accuracy", "disagreement", "nll"))
     test = columns(predict(spec, engine, population, spec.data.test), spec.data.test.y)
@@ -134,7 +136,9 @@ class Shape:
 
 
 def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
-    """Stored parameters of M members: kernels once; per member two factors and a bias per neuron, and output biases.
+    """Return stored parameters of M members.
+
+    Kernels once; per member two factors and a bias per neuron, and output biases.
 
     >>> embedded_parameters(Shape(64, 10, 2), 64, 8)
     11984
@@ -144,15 +148,15 @@ def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
 
 
 def matching_width(shape: Shape, parameters: int) -> int:
-    """The width of hidden layers at which one plain network has most nearly so many parameters.
+    """Return the width of hidden layers at which one plain network has most nearly so many parameters.
 
     Solves (L - 1) n² + n (inputs + outputs + L) + outputs = parameters.
 
     >>> matching_width(Shape(64, 10, 2), 64 * 64 + 64 * 76 + 10)
     64
     """
-    square, linear, rest = shape.layers - 1, shape.inputs + shape.outputs + shape.layers, parameters - shape.outputs
-    root = (-linear + math.sqrt(linear**2 + 4 * square * rest)) / (2 * square) if square else rest / linear
+    square, linear, constant = shape.layers - 1, shape.inputs + shape.outputs + shape.layers, parameters - shape.outputs
+    root = (-linear + math.sqrt(linear**2 + 4 * square * constant)) / (2 * square) if square else constant / linear
     return max(1, round(root))
 
 
@@ -174,7 +178,7 @@ def mean_loss(progress: Progress, epoch: int) -> float:
 
 
 def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: Unwatched | StopAtLoss) -> Progress:
-    """The progress at the end of a training run."""
+    """Return the progress at the end of a training run."""
     spec = train_spec(data, arm_named(cell.arm), plan, neurons=setting.neurons(cell.width), layers=setting.layers)
     progress = begin(spec)
     train(spec, choose_engine(spec, progress).engine, progress, watcher)
@@ -182,7 +186,7 @@ def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: 
 
 
 def find_largest_step(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """The largest learning rate at which members learn, by bisection over rates sqrt(2) apart.
+    """Return the largest learning rate at which members learn, by bisection over rates sqrt(2) apart.
 
     At larger rates losses diverge, or end at ln K or above, the loss of a uniform prediction.
     """
@@ -200,7 +204,7 @@ def find_largest_step(cell: Cell, setting: Setting, data: Data) -> dict[str, Any
 
 
 def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
-    """Steps until the mean training loss is half of ln K; None if it is not reached.
+    """Return steps until the mean training loss is half of ln K; None if it is not reached.
 
     Between epochs the logarithm of the loss is interpolated linearly.
     """
@@ -211,12 +215,12 @@ def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     progress = run_training(cell, setting, data, plan, StopAtLoss(goal))
     losses = [mean_loss(progress, epoch) for epoch in range(len(progress.history))]
     reached = crossing([math.log(len(data.classes)), *losses], goal)
-    each = len(plan_slices(len(data.train), plan))
-    return {**cell._asdict(), "value": None if reached is None else reached * each}
+    steps_per_epoch = len(plan_slices(len(data.train), plan))
+    return {**cell._asdict(), "value": None if reached is None else reached * steps_per_epoch}
 
 
 def crossing(losses: list[float], goal: float) -> float | None:
-    """The first position, interpolated between indices, at which positive losses reach the goal.
+    """Return the first position, interpolated between indices, at which positive losses reach the goal.
 
     >>> crossing([4.0, 1.0], 2.0), crossing([4.0, 3.0], 2.0)
     (0.5, None)

@@ -34,15 +34,17 @@ COUNTED = {  # how one prediction, and several, are spoken of
 def curve(
     xs: Sequence[float], values: Iterable[list[float]], place: int, name: str, *, faint: bool = False
 ) -> list[dict[str, Any]]:
-    """A line of means over seeds at every x that has values, with error bars of one standard error; [] without any.
+    """Return a line of means over seeds at every x that has values, with error bars of one standard error.
+
+    [] without any.
 
     A faint one is dotted and without markers or error bars. `place` decides its colour and marker.
     """
-    there = [(x, found) for x, found in zip(xs, values, strict=True) if found]
-    means, ink = numbers(sum(found) / len(found) for _, found in there), colour(place)
-    errors = numbers(predictions.standard_error(found) for _, found in there)
+    measured = [(x, seeds) for x, seeds in zip(xs, values, strict=True) if seeds]
+    means, ink = numbers(sum(seeds) / len(seeds) for _, seeds in measured), colour(place)
+    errors = numbers(predictions.standard_error(seeds) for _, seeds in measured)
     bars = {} if faint else {"error_y": {"type": "data", "array": errors, "color": ink, "width": 2}}
-    line = scatter("lines" if faint else "lines+markers", (x for x, _ in there), means, name) | {
+    line = scatter("lines" if faint else "lines+markers", (x for x, _ in measured), means, name) | {
         "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
         "marker": {"color": ink, "symbol": symbol(place), "size": 7},
         **bars,
@@ -51,37 +53,37 @@ def curve(
         "showlegend": not faint,
         "legendgroup": name,
     }
-    return [line] if there else []
+    return [line] if measured else []
 
 
 def as_error(trace: dict[str, Any]) -> dict[str, Any]:
-    """The curve of an accuracy as that of its error, for a reversed logarithmic axis."""
+    """Return the curve of an accuracy as that of its error, for a reversed logarithmic axis."""
     return {**trace, "y": [None if y is None else max(1 - y, FLOOR) for y in trace["y"]]}
 
 
 def accuracy_axis(title: str) -> dict[str, Any]:
-    """A reversed logarithmic axis of errors, labelled by accuracies."""
+    """Return a reversed logarithmic axis of errors, labelled by accuracies."""
     ticks = [max(1 - accuracy, FLOOR) for accuracy in ACCURACIES]
     labels = {"type": "log", "autorange": "reversed", "tickvals": ticks, "ticktext": [f"{a:g}" for a in ACCURACIES]}
     return axis(title) | labels
 
 
 def models_axis(models: Sequence[int]) -> dict[str, Any]:
-    ticks = {"tickvals": list(models), "ticktext": [str(each) for each in models]}
+    ticks = {"tickvals": list(models), "ticktext": [str(count) for count in models]}
     return axis("number of models M") | {"type": "log", **ticks}
 
 
-def line_panel(found: Results, arm: str, score: str, letter: str = "") -> Figure | None:
-    """One score of an arm against the number of members, one curve per width; separate networks are dotted."""
+def line_panel(results: Results, arm: str, score: str, letter: str = "") -> Figure | None:
+    """Return one score of an arm against the number of members, one curve per width; separate networks are dotted."""
     apart = score == "disagreement"
-    models = [each for each in found.models if each > 1 or not apart]  # one member agrees with itself
+    models = [choice for choice in results.models if choice > 1 or not apart]  # one member agrees with itself
     data: list[dict[str, Any]] = []
-    for place, width in enumerate(found.widths):
-        name = f"N={found.neurons(width)}"
-        for each in dict.fromkeys((arm, "naive")):
-            values = (found.over_seeds(each, width, m, score) for m in models)
-            drawn = curve(models, values, place, name, faint=each != arm)
-            data += drawn if apart else map(as_error, drawn)
+    for place, width in enumerate(results.widths):
+        name = f"N={results.neurons(width)}"
+        for choice in dict.fromkeys((arm, "naive")):
+            values = (results.over_seeds(choice, width, m, score) for m in models)
+            lines = curve(models, values, place, name, faint=choice != arm)
+            data += lines if apart else map(as_error, lines)
     if not data:
         return None
     up = axis("fraction of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
@@ -116,7 +118,7 @@ def parameters_panel(found: Results) -> Figure | None:
 
 
 def between_panel(found: Results, scores: dict[str, str], name: str, title: str) -> Figure | None:
-    """Scores against the mean of factors, with the predicted threshold."""
+    """Return scores against the mean of factors, with the predicted threshold."""
     width, (models,) = PROBED[BETWEEN]
     data: list[dict[str, Any]] = []
     for place, (score, words) in enumerate(scores.items()):
@@ -130,14 +132,14 @@ def between_panel(found: Results, scores: dict[str, str], name: str, title: str)
     return Figure(name, title, f"{title} against the mean of factors", data, panel, 320)
 
 
-def probe_panel(found: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
-    """The largest step, or the number of steps, against M, both axes logarithmic."""
+def probe_panel(results: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
+    """Return the largest step, or the number of steps, against M, both axes logarithmic."""
     width, models = PROBED[kind]
     data: list[dict[str, Any]] = []
     for place, (arm, words) in enumerate(arms.items()):
-        values = (found.over_seeds(arm, width, m, "value") for m in models)
+        values = (results.over_seeds(arm, width, m, "value") for m in models)
         line = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}}
-        data += [drawn | line for drawn in curve(models, values, place, words)]
+        data += [trace | line for trace in curve(models, values, place, words)]
     if not data:
         return None
     ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
@@ -147,22 +149,22 @@ def probe_panel(found: Results, arms: dict[str, str], kind: str, name: str, titl
 
 
 def page(record: Record, command: str = "") -> str:
-    """The whole page."""
-    found = Results(record)
+    """Return the whole page."""
+    results = Results(record)
     data = record["data"]
     parts: tuple[Callable[[Results], Markup], ...] = (opening, main_figure, other_arms, regimes, probes, tables)
-    body = join([*(part(found) for part in parts), settings(found, command)])
+    body = join([*(part(results) for part in parts), settings(results, command)])
     return framed(
-        TITLE, f"{data['name']} · {len(found.cells):,} cells · seeds {', '.join(map(str, found.seeds))}", body
+        TITLE, f"{data['name']} · {len(results.cells):,} cells · seeds {', '.join(map(str, results.seeds))}", body
     )
 
 
-def opening(found: Results) -> Markup:
-    """The predictions and their verdicts."""
-    told = predictions.verdicts(found.record)
-    count = {word: sum(each.word == word for each in told) for word in COUNTED}
-    lead = "; ".join(f"{many} {COUNTED[word][many > 1]}" for word, many in count.items() if many)
-    rows = [verdict_row(each) for each in told]
+def opening(results: Results) -> Markup:
+    """Return the predictions and their verdicts."""
+    verdicts = predictions.verdicts(results.record)
+    count = {word: sum(verdict.word == word for verdict in verdicts) for word in COUNTED}
+    lead = "; ".join(f"{number_of} {COUNTED[word][number_of > 1]}" for word, number_of in count.items() if number_of)
+    rows = [verdict_row(verdict) for verdict in verdicts]
     board = tag("div", table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows), "words")
     reading = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
@@ -170,29 +172,29 @@ def opening(found: Results) -> Markup:
         "95 % intervals (Student's t over three seeds or more) of all its estimates lie in the predicted region, and "
         "does not hold if one lies outside; otherwise these runs cannot tell."
     )
-    summary = tag("p", f"Of {len(told)} predictions: {lead}.", "lead")
-    warning = tag("p", predictions.undertrained(found), "warning")
+    summary = tag("p", f"Of {len(verdicts)} predictions: {lead}.", "lead")
+    warning = tag("p", predictions.undertrained(results), "warning")
     return section("verdicts", "Predictions and verdicts", reading, join([summary, warning, board]))
 
 
 def verdict_row(verdict: predictions.Verdict) -> tuple[Markup, list[str]]:
-    """The name with the verdict, and two cells: the claim, and the estimates with a note."""
+    """Return the name with the verdict, and two cells: the claim, and the estimates with a note."""
     head = join([verdict.name, tag("span", verdict.word, f"mark {MARKS[verdict.word]}".strip())])
     lines = []
-    for each in verdict.estimates:
-        about = tag("small", f"{each.what}; predicted {each.region}")
-        lines.append(tag("div", join([tag("span", estimate_text(each)), about])))
+    for estimate in verdict.estimates:
+        about = tag("small", f"{estimate.what}; predicted {estimate.region}")
+        lines.append(tag("div", join([tag("span", estimate_text(estimate)), about])))
     return head, [verdict.claim, join([*lines, tag("small", verdict.note)])]
 
 
 def estimate_text(estimate: predictions.Estimate) -> str:
-    """The estimate with its interval."""
-    value, low, high = (number(round(each, 9)) for each in (estimate.value, estimate.low, estimate.high))
+    """Return the estimate with its interval."""
+    value, low, high = (number(round(bound, 9)) for bound in (estimate.value, estimate.low, estimate.high))
     return f"{value} ({low} to {high})" if math.isfinite(estimate.low) else value
 
 
 def main_figure(found: Results) -> Markup:
-    """The four panels of the figure in the paper."""
+    """Return the four panels of the figure in the paper."""
     if "independent" not in found.arms:
         return Markup("")
     letters = dict(zip(PANELS, "abc", strict=False))
@@ -206,20 +208,20 @@ def main_figure(found: Results) -> Markup:
     return section("figure", "Independent members", reading, body)
 
 
-def other_arms(found: Results) -> Markup:
-    """The same panels for every other arm."""
-    shown = [arm for arm in found.arms if arm not in ("independent", "naive")]
+def other_arms(results: Results) -> Markup:
+    """Return the same panels for every other arm."""
+    arms = [arm for arm in results.arms if arm not in ("independent", "naive")]
     parts = []
-    for arm in shown:
+    for arm in arms:
         scores = ["accuracy", "member_train_accuracy"] if arm == "single" else list(PANELS)
-        plots = grid(figure(line_panel(found, arm, score)) for score in scores)
+        plots = grid(figure(line_panel(results, arm, score)) for score in scores)
         parts.append(join([tag("h3", f"{arm}: {ARMS[arm].about}", "part"), plots]))
     reading = "Dotted, as before, are separate networks."
     return section("arms", "Other ways to embed", reading, join(parts))
 
 
 def regimes(found: Results) -> Markup:
-    """Scores and kernels between the regimes."""
+    """Return scores and kernels between the regimes."""
     width, (models,) = PROBED[BETWEEN]
     plots = [
         figure(between_panel(found, scores, name, title))
@@ -239,11 +241,11 @@ def regimes(found: Results) -> Markup:
     return section("between", "Between the regimes", reading, grid(plots))
 
 
-def probes(found: Results) -> Markup:
-    """Largest stable step and number of steps, by gamma."""
+def probes(results: Results) -> Markup:
+    """Return largest stable step and number of steps, by gamma."""
     words = {"": "sum of gradients (gamma = M)", "-mean": "mean (gamma = 1)"}
     plots = [
-        figure(probe_panel(found, {f"{arm}{end}": each for end, each in words.items()}, kind, arm, title))
+        figure(probe_panel(results, {f"{arm}{end}": label for end, label in words.items()}, kind, arm, title))
         for arm, kind, title in (
             ("largest-step", "step", "largest stable step, collective"),
             ("steps", "steps", "steps to half the loss, independent"),
@@ -251,13 +253,13 @@ def probes(found: Results) -> Markup:
     ]
     reading = (
         "Shared weights move by gamma / M times the sum of members' gradients. Both panels are of plain gradient "
-        f"descent at N = {found.neurons(1.0)}."
+        f"descent at N = {results.neurons(1.0)}."
     )
     return section("gamma", "Sum or mean", reading, grid(plots))
 
 
 def tables(found: Results) -> Markup:
-    """The values behind the panels, and the measured kernels."""
+    """Return the values behind the panels, and the measured kernels."""
     parts = [ratio_table(found)]
     for arm in found.arms:
         for score in PANELS:
@@ -276,7 +278,7 @@ def tables(found: Results) -> Markup:
 
 
 def ratio_table(found: Results) -> Markup:
-    """T_o / T_d by arm and width."""
+    """Return T_o / T_d by arm and width."""
     arms = [arm for arm in found.arms if mean_ratio(found, arm, found.widths) != MISSING]
     columns = ["Arm", *(f"N={found.neurons(width)}" for width in found.widths)]
     rows = [(arm, [mean_ratio(found, arm, [width]) for width in found.widths]) for arm in arms]
@@ -284,35 +286,37 @@ def ratio_table(found: Results) -> Markup:
 
 
 def mean_ratio(found: Results, arm: str, widths: list[float]) -> str:
-    """The mean T_o / T_d of an arm at some widths."""
+    """Return the mean T_o / T_d of an arm at some widths."""
     values = [v for w in widths for m in found.models if m > 1 for v in found.over_seeds(arm, w, m, "tangent_ratio")]
     return number(sum(values) / len(values)) if values else MISSING
 
 
 def interval_text(found: Results, arm: str, width: float, models: int, score: str) -> str:
-    """The mean over seeds and half the width of its interval."""
+    """Return the mean over seeds and half the width of its interval."""
     mean, low, high = predictions.mean_interval(found.over_seeds(arm, width, models, score))
     if not math.isfinite(mean):
         return MISSING
     return f"{mean:.3f} ± {(high - low) / 2:.3f}" if math.isfinite(low) else f"{mean:.3f}"
 
 
-def settings(found: Results, command: str) -> Markup:
-    """The settings, data and versions."""
-    data, diverged = found.record["data"], sum(cell.get("diverged", 0) > 0 for cell in found.cells.values())
+def settings(results: Results, command: str) -> Markup:
+    """Return the settings, data and versions."""
+    data, diverged = results.record["data"], sum(cell.get("diverged", 0) > 0 for cell in results.cells.values())
     facts = {
         "Command": command,
         "Data": f"{data['name']}, {', '.join(f'{part} {size:,}' for part, size in data['examples'].items())}",
         "Fingerprint": data["fingerprint"],
-        "Network": f"dense, {found.setting.layers} hidden layers of N = {found.setting.base} x width, ReLU",
-        "Training": f"SGD, momentum {found.setting.momentum:g}, step {found.setting.lr:g} along a cosine, batches of "
-        f"{found.setting.batch_size}, {found.setting.epochs} epochs; all members see the same batches",
-        "Arms": "; ".join(f"{name}: {arm.sharing}, {arm.weights}" for name, arm in ARMS.items() if name in found.arms),
+        "Network": f"dense, {results.setting.layers} hidden layers of N = {results.setting.base} x width, ReLU",
+        "Training": f"SGD, momentum {results.setting.momentum:g}, step {results.setting.lr:g} along a cosine, batches "
+        f"of {results.setting.batch_size}, {results.setting.epochs} epochs; all members see the same batches",
+        "Arms": "; ".join(
+            f"{name}: {arm.sharing}, {arm.weights}" for name, arm in ARMS.items() if name in results.arms
+        ),
         "Cells with members that diverged": str(diverged),
-        "Versions": ", ".join(f"{name} {version}" for name, version in found.record["versions"].items()),
+        "Versions": ", ".join(f"{name} {version}" for name, version in results.record["versions"].items()),
     }
-    known = definitions(((name, value) for name, value in facts.items() if value), "facts")
+    listed = definitions(((name, value) for name, value in facts.items() if value), "facts")
     reading = (
         "As in the theory: factors before and after each activation, own biases, and the same batches for all members."
     )
-    return section("settings", "Settings", reading, known)
+    return section("settings", "Settings", reading, listed)

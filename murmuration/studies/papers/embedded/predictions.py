@@ -88,13 +88,13 @@ class Verdict:
             "name": self.name,
             "claim": self.claim,
             "verdict": self.word,
-            "estimates": [{**vars(each), "verdict": each.word} for each in self.estimates],
+            "estimates": [{**vars(estimate), "verdict": estimate.word} for estimate in self.estimates],
             "note": self.note,
         }
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean of values and its 95 % interval by Student's t; NaN limits for fewer than two values.
+    """Return the mean of values and its 95 % interval by Student's t; NaN limits for fewer than two values.
 
     >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
     [2.0, -0.484, 4.484]
@@ -109,18 +109,21 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """The standard error of the mean; NaN for fewer than two values."""
+    """Return the standard error of the mean; NaN for fewer than two values."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
 def estimate(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
-    """The mean over seeds of one value per seed, against a region; without an interval for fewer than three seeds."""
+    """Return the mean over seeds of one value per seed, against a region.
+
+    Without an interval for fewer than three seeds.
+    """
     mean, low, high = mean_interval(values)
     return Estimate(what, mean, *((low, high) if len(values) >= SEEDS else (math.nan, math.nan)), least, most)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """The least-squares slope of points; None with fewer than two different x.
+    """Return the least-squares slope of points; None with fewer than two different x.
 
     >>> slope([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
     2.0
@@ -153,56 +156,56 @@ def _gap(found: Results, width: float, models: int, seed: int, name: str) -> flo
     return None if ours is None or theirs is None else ours - theirs
 
 
-def train_falls_first(found: Results) -> Verdict:
+def train_falls_first(results: Results) -> Verdict:
     """P2: as M / N grows, training accuracy of members falls before the test accuracy of the ensemble."""
     per_seed, places = [], []
-    for seed in found.seeds:
+    for seed in results.seeds:
         leads = []
-        for width in found.widths:
-            falls = falls_of(found, width, seed, "member_train_accuracy")
+        for width in results.widths:
+            falls = falls_of(results, width, seed, "member_train_accuracy")
             first = next((models for models, fall in falls.items() if fall >= FALL), None)
-            tested = falls_of(found, width, seed, "accuracy")
+            tested = falls_of(results, width, seed, "accuracy")
             if first is not None and first in tested:
                 leads.append(falls[first] - tested[first])
-                places.append(first / found.neurons(width))
+                places.append(first / results.neurons(width))
         per_seed.append(mean_of(leads))
     note = f"at M / N from {min(places):.2g} to {max(places):.2g}" if places else "training accuracy never fell"
-    what = "by how much more member training accuracy has fallen than ensemble test accuracy"
+    quantity = "by how much more member training accuracy has fallen than ensemble test accuracy"
     return Verdict(
         "P2",
         f"where member training accuracy has first fallen by {FALL:g}, ensemble test accuracy has fallen less",
-        (estimate(what, known(per_seed), 0.0, math.inf),),
+        (estimate(quantity, known(per_seed), 0.0, math.inf),),
         note,
     )
 
 
 def falls_of(found: Results, width: float, seed: int, name: str) -> dict[int, float]:
-    """Decrease of a score of the independent arm from the smallest M on, for every M."""
+    """Return decrease of a score of the independent arm from the smallest M on, for every M."""
     line = found.line("independent", width, [models for models in found.models if models > 1], seed, name)
     return {models: next(iter(line.values())) - value for models, value in line.items()}
 
 
-def wider_hold_more(found: Results) -> Verdict:
+def wider_hold_more(results: Results) -> Verdict:
     """P3: the number of members that a width tolerates grows in proportion to it."""
-    per_seed, held = [], dict[int, list[float]]()
-    for seed in found.seeds:
-        tolerated = {found.neurons(width): members_tolerated(found, width, seed) for width in found.widths}
-        there = {neurons: models for neurons, models in tolerated.items() if models is not None}
-        for neurons, models in there.items():
-            held.setdefault(neurons, []).append(models)
-        if len(there) >= 3:
-            per_seed.append(slope([math.log(n) for n in there], [math.log(m) for m in there.values()]))
-    told = ", ".join(f"N={neurons}: {mean_of(models):.2g}" for neurons, models in sorted(held.items()))
+    per_seed, tolerated_by_width = [], dict[int, list[float]]()
+    for seed in results.seeds:
+        tolerated = {results.neurons(width): members_tolerated(results, width, seed) for width in results.widths}
+        reached = {neurons: models for neurons, models in tolerated.items() if models is not None}
+        for neurons, models in reached.items():
+            tolerated_by_width.setdefault(neurons, []).append(models)
+        if len(reached) >= 3:
+            per_seed.append(slope([math.log(n) for n in reached], [math.log(m) for m in reached.values()]))
+    listed = ", ".join(f"N={neurons}: {mean_of(models):.2g}" for neurons, models in sorted(tolerated_by_width.items()))
     return Verdict(
         "P3",
         f"the M at which member training accuracy has fallen by {FALL:g} grows in proportion to the width N",
         (estimate("exponent of N", known(per_seed), *PROPORTIONAL),),
-        f"M tolerated: {told}" if told else "training accuracy never fell",
+        f"M tolerated: {listed}" if listed else "training accuracy never fell",
     )
 
 
 def members_tolerated(found: Results, width: float, seed: int) -> float | None:
-    """The M at which member training accuracy has fallen by FALL, interpolated linearly in log M."""
+    """Return the M at which member training accuracy has fallen by FALL, interpolated linearly in log M."""
     falls = falls_of(found, width, seed, "member_train_accuracy")
     for (before, low), (after, high) in pairwise(falls.items()):
         if low < FALL <= high:
@@ -210,21 +213,24 @@ def members_tolerated(found: Results, width: float, seed: int) -> float | None:
     return None
 
 
-def collective_saturates(found: Results) -> Verdict:
+def collective_saturates(results: Results) -> Verdict:
     """P4: in the collective arm member accuracy does not depend on M, and the gain of the ensemble saturates."""
-    several = [models for models in found.models if models > 1]
-    most = max(several, default=0)
+    counts = [models for models in results.models if models > 1]
+    most = max(counts, default=0)
     ends = (most // 4, most)
     flat, late = [], []
-    for seed in found.seeds:
+    for seed in results.seeds:
         slopes, gains = [], []
-        for width in found.widths:
-            alone = found.line("collective", width, several, seed, "member_accuracy")
-            slopes.append(slope([math.log2(models) for models in alone], list(alone.values())))
-            whole, part = (
-                found.line("collective", width, ends, seed, name) for name in ("accuracy", "member_accuracy")
+        for width in results.widths:
+            member_line = results.line("collective", width, counts, seed, "member_accuracy")
+            slopes.append(slope([math.log2(models) for models in member_line], list(member_line.values())))
+            ensemble_line, member_ends = (
+                results.line("collective", width, ends, seed, name) for name in ("accuracy", "member_accuracy")
             )
-            gain = {models: whole[models] - part[models] for models in whole.keys() & part.keys()}
+            gain = {
+                models: ensemble_line[models] - member_ends[models]
+                for models in ensemble_line.keys() & member_ends.keys()
+            }
             gains.append(gain[most] - gain[most // 4] if len(gain) == 2 else None)  # over two doublings of M
         flat.append(mean_of(slopes))
         late.append(mean_of(gains))
@@ -253,53 +259,53 @@ def sum_needs_small_steps(found: Results) -> Verdict:
     )
 
 
-def exponents(found: Results, arm: str) -> list[float]:
-    """For every seed, the slope of the logarithm of the largest step over that of M."""
+def exponents(results: Results, arm: str) -> list[float]:
+    """Return for every seed the slope of the logarithm of the largest step over that of M."""
     width, numbers = PROBED["step"]
-    made = []
-    for seed in found.seeds:
-        line = found.line(arm, width, numbers, seed, "value")
-        made.append(slope([math.log(models) for models in line], [math.log(value) for value in line.values()]))
-    return known(made)
+    slopes = []
+    for seed in results.seeds:
+        line = results.line(arm, width, numbers, seed, "value")
+        slopes.append(slope([math.log(models) for models in line], [math.log(value) for value in line.values()]))
+    return known(slopes)
 
 
-def mean_needs_many_steps(found: Results) -> Verdict:
+def mean_needs_many_steps(results: Results) -> Verdict:
     """P6: with gamma = 1 the independent arm needs about M times as many steps."""
     width, numbers = PROBED["steps"]
     per_seed, ratios = [], dict[int, list[float]]()
-    for seed in found.seeds:
+    for seed in results.seeds:
         powers = []
         for models in numbers:
-            mean, total = (found.score(Cell(arm, width, models, seed), "value") for arm in ("steps-mean", "steps"))
+            mean, total = (results.score(Cell(arm, width, models, seed), "value") for arm in ("steps-mean", "steps"))
             if mean is not None and total is not None:
                 powers.append(math.log(mean / total) / math.log(models))
                 ratios.setdefault(models, []).append(mean / total)
         per_seed.append(mean_of(powers))
-    told = ", ".join(f"M={models}: {mean_of(each):.3g}" for models, each in ratios.items())
+    listed = ", ".join(f"M={models}: {mean_of(values):.3g}" for models, values in ratios.items())
     return Verdict(
         "P6",
         "independent members need about M times as many steps when gradients are averaged instead of summed",
         (estimate("exponent of M in the ratio of steps", known(per_seed), *PROPORTIONAL),),
-        f"times as many steps: {told}" if told else "",
+        f"times as many steps: {listed}" if listed else "",
     )
 
 
-def switch_at_threshold(found: Results) -> Verdict:
+def switch_at_threshold(results: Results) -> Verdict:
     """P7: members begin to interact where the mean of factors is near (M N)^(-1/4)."""
     width, (models,) = PROBED[BETWEEN]
-    expected = spike_threshold(models, found.neurons(width))
-    switches = known(find_switch(found, seed) for seed in found.seeds)
+    expected = spike_threshold(models, results.neurons(width))
+    switches = known(find_switch(results, seed) for seed in results.seeds)
     return Verdict(
         "P7",
         f"the largest eigenvalue of members' alignments leaves the bulk (is {OUT_OF_BULK:g} times that of mean 0) at a "
         "mean of factors near (M N)^(-1/4), blurred by depth",
-        (estimate("mean at the switch over (M N)^(-1/4)", [each / expected for each in switches], *NEAR),),
+        (estimate("mean at the switch over (M N)^(-1/4)", [switch / expected for switch in switches], *NEAR),),
         f"(M N)^(-1/4) = {expected:.3g}, switch at {mean_of(switches):.3g}" if switches else "no switch was seen",
     )
 
 
 def find_switch(found: Results, seed: int) -> float | None:
-    """The mean of factors at which the largest eigenvalue leaves the bulk, interpolated linearly."""
+    """Return the mean of factors at which the largest eigenvalue leaves the bulk, interpolated linearly."""
     width, (models,) = PROBED[BETWEEN]
     cells = {mean: Cell(between_name(mean), width, models, seed) for mean in found.means}
     there = [(mean, top) for mean, cell in cells.items() if (top := found.score(cell, "top_alignment")) is not None]
@@ -313,7 +319,7 @@ def find_switch(found: Results, seed: int) -> float | None:
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are not None; None without any."""
+    """Return the mean of the values that are not None; None without any."""
     there = known(values)
     return sum(there) / len(there) if there else None
 
@@ -330,19 +336,19 @@ PREDICTIONS: dict[Callable[[Results], Verdict], tuple[str, ...]] = {  # and the 
 
 
 def verdicts(record: Record) -> list[Verdict]:
-    """All verdicts on a record; of those whose arms were not run there are no estimates."""
-    found, made = Results(record), []
-    there = {cell.arm for cell in found.cells}
+    """Return all verdicts on a record; of those whose arms were not run there are no estimates."""
+    results, outcomes = Results(record), []
+    arms_run = {cell.arm for cell in results.cells}
     for predict, arms in PREDICTIONS.items():
-        missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in there)
-        verdict = predict(found)
+        missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in arms_run)
+        verdict = predict(results)
         note = f"needs the arm{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        made.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
-    return made
+        outcomes.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
+    return outcomes
 
 
 def undertrained(found: Results) -> str:
-    """A warning if the widest separate networks are far from fitting their training examples; else empty."""
+    """Return a warning if the widest separate networks are far from fitting their training examples; else empty."""
     cells = [cell for cell in found.cells if cell.arm == "naive"]
     widest = max((cell.width for cell in cells), default=0.0)
     values = known(found.score(cell, "member_train_accuracy") for cell in cells if cell.width == widest)

@@ -34,7 +34,7 @@ MEASURES: dict[str, Callable[[Cell, Setting, Data], dict[str, Any]]] = {
 
 
 def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
-    """The record in `out` with all cells of the grid; cells that it already holds are not computed again."""
+    """Return the record in `out` with all cells of the grid; cells that it already holds are not computed again."""
     data = open_data(setting.data)
     if data.task != "classification":
         raise Misuse(
@@ -43,20 +43,20 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
     path = out / RECORD
     record = continue_record(path, setting, data) if path.exists() else new_record(setting, data)
     out.mkdir(parents=True, exist_ok=True)
-    known = {cell_of(entry) for entry in record["cells"]}
-    wanted = grid.cells()
-    for done, cell in enumerate(wanted):
-        show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(wanted))
-        if cell in known:
+    stored = {cell_of(entry) for entry in record["cells"]}
+    cells = grid.cells()
+    for done, cell in enumerate(cells):
+        show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
+        if cell in stored:
             continue
         record["cells"].append(json_numbers(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
         write_json(path, record)
-    show("", len(wanted), len(wanted))
+    show("", len(cells), len(cells))
     return record
 
 
 def new_record(setting: Setting, data: Data) -> Record:
-    """A record without cells."""
+    """Return a record without cells."""
     parts = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     return {
         "experiment": "embedded",
@@ -68,7 +68,7 @@ def new_record(setting: Setting, data: Data) -> Record:
 
 
 def continue_record(path: Path, setting: Setting, data: Data) -> Record:
-    """The existing record, refused if it was made with other settings or data."""
+    """Return the existing record, refused if it was made with other settings or data."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
         raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
@@ -123,23 +123,23 @@ class Results:
         return sorted({mean_in(cell.arm) for cell in self.cells if cell.arm.startswith(f"{BETWEEN}-")})
 
     def score(self, cell: Cell, name: str) -> float | None:
-        """A result of a cell; None if it is not in the record."""
+        """Return a result of a cell; None if it is not in the record."""
         value = self.cells.get(trained_as(cell), {}).get(name)
         return None if value is None else float(value)
 
     def over_seeds(self, arm: str, width: float, models: int, name: str) -> list[float]:
-        """A result of one cell, for every seed that has it."""
+        """Return a result of one cell, for every seed that has it."""
         return known(self.score(Cell(arm, width, models, seed), name) for seed in self.seeds)
 
     def line(self, arm: str, width: float, models: Iterable[int], seed: int, name: str) -> dict[int, float]:
-        """A result of an arm at one width and seed, for every number of members that has it."""
-        found = {each: self.score(Cell(arm, width, each, seed), name) for each in models}
-        return {each: value for each, value in found.items() if value is not None}
+        """Return a result of an arm at one width and seed, for every number of members that has it."""
+        values = {count: self.score(Cell(arm, width, count, seed), name) for count in models}
+        return {count: value for count, value in values.items() if value is not None}
 
     def neurons(self, width: float) -> int:
         return self.setting.neurons(width)
 
 
 def known(values: Iterable[float | None]) -> list[float]:
-    """The values that are not None."""
+    """Return the values that are not None."""
     return [value for value in values if value is not None]

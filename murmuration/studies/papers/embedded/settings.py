@@ -31,7 +31,7 @@ class Setting:
     most: int = 16  # members up to which tangent kernels are measured
 
     def neurons(self, width: float) -> int:
-        """Neurons in each hidden layer at a multiple of the base width.
+        """Return neurons in each hidden layer at a multiple of the base width.
 
         >>> Setting().neurons(0.25)
         8
@@ -39,7 +39,7 @@ class Setting:
         return max(1, round(self.base * width))
 
     def plan(self, members: int, seed: int) -> Plan:
-        """The plan of a cell: SGD with momentum, all members on the same batches, as in the theory."""
+        """Return the plan of a cell: SGD with momentum, all members on the same batches, as in the theory."""
         return Plan(
             members=members,
             epochs=self.epochs,
@@ -54,7 +54,7 @@ class Setting:
         )
 
     def plain(self, members: int, seed: int) -> Plan:
-        """The plan without momentum and schedule, for which the theory states stable steps."""
+        """Return the plan without momentum and schedule, for which the theory states stable steps."""
         return replace(self.plan(members, seed), momentum=0.0, schedule="constant")
 
 
@@ -103,7 +103,7 @@ PROBED = {  # kind -> the one width, and numbers of models
 
 
 def between_name(mean: float) -> str:
-    """The name of the arm whose factors have this mean.
+    """Return the name of the arm whose factors have this mean.
 
     >>> between_name(0.25)
     'interpolation-0.25'
@@ -112,12 +112,12 @@ def between_name(mean: float) -> str:
 
 
 def mean_in(arm: str) -> float:
-    """The mean of factors in the name of an arm between the regimes."""
+    """Return the mean of factors in the name of an arm between the regimes."""
     return float(arm.removeprefix(f"{BETWEEN}-"))
 
 
 def arm_named(name: str) -> Arm:
-    """An arm of the table, or one between the regimes."""
+    """Return an arm of the table, or one between the regimes."""
     if name.startswith(f"{BETWEEN}-"):
         return Arm(ARMS[BETWEEN].about, f"{UV},init=interpolation_{mean_in(name):g},gamma=smooth")
     if name not in ARMS:
@@ -148,7 +148,7 @@ class Grid:
             raise Misuse("models need to be at least 1, and seeds at least 0")
 
     def cells(self) -> list[Cell]:
-        """The cells in the order they are computed, each once, the most important arms first."""
+        """Return the cells in the order they are computed, each once, the most important arms first."""
         return list(dict.fromkeys(cell for name in self.arms for seed in self.seeds for cell in self._of(name, seed)))
 
     def _of(self, name: str, seed: int) -> list[Cell]:
@@ -156,10 +156,10 @@ class Grid:
         if kind in PROBED:
             names = [between_name(mean) for mean in MEANS] if kind == BETWEEN else [name]
             width, numbers = PROBED[kind]
-            return [Cell(each, width, models, seed) for each in names for models in numbers]
+            return [Cell(arm, width, models, seed) for arm in names for models in numbers]
         return [trained_as(Cell(name, float(width), m, seed)) for width in self.widths for m in self.models]
 
 
 def trained_as(cell: Cell) -> Cell:
-    """The cell that holds the results of this one: a single member is the same plain network in every arm."""
+    """Return the cell that holds the results of this one: a single member is the same plain network in every arm."""
     return cell._replace(arm="naive") if cell.models == 1 and cell.arm in LINES else cell

@@ -34,18 +34,18 @@ class Chains:
         return {"independent chains": between, "cycles of one chain": within}
 
     def difference(self, chains: NDArray[np.int64] | None = None) -> float:
-        """Mean D between different chains minus mean D between cycles of one chain, for some of the chains."""
+        """Return mean D between different chains minus mean D between cycles of one chain, for some of the chains."""
         runs, cycles = self.accuracy.shape
-        chosen = np.arange(runs) if chains is None else chains
-        between = [self.diversity[a, c, b, c] for a, b in combinations(chosen, 2) if a != b for c in range(cycles)]
-        within = [self.diversity[r, a, r, b] for r in chosen for a, b in combinations(range(cycles), 2)]
+        rows = np.arange(runs) if chains is None else chains
+        between = [self.diversity[a, c, b, c] for a, b in combinations(rows, 2) if a != b for c in range(cycles)]
+        within = [self.diversity[r, a, r, b] for r in rows for a, b in combinations(range(cycles), 2)]
         return float(np.mean(between) - np.mean(within)) if between and within else math.nan
 
     def interval(self, seed: int = 0) -> tuple[float, float]:
-        """A 95 % bootstrap interval of the difference, over chains."""
+        """Return a 95 % bootstrap interval of the difference, over chains."""
         rng, runs = np.random.default_rng(seed), len(self.accuracy)
-        found = [self.difference(rng.integers(runs, size=runs)) for _ in range(RESAMPLES)]
-        low, high = np.nanquantile(found, (0.025, 0.975))
+        differences = [self.difference(rng.integers(runs, size=runs)) for _ in range(RESAMPLES)]
+        low, high = np.nanquantile(differences, (0.025, 0.975))
         return float(low), float(high)
 
     @property
@@ -59,11 +59,11 @@ class Chains:
         return (Verdict("independent chains are more diverse than cycles of one chain", low > 0, sentence),)
 
     def to_json(self) -> dict[str, Any]:
-        known = {"pairs": self.pairs, "accuracy": self.accuracy.tolist(), "difference": self.difference()}
-        return {**known, "interval": list(self.interval()), "verdicts": [vars(each) for each in self.verdicts]}
+        facts = {"pairs": self.pairs, "accuracy": self.accuracy.tolist(), "difference": self.difference()}
+        return {**facts, "interval": list(self.interval()), "verdicts": [vars(verdict) for verdict in self.verdicts]}
 
     def frame(self) -> "pd.DataFrame":
-        """One row for each pair: group and D."""
+        """Return one row for each pair: group and D."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -72,7 +72,7 @@ class Chains:
 
 
 def chains_of(ensemble: Ensemble, found: Similarity, chains: int, cycles: int) -> Chains:
-    """The record of an ensemble with one sample for each chain and cycle."""
+    """Return the record of an ensemble with one sample for each chain and cycle."""
     origins = ensemble.manifest["origins"]
     places = [[i for i, origin in enumerate(origins) if origin == chain] for chain in range(chains)]  # in time order
     order = [i for chain in places for i in chain[:cycles]]

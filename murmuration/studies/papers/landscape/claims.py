@@ -48,7 +48,7 @@ class Question:
 
 
 def off_diagonal(matrix: Any, last: int | None = None) -> float:
-    """The mean of a symmetric matrix without its diagonal, of its last rows and columns only if asked for.
+    """Return the mean of a symmetric matrix without its diagonal, of its last rows and columns only if asked for.
 
     >>> off_diagonal([[1, 0.2], [0.2, 1]])
     0.2
@@ -59,36 +59,39 @@ def off_diagonal(matrix: Any, last: int | None = None) -> float:
 
 
 def paths_of(part: Any) -> list[Any]:
-    """The similarity of checkpoints of every member whose path is in the record."""
-    return [found for name, found in part.items() if name.startswith("path")]
+    """Return the similarity of checkpoints of every member whose path is in the record."""
+    return [similarity for name, similarity in part.items() if name.startswith("path")]
 
 
 def late(part: Any, matrix: str) -> float:
-    """The mean over late checkpoints of one member, then over members; NaN without paths."""
-    found = [off_diagonal(path[matrix], LATE) for path in paths_of(part)]
-    return float(np.mean(found)) if found else math.nan
+    """Return the mean over late checkpoints of one member, then over members; NaN without paths."""
+    means = [off_diagonal(path[matrix], LATE) for path in paths_of(part)]
+    return float(np.mean(means)) if means else math.nan
 
 
 def orthogonal(part: Any) -> tuple[bool, str]:
     between, within = off_diagonal(part["members"]["cosine"]), late(part, "cosine")
-    told = f"cosine {between:.3f} between runs, {within:.3f} between the last {LATE} checkpoints of a run"
-    return between < 0.1 and within > 0.9, told
+    text = f"cosine {between:.3f} between runs, {within:.3f} between the last {LATE} checkpoints of a run"
+    return between < 0.1 and within > 0.9, text
 
 
 def different(part: Any) -> tuple[bool, str]:
     between, within = off_diagonal(part["members"]["disagreement"]), late(part, "disagreement")
-    told = f"runs disagree on {between:.1%} of the inputs, the last {LATE} checkpoints of a run on {within:.1%}"
-    return between >= 2 * within, told
+    text = f"runs disagree on {between:.1%} of the inputs, the last {LATE} checkpoints of a run on {within:.1%}"
+    return between >= 2 * within, text
 
 
 def stated(claim: str) -> Callable[[Any], tuple[bool, str] | None]:
-    """The judgement of a claim that the record has verdicts of: it holds if all of them do."""
+    """Return the judgement of a claim that the record has verdicts of: it holds if all of them do."""
 
     def judge(part: Any) -> tuple[bool, str] | None:
-        found = [each for each in verdicts_in(part) if each["claim"] == claim]
+        verdicts = [verdict for verdict in verdicts_in(part) if verdict["claim"] == claim]
         return (
-            (all(each["holds"] for each in found), "; ".join(each["sentence"].rstrip(".") for each in found))
-            if found
+            (
+                all(verdict["holds"] for verdict in verdicts),
+                "; ".join(verdict["sentence"].rstrip(".") for verdict in verdicts),
+            )
+            if verdicts
             else None
         )
 
@@ -96,10 +99,10 @@ def stated(claim: str) -> Callable[[Any], tuple[bool, str] | None]:
 
 
 def verdicts_in(part: Any) -> list[dict[str, Any]]:
-    """All verdicts of a record, of its parts too."""
+    """Return all verdicts of a record, of its parts too."""
     if not isinstance(part, dict):
         return []
-    inner = [each for value in part.values() for each in verdicts_in(value)]
+    inner = [verdict for value in part.values() for verdict in verdicts_in(value)]
     return [*part.get("verdicts", []), *inner]
 
 
@@ -107,22 +110,22 @@ def fitted(part: Any) -> tuple[bool, str] | None:
     exponent = part["exponents"].get("subspaces")
     if exponent is None:
         return None
-    told = f"e = {exponent['value']:.2f} ({exponent['low']:.2f} to {exponent['high']:.2f})"
-    return exponent["high"] < 1, told
+    text = f"e = {exponent['value']:.2f} ({exponent['low']:.2f} to {exponent['high']:.2f})"
+    return exponent["high"] < 1, text
 
 
 def ordered_divergences(part: Any) -> tuple[bool, str] | None:
-    """Whether independent runs diverge most on OOD inputs, then path and random samples, then PCA, then diagonal."""
-    found = {
-        group: next(each["value"] for each in known if each["ood"])
-        for group, known in part["divergences"].items()
-        if any(each["ood"] for each in known)
+    """Check that on OOD inputs independent runs diverge most, then path and random samples, PCA, diagonal."""
+    divergences = {
+        group: next(condition["value"] for condition in conditions if condition["ood"])
+        for group, conditions in part["divergences"].items()
+        if any(condition["ood"] for condition in conditions)
     }
-    if not {"independent", "trajectory", "random", "pca", "diagonal"} <= set(found):
+    if not {"independent", "trajectory", "random", "pca", "diagonal"} <= set(divergences):
         return None
-    middle = (found["trajectory"], found["random"])
-    holds = found["independent"] > max(middle) and min(middle) > found["pca"] > found["diagonal"]
-    return holds, ", ".join(f"{group} {found[group]:.3f}" for group in SVHN)
+    middle = (divergences["trajectory"], divergences["random"])
+    holds = divergences["independent"] > max(middle) and min(middle) > divergences["pca"] > divergences["diagonal"]
+    return holds, ", ".join(f"{group} {divergences[group]:.3f}" for group in SVHN)
 
 
 QUESTIONS = (
@@ -290,11 +293,11 @@ QUESTIONS = (
 
 
 def claims(parts: Parts) -> list[Claim]:
-    """Every claim, judged from the parts of a record."""
-    found = []
-    for each in QUESTIONS:
-        judged = each.judge(parts[each.part]) if each.part in parts else None
-        verdict: Judgement = "not run" if judged is None else "holds" if judged[0] else "does not hold"
-        measured = "" if judged is None else judged[1]
-        found.append(Claim(each.name, each.statement, verdict, measured, each.published, each.figure))
-    return found
+    """Return every claim, judged from the parts of a record."""
+    judged = []
+    for question in QUESTIONS:
+        outcome = question.judge(parts[question.part]) if question.part in parts else None
+        verdict: Judgement = "not run" if outcome is None else "holds" if outcome[0] else "does not hold"
+        measured = "" if outcome is None else outcome[1]
+        judged.append(Claim(question.name, question.statement, verdict, measured, question.published, question.figure))
+    return judged

@@ -29,7 +29,7 @@ TITLES = {
 
 
 def page(record: Mapping[str, Any], found: Sequence[Claim], bodies: Mapping[str, Markup], command: str) -> str:
-    """The whole page."""
+    """Return the whole page."""
     setting = record["setting"]
     groups = {"Claims": join([summary(found), claims_section(found), settings_section(record, command)])}
     groups |= {TITLES[part]: prefixed(body, part) for part, body in bodies.items()}
@@ -38,40 +38,40 @@ def page(record: Mapping[str, Any], found: Sequence[Claim], bodies: Mapping[str,
 
 
 def prefixed(body: Markup, part: str) -> Markup:
-    """The sections of a part under names that are unique on the page."""
+    """Return the sections of a part under names that are unique on the page."""
     pattern = r'<section id="([\w-]+)" aria-labelledby="\1-title">(\s*)<h2 id="\1-title">'
     named = rf'<section id="{part}-\1" aria-labelledby="{part}-\1-title">\2<h2 id="{part}-\1-title">'
     return Markup(re.sub(pattern, named, body))
 
 
-def summary(found: Sequence[Claim]) -> Markup:
-    """How many claims hold."""
-    counts = Counter(each.verdict for each in found)
-    judged = counts["holds"] + counts["does not hold"]
-    words = f"{counts['holds']} of {judged} claims hold here"
+def summary(claims: Sequence[Claim]) -> Markup:
+    """Return how many claims hold."""
+    counts = Counter(claim.verdict for claim in claims)
+    run = counts["holds"] + counts["does not hold"]
+    words = f"{counts['holds']} of {run} claims hold here"
     words += f"; {counts['not run']} were not run." if counts["not run"] else "."
-    failed = [each.statement for each in found if each.verdict == "does not hold"]
-    rest = (
-        join([tag("p", "What does not hold:"), tag("ul", join(tag("li", each) for each in failed))]) if failed else ""
+    failed = [claim.statement for claim in claims if claim.verdict == "does not hold"]
+    failures = (
+        join([tag("p", "What does not hold:"), tag("ul", join(tag("li", claim) for claim in failed))]) if failed else ""
     )
     reading = "Fort, Hu and Lakshminarayanan (2019), arXiv 1912.02757, at the scale of one machine."
-    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), rest]))
+    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), failures]))
 
 
-def claims_section(found: Sequence[Claim]) -> Markup:
-    """Every claim with its numbers and the published ones."""
+def claims_section(claims: Sequence[Claim]) -> Markup:
+    """Return every claim with its numbers and the published ones."""
     rows = []
-    for each in found:
-        where = each.figure if each.figure.startswith("section") else f"figure {each.figure}"
-        beside = join([tag("p", each.measured), tag("p", f"Published: {each.published} ({where}).")])
-        rows.append((each.verdict, [tag("span", each.statement, "wide"), tag("div", beside, "wide")]))
+    for claim in claims:
+        source = claim.figure if claim.figure.startswith("section") else f"figure {claim.figure}"
+        beside = join([tag("p", claim.measured), tag("p", f"Published: {claim.published} ({source}).")])
+        rows.append((claim.verdict, [tag("span", claim.statement, "wide"), tag("div", beside, "wide")]))
     reading = "The paper shows most results as figures; the numbers of its text are given as published."
     board = tag("div", table("Claims of the paper", ("Verdict", "Claim", "Measured here"), rows), "words")
     return section("claims", "Claim by claim", reading, board)
 
 
 def settings_section(record: Mapping[str, Any], command: str) -> Markup:
-    """The settings, the networks, and what was not attempted."""
+    """Return the settings, the networks, and what was not attempted."""
     rows = [(name, [str(value)]) for name, value in record["setting"].items() if name != "parts"]
     networks = [(name, [written(value)]) for name, value in record.get("networks", {}).items()]
     left_out = [(name, [tag("span", cost, "wide")]) for name, cost in NOT_ATTEMPTED.items()]
@@ -85,29 +85,29 @@ def settings_section(record: Mapping[str, Any], command: str) -> Markup:
 
 
 def written(value: Any) -> str:
-    """Numbers, lists and small records as text."""
+    """Return numbers, lists and small records as text."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {written(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {written(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(written(each) for each in value)
+        return ", ".join(written(item) for item in value)
     return f"{value:,}" if isinstance(value, int) else number(value) if isinstance(value, float) else str(value)
 
 
-def chains_section(found: Chains) -> Markup:
-    """Diversity between chains and between cycles."""
+def chains_section(chains: Chains) -> Markup:
+    """Return diversity between chains and between cycles."""
     reading = (
         "Disagreement of two samples over their error rates, for samples of different chains at the same cycle and of "
         "different cycles of one chain."
     )
     data = []
-    for place, (name, values) in enumerate(found.pairs.items()):
+    for place, (name, values) in enumerate(chains.pairs.items()):
         spread = place + np.linspace(-0.2, 0.2, len(values)) if len(values) > 1 else [place]
         look = {"marker": {"color": colour(place), "size": 9}, "hovertemplate": "%{y:.3f}"}
         data.append(scatter("markers", spread, values, name) | look)
-    across = axis() | {"tickvals": [0, 1], "ticktext": list(found.pairs), "range": [-0.5, 1.5], "showgrid": False}
-    told = "; ".join(f"{name} {number(float(np.mean(values)))} on average" for name, values in found.pairs.items())
-    drawn = Figure(
-        "chains-diversity", "Normalised diversity", told, data, layout(across, axis("normalised diversity")), 340
+    across = axis() | {"tickvals": [0, 1], "ticktext": list(chains.pairs), "range": [-0.5, 1.5], "showgrid": False}
+    text = "; ".join(f"{name} {number(float(np.mean(values)))} on average" for name, values in chains.pairs.items())
+    plot = Figure(
+        "chains-diversity", "Normalised diversity", text, data, layout(across, axis("normalised diversity")), 340
     )
-    verdicts = verdict_section(found.verdicts, "Chains and cycles", reading)
-    return join([verdicts, section("pairs", "Every pair", "One point a pair of samples.", figure(drawn))])
+    verdicts = verdict_section(chains.verdicts, "Chains and cycles", reading)
+    return join([verdicts, section("pairs", "Every pair", "One point a pair of samples.", figure(plot))])

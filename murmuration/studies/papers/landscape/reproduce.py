@@ -28,7 +28,10 @@ RECORD = "record.json"
 
 
 def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:
-    """The record with claims, the page and the table of claims; parts already computed are read from their pieces."""
+    """Return the record with claims, the page and the table of claims.
+
+    Parts already computed are read from their pieces.
+    """
     setting = setting_for(request)
     path = out / RECORD
     record = continue_record(path, setting) if path.exists() else new_record(setting)
@@ -37,41 +40,41 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     laboratory = Laboratory(setting, out, show)
     bodies: dict[str, Markup] = {}
     for part in setting.parts:
-        found, bodies[part] = laboratory.compute(part)
-        record["parts"][part] = json_numbers(found)
+        result, bodies[part] = laboratory.compute(part)
+        record["parts"][part] = json_numbers(result)
         record["networks"] = laboratory.about()
         write_json(path, record)
-    judged = claims(record["parts"])
-    whole = json_numbers({**record, "claims": [asdict(each) for each in judged]})
-    write_json(path, whole)
-    return Outcome(whole, page(whole, judged, bodies, command), [claims_table(judged)])
+    judged_claims = claims(record["parts"])
+    full_record = json_numbers({**record, "claims": [asdict(claim) for claim in judged_claims]})
+    write_json(path, full_record)
+    return Outcome(full_record, page(full_record, judged_claims, bodies, command), [claims_table(judged_claims)])
 
 
 def setting_for(request: Request) -> Setting:
-    """The settings with the options of the request."""
+    """Return the settings with the options of the request."""
     for name in ("widths", "models", "arms", "seeds"):
         if getattr(request, name) is not None:
             raise Misuse(f"{name}={getattr(request, name)} is for the experiment embedded: leave it out")
     names = ("data", "prepare", "net", "members", "epochs", "ood", "examples")
-    given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    options = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
     for name in ("members", "epochs", "examples"):
         least = 2 if name == "members" else 1
-        if given.get(name, least) < least:
-            raise Misuse(f"{name}={given[name]}: need a whole number, at least {least}")
+        if options.get(name, least) < least:
+            raise Misuse(f"{name}={options[name]}: need a whole number, at least {least}")
     parts = PARTS if request.parts is None else tuple(part.strip() for part in request.parts.split(","))
     for part in parts:
         if part not in PARTS:
             raise unknown("part", part, PARTS)
-    return replace(Setting(), **given, parts=parts)
+    return replace(Setting(), **options, parts=parts)
 
 
 def new_record(setting: Setting) -> dict[str, Any]:
-    """A record without parts."""
+    """Return a record without parts."""
     return {"experiment": "landscape", "setting": json_numbers(asdict(setting)), "versions": versions(), "parts": {}}
 
 
 def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
-    """The existing record, refused if it was made with other settings; parts may be added."""
+    """Return the existing record, refused if it was made with other settings; parts may be added."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
         raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
@@ -105,32 +108,32 @@ class Laboratory:
         return self.trained("networks", "deep-ensemble", self.setting.plan(trajectory="every-epoch"))
 
     def trained(self, name: str, recipe: str, plan: Plan, **answers: str) -> Ensemble:
-        """The ensemble of a run of this name, continued if it was begun."""
+        """Return the ensemble of a run of this name, continued if it was begun."""
         path, epochs = self.out / "runs" / name, plan.epochs
 
-        def told(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
+        def show_epoch(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
             if total:
                 self.show(f"training {name}, epoch {min(done * epochs // total + 1, epochs)}", done, total)
 
         if not (path / MANIFEST).exists():
-            made = make_recipe(recipe, **answers)
-            return fit(self.setting.net, self.data, recipe=made, plan=plan, out=path, show=told)
+            built_recipe = make_recipe(recipe, **answers)
+            return fit(self.setting.net, self.data, recipe=built_recipe, plan=plan, out=path, show=show_epoch)
         if read_json(path / MANIFEST)["status"] != "complete":
-            return resume(path, data=self.data, show=told)
+            return resume(path, data=self.data, show=show_epoch)
         return load(path, posthoc=False)
 
     def about(self) -> dict[str, Any]:
-        """Accuracies of the runs, and how long they trained."""
+        """Return accuracies of the runs, and how long they trained."""
         last = self.runs.history[-1]
         names = {"val_accuracy": "validation accuracy", "val_nll": "validation NLL"}
         return {
             "parameters": self.runs.groups[0].population.parameters_per_member(),
             "examples": {part: len(getattr(self.data, part)) for part in ("train", "val", "test")},
-            **{told: last[name] for name, told in names.items()},
+            **{label: last[name] for name, label in names.items()},
         }
 
     def compute(self, part: str) -> tuple[Any, Markup]:
-        """The record of a part, and its sections of the page."""
+        """Return the record of a part, and its sections of the page."""
         if part == "chains":
             return self.chains()
         setting = self.setting
@@ -149,25 +152,25 @@ class Laboratory:
         subject = Subject(
             self.runs, self.data, self.test, self.trajectory, choices, self.out / "pieces" / part, self.show
         )
-        found = STUDIES[part].run(subject)
-        return found.record, found.body
+        outcome = STUDIES[part].run(subject)
+        return outcome.record, outcome.body
 
     @cached_property
     def trajectory(self) -> Any:
         return find_trajectory(self.out / "runs" / "networks") if self.runs else None
 
     def chains(self) -> tuple[Any, Markup]:
-        """cSG-MCMC: one sample a cycle and chain."""
+        """Return cSG-MCMC: one sample a cycle and chain."""
         setting = self.setting
         plan = setting.plan(members=setting.chains, schedule=None, lr=5e-3)
         dynamics = f"csgmcmc:cycles={setting.cycles},samples=1"
         ensemble = self.trained("chains", "csgmcmc", plan, dynamics=dynamics)
-        found = network_similarity(ensemble, self.test, train=self.data.train, cka=False)
-        record = chains_of(ensemble, found, setting.chains, setting.cycles)
+        similarity = network_similarity(ensemble, self.test, train=self.data.train, cka=False)
+        record = chains_of(ensemble, similarity, setting.chains, setting.cycles)
         return record, chains_section(record)
 
 
-def claims_table(found: list[Claim]) -> ScreenTable:
-    """One row per claim; the page has the numbers."""
-    rows = [[each.name, each.verdict, each.figure] for each in found]
+def claims_table(claims: list[Claim]) -> ScreenTable:
+    """Return one row per claim; the page has the numbers."""
+    rows = [[claim.name, claim.verdict, claim.figure] for claim in claims]
     return ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)

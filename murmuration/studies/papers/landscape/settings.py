@@ -40,7 +40,7 @@ class Setting:
     parts: tuple[str, ...] = field(default=PARTS)
 
     def plan(self, **changes: Any) -> Plan:
-        """The plan of plain training."""
+        """Return the plan of plain training."""
         usual: dict[str, Any] = {
             "members": self.members,
             "epochs": self.epochs,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
-from linearised import Descent
+from kernel_matrices import Descent
 from torch import Tensor
 
 from murmuration.core.tangent_kernels import MemberKernels, pairwise_products

@@ -2,9 +2,10 @@ import math
 
 import pytest
 import torch
-from embedded_ensembles import BIASED, gaussian, least_eigenvalue, made, network
+from embedded_ensembles import BIASED, made, network
 from finite_width import EmbeddedMLP, draw_network, empirical_kernels, train_network, with_parameters
-from linearised import Descent, block_matrix, predict_blocks, predict_mse, stable_step
+from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
+from linearised import predict_blocks, predict_mse, stable_step
 from torch import Tensor
 
 from murmuration.studies.infinite_width import Architecture, limit_kernels, scales_of

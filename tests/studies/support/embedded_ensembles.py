@@ -27,19 +27,8 @@ def made(u: str | Sequence[str], v: str | Sequence[str], depth: int, **rest: Any
     return Architecture(laws(u, depth), laws(v, depth), **rest)
 
 
-def gaussian(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def five(kernels: Kernels) -> list[Tensor]:
     return [getattr(kernels, name) for name in NAMES]
-
-
-def least_eigenvalue(matrix: Tensor) -> float:
-    """The smallest eigenvalue against the largest in size; 0 for a matrix of zeros."""
-    values = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)
-    top = values.abs().max().item()
-    return values[0].item() / top if top else 0.0
 
 
 def network(architecture: Architecture, width: int, members: int = 3, seed: int = 0, inputs: int = 3) -> EmbeddedMLP:

@@ -13,31 +13,12 @@ import math
 from dataclasses import dataclass
 
 import torch
+from kernel_matrices import Descent, block_matrix
 from torch import Tensor
 
 from murmuration.core.tangent_kernels import MemberKernels
 from murmuration.studies.infinite_width import Kernels
 from murmuration.system.errors import Misuse
-
-
-@dataclass(frozen=True)
-class Descent:
-    """Gradient descent up to `time`: gamma, and the rates mu_w of shared and mu_u of members' own parameters.
-
-    Discrete: `time` steps of these rates. Otherwise the gradient flow until `time`.
-    """
-
-    time: float
-    gamma: float
-    shared_rate: float = 1.0
-    own_rate: float = 1.0
-    discrete: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.time < math.inf:
-            raise Misuse(f"training time {self.time}: give a finite number that is not negative")
-        if self.discrete and self.time != int(self.time):
-            raise Misuse(f"{self.time} steps of gradient descent: give a whole number, or discrete=False")
 
 
 @dataclass(frozen=True)
@@ -119,15 +100,6 @@ def mode_kernels(kernels: Kernels, members: int, descent: Descent) -> tuple[Tens
     own = descent.own_rate * kernels.individual
     together = kernels.tangent_same + (members - 1) * kernels.tangent_other
     return share * together + own, share * (kernels.tangent_same - kernels.tangent_other) + own
-
-
-def block_matrix(blocks: MemberKernels, descent: Descent) -> Tensor:
-    """The kernel (M n1, M n2) of all members' outputs, member after member."""
-    members, rows, _, columns = blocks.common.shape
-    whole = descent.shared_rate * descent.gamma / members * blocks.common
-    each = torch.arange(members)
-    whole[each, :, each, :] += descent.own_rate * blocks.individual
-    return whole.reshape(members * rows, members * columns)
 
 
 def stable_step(train: Kernels, members: int, descent: Descent) -> float:

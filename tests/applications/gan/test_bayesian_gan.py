@@ -16,7 +16,7 @@ from murmuration.runs import directory as runs
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
 
-PATH = Path(__file__).parents[2] / "examples" / "bayesian_gan.py"
+PATH = Path(__file__).parents[3] / "examples" / "bayesian_gan.py"
 TINY = ["--size", "8", "--width", "2", "--latent", "4", "--examples", "96", "--batch", "32", "--every", "1"]
 
 

@@ -2,10 +2,9 @@ import math
 
 import pytest
 import torch
-from embedded_ensembles import CRITICAL, gaussian, least_eigenvalue, made
+from embedded_ensembles import CRITICAL, made
+from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
 from linearised import (
-    Descent,
-    block_matrix,
     ensemble_law,
     learnt,
     mode_kernels,
