@@ -107,7 +107,7 @@ def trained(history: list[dict[str, Any]], manifest: dict[str, Any] | None = Non
     recipe = SimpleNamespace(
         name="made up", weights=SimpleNamespace(draws=draws), weighs=SimpleNamespace(draws=draws), answers=dict
     )
-    return SimpleNamespace(history=history, manifest=manifest or {}, recipe=recipe)
+    return SimpleNamespace(history=history, manifest=manifest or {}, recipe=recipe, groups=())
 
 
 def report(*evaluations: Evaluation, **fields: Any) -> Report:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.reports import plots as report_plots
 from murmuration.reports import report_check
 from murmuration.reports.page import framed
 from murmuration.studies import plots
@@ -184,18 +185,18 @@ def test_images_need_an_ending_kaleido_and_a_browser(flat, monkeypatch, tmp_path
     go = pytest.importorskip("plotly.graph_objects")
     drawn = plane_figures(flat)["accuracy"]
     with pytest.raises(mm.Misuse, match="gif"):
-        plots.figure_image(drawn, tmp_path / "a.gif")
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+        report_plots.figure_image(drawn, tmp_path / "a.gif")
+    monkeypatch.setattr(report_plots, "find_spec", lambda name: None)
     with pytest.raises(mm.Misuse, match="needs kaleido"):
-        plots.figure_image(drawn, tmp_path / "a.png")
-    monkeypatch.setattr(plots, "find_spec", lambda name: name)
+        report_plots.figure_image(drawn, tmp_path / "a.png")
+    monkeypatch.setattr(report_plots, "find_spec", lambda name: name)
 
     def fail(self, **settings):
         raise RuntimeError("Kaleido requires Google Chrome to be installed.\nMore words.")
 
     monkeypatch.setattr(go.Figure, "to_image", fail)
     with pytest.raises(mm.Failure, match=r"to be installed; install Chrome") as caught:
-        plots.figure_image(drawn, tmp_path / "a.png")
+        report_plots.figure_image(drawn, tmp_path / "a.png")
     assert "\n" not in str(caught.value)
     monkeypatch.setattr(go.Figure, "to_image", lambda self, format, width, scale: f"{format} {width}".encode())
-    assert plots.figure_image(drawn, tmp_path / "a.SVG", width=300).read_bytes() == b"svg 300"
+    assert report_plots.figure_image(drawn, tmp_path / "a.SVG", width=300).read_bytes() == b"svg 300"

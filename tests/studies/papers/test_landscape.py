@@ -41,9 +41,9 @@ def test_a_part_that_was_not_run_is_said_so():
 
 def test_every_claim_is_one_that_an_analysis_makes():
     folder = Path(murmuration.__file__).parent
-    sources = [*(folder / "analysis").glob("*.py"), folder / "papers" / "landscape" / "chains.py"]
+    sources = [*(folder / "studies").glob("*.py"), folder / "studies" / "papers" / "landscape" / "chains.py"]
     made = " ".join(path.read_text() for path in sources).replace("{path.name}", "tunnel")
-    used = re.findall(r'stated\("(.*)"\)', (folder / "papers" / "landscape" / "claims.py").read_text())
+    used = re.findall(r'stated\("(.*)"\)', (folder / "studies" / "papers" / "landscape" / "claims.py").read_text())
     assert len(used) == 16
     assert [claim for claim in used if f'"{claim}"' not in made] == []
 
