@@ -140,7 +140,7 @@ def feature_scores(data: Data, path: Path, seed: int) -> FeatureScores:
         print("first trains a classifier of the real images, whose features score generated ones", flush=True)
         epochs = min(LESSONS, max(3, 60_000 // len(data.train)))
         plan = mm.Plan(members=1, epochs=epochs, lr=1e-3, batch_size=64, seed=seed, engine="loop")
-        classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path, show=show_epoch)
+        classifier = mm.fit("lenet5", data, recipe="single", plan=plan, out=path, progress=show_epoch)
     return FeatureScores(classifier, features(classifier, data.test.prepared[:SCORED]))
 
 

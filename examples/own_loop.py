@@ -1,4 +1,4 @@
-"""Train the members of an ensemble in a loop of your own: `mm.Method` is the part of the library without data or epochs.
+"""Train the members of an ensemble in a loop of your own with `mm.Method`.
 
 python examples/own_loop.py
 """

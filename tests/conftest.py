@@ -1,10 +1,15 @@
 """Fixtures of all tests: data, a network with batch normalisation, one core inside an operator, no real clock."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+
+# Before torch is imported: some virtual machines report AMX, whose instructions then end the process.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import torch
 from torch import nn
 

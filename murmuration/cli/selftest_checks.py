@@ -114,7 +114,7 @@ def resumed_is_undisturbed() -> str:
     plan = mm.Plan(members=3, epochs=1, engine="loop")
     with scratch() as folder:
         with suppress(Killed):
-            mm.fit("mlp", "two-moons", plan=plan, out=folder / "run", show=kill, checkpoint_seconds=0)
+            mm.fit("mlp", "two-moons", plan=plan, out=folder / "run", progress=kill, checkpoint_seconds=0)
         stood = load_checkpoint(folder / "run")
         require(stood is not None and 0 < stood.state.step <= KILLED_AT, "the killed run left no checkpoint")
         return same_bits(outputs(mm.resume(folder / "run")), outputs(trained()), "resumed and undisturbed members")

@@ -19,6 +19,7 @@ from murmuration.data.builtin import is_toy
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.likelihoods import REGRESSION
+from murmuration.models.nets.table import NETS
 from murmuration.training.plan import Plan
 
 SMALL = 1000  # training rows below which batches are smaller and nothing of the embedding of numbers is trained
@@ -26,7 +27,6 @@ CHANNELS = 2048  # of bins, at most
 BINS, FEWEST_BINS = 6, 3  # of small tables
 TRAINED_BINS, FEWEST_TRAINED_BINS = 48, 8
 WAIT = 100  # steps without a better validation NLL before training stops, and at least 16 epochs
-NETWORKS = ("mlp", "real-mlp", "residual-mlp")  # whose training settings these are
 OUTLIERS = 0.02  # of regressions: heavy tails
 FEW_ROWS, MOST_INFLATION = 40, 1.3  # the noise of regressions is inflated by 1 + 40 / rows, at most 1.3
 STEPS = 10_000  # at most; early stopping ends training long before
@@ -85,10 +85,11 @@ def table_noise(rows: int) -> str:
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
     """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
 
-    These are data that are no table or one of the built-in toys, networks outside of `NETWORKS`, and recipes with a
-    coupling, a dynamics, a sum of shared gradients or random weights of their own, which have settings that suit them.
+    These are data that are not a table, the built-in toys, networks without `table_settings` in `NETS`, and recipes
+    with a coupling, a dynamics, a sum of shared gradients or random weights, which have settings that suit them.
     """
-    if net is not None and not (isinstance(net, str) and net.partition(":")[0] in NETWORKS):
+    entry = NETS.get(net.partition(":")[0]) if isinstance(net, str) else None
+    if net is not None and (entry is None or not entry.table_settings):
         return None
     preparation, x = data.preparation, data.train.prepared
     rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1

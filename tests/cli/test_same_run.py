@@ -69,7 +69,7 @@ def test_python_command_line_and_resumed_runs_have_the_same_bits(source, murmur,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mm.fit(own, str(path), **options, **SMALL, out=tmp_path / "killed", show=stop, checkpoint_seconds=0)
+        mm.fit(own, str(path), **options, **SMALL, out=tmp_path / "killed", progress=stop, checkpoint_seconds=0)
     assert murmur("resume", tmp_path / "killed", *net).code == 0
     cli, resumed = (mm.load(tmp_path / name, net=own) for name in ("cli", "killed"))
     assert python.posthoc is not None

@@ -118,7 +118,7 @@ def test_killing_and_resuming_change_nothing(preset, digits: Data, usual, tmp_pa
 
     plan = replace(PLAN, members=make_recipe(preset).members or MEMBERS)
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", digits, recipe=preset, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit("mlp", digits, recipe=preset, plan=plan, out=tmp_path / "run", progress=stop, checkpoint_seconds=0)
     resumed = mm.resume(tmp_path / "run")
     assert_same_bits(bits(undisturbed), bits(resumed))
     assert resumed.history == undisturbed.history

@@ -157,7 +157,7 @@ def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Dat
             recipe=chosen,
             plan=replace(PLAN, epochs=2),
             out=tmp_path / "part",
-            show=stop,
+            progress=stop,
             checkpoint_seconds=0,
             posthoc=None,
         )

@@ -144,7 +144,7 @@ def test_saving_and_stopping_keep_every_bit(run: Path, little: Data, tmp_path: P
     run.rename(nowhere)
     moved = replace(answers, weights=replace(answers.weights, init_from=str(nowhere)))
     for name, seconds in (("early", 1e9), ("late", 0)):
-        desk = {"out": tmp_path / name, "show": stop, "checkpoint_seconds": seconds}
+        desk = {"out": tmp_path / name, "progress": stop, "checkpoint_seconds": seconds}
         with pytest.raises(InterruptedError):
             mm.fit("mlp", little, recipe=moved, plan=PLAN, **desk, posthoc=None)
     nowhere.rename(run)
@@ -159,7 +159,7 @@ def test_a_start_that_was_never_written_is_not_made_up(run: Path, little: Data, 
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", little, recipe=moped(run), plan=PLAN, out=tmp_path / "run", show=stop, posthoc=None)
+        mm.fit("mlp", little, recipe=moped(run), plan=PLAN, out=tmp_path / "run", progress=stop, posthoc=None)
     (tmp_path / "run" / "checkpoints" / "latest.json").unlink()
     with pytest.raises(
         mm.Failure, match=r"latest\.json is missing, and the first weights with it: remove .* and begin"

@@ -395,7 +395,7 @@ def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Pa
             recipe=chosen,
             plan=plan,
             out=tmp_path / "run",
-            show=stop,
+            progress=stop,
             checkpoint_seconds=0,
             posthoc=None,
         )

@@ -36,7 +36,7 @@ def test_a_killed_run_goes_on_with_it(tmp_path: Path):
 
     settings = {"members": 2, "likelihood": GIVEN, "plan": mm.Plan(epochs=2, batch_size=16, engine="loop")}
     with suppress(KeyboardInterrupt):
-        mm.fit("mlp", data(), out=tmp_path / "killed", show=kill, checkpoint_seconds=0, **settings, posthoc=None)
+        mm.fit("mlp", data(), out=tmp_path / "killed", progress=kill, checkpoint_seconds=0, **settings, posthoc=None)
     assert not (tmp_path / "killed" / "members.safetensors").exists()
     resumed, undisturbed = mm.resume(tmp_path / "killed", data=data()), mm.fit("mlp", data(), **settings, posthoc=None)
     assert resumed.likelihood == GIVEN
@@ -132,7 +132,7 @@ def test_one_of_ones_own_is_given_again_to_load_and_resume(tmp_path: Path):
             constant_inputs(),
             likelihood=Tilted(),
             out=tmp_path / "killed",
-            show=kill,
+            progress=kill,
             checkpoint_seconds=0,
             **settings,
             posthoc=None,

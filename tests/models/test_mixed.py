@@ -89,7 +89,7 @@ def test_a_killed_mixed_run_is_that_of_an_undisturbed_one(run, data: Data, tmp_p
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", data, recipe="mixed", out=tmp_path / "run", show=stop, checkpoint_seconds=0, **SMALL)
+        mm.fit("mlp", data, recipe="mixed", out=tmp_path / "run", progress=stop, checkpoint_seconds=0, **SMALL)
     resumed = mm.resume(tmp_path / "run", data=data)
     assert resumed.weights == run[0].weights
     assert torch.equal(resumed.predict(data.test).outputs, run[0].predict(data.test).outputs)

@@ -54,7 +54,7 @@ def digits() -> mm.Data:
 
 
 def train(recipe: str, net: Any = "mlp", data: mm.Data | None = None, **settings: Any) -> mm.Ensemble:
-    others = {name: settings.pop(name) for name in ("out", "show", "checkpoint_seconds") if name in settings}
+    others = {name: settings.pop(name) for name in ("out", "progress", "checkpoint_seconds") if name in settings}
     name, _, answer = recipe.partition(":")
     chosen = make_recipe(name, **dict([answer.split("=", 1)])) if answer else make_recipe(name)
     members = chosen.members if chosen.fixed_members else settings.pop("members", 3)
@@ -83,7 +83,7 @@ def interrupted_run(folder: Path, steps: int, **settings: Any) -> None:
             raise KeyboardInterrupt
 
     try:
-        train(out=folder, show=stop, epochs=2, checkpoint_seconds=1e9, **settings)
+        train(out=folder, progress=stop, epochs=2, checkpoint_seconds=1e9, **settings)
     except KeyboardInterrupt:
         return
     raise AssertionError("the run was not interrupted")

@@ -125,6 +125,6 @@ def test_a_resumed_run_has_its_streams_in_common_again(tmp_path, little):
 
     settings = {"plan": PLAN, "same": ("initialisation", "noise"), "out": tmp_path / "run"}
     with pytest.raises(KeyboardInterrupt):
-        mm.fit("small-cnn", little, **settings, show=show, checkpoint_seconds=0)
+        mm.fit("small-cnn", little, **settings, progress=show, checkpoint_seconds=0)
     found = mm.resume(tmp_path / "run", data=little).groups[0].population.own
     assert same_bits(found, members("small-cnn", little, same=("initialisation", "noise")))

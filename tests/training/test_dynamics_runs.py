@@ -42,7 +42,7 @@ def little(digits: Data) -> Data:
 
 def fit(data: Data, answers: dict[str, object] | str, net: object = "mlp", **settings) -> mm.Ensemble:
     """Train on few examples; a text alone is the dynamics of a deep ensemble."""
-    others = {name: settings.pop(name) for name in ("out", "show") if name in settings}
+    others = {name: settings.pop(name) for name in ("out", "progress") if name in settings}
     chosen = {"dynamics": answers} if isinstance(answers, str) else dict(answers)
     recipe = make_recipe(chosen.pop("preset", "deep-ensemble"), **chosen)
     plan = replace(PLAN, **{"epochs": 6, **settings})
@@ -69,7 +69,7 @@ def stop_after(steps: int) -> Callable[..., None]:
 def killed(path: Path, steps: int, data: Data, answers: dict[str, object] | str, net: object, **settings) -> Path:
     """A run that was stopped after so many steps, before their checkpoint was written."""
     with pytest.raises(InterruptedError):
-        fit(data, answers, net, out=path, show=stop_after(steps), **settings, posthoc=None)
+        fit(data, answers, net, out=path, progress=stop_after(steps), **settings, posthoc=None)
     return path
 
 

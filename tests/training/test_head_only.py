@@ -145,7 +145,9 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(steps: int, net: nn.Module
     data = (little.train.prepared, little.train.y)
     undisturbed = mm.fit(net, data, recipe=FROZEN, plan=PLAN, posthoc=None)
     with pytest.raises(InterruptedError):
-        mm.fit(net, data, recipe=FROZEN, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None)
+        mm.fit(
+            net, data, recipe=FROZEN, plan=PLAN, out=tmp_path / "run", progress=stop, checkpoint_seconds=0, posthoc=None
+        )
     resumed = mm.resume(tmp_path / "run", net=Normalised, data=data)  # the body is in the run
     assert_same_bits(undisturbed, resumed)
     assert resumed.history == undisturbed.history

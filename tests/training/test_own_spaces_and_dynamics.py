@@ -94,7 +94,14 @@ def test_points_without_counts_are_stored_and_resumed(moons: Data, tmp_path: Pat
 
     with pytest.raises(InterruptedError):
         mm.fit(
-            "mlp", moons, recipe=recipe, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None
+            "mlp",
+            moons,
+            recipe=recipe,
+            plan=PLAN,
+            out=tmp_path / "run",
+            progress=stop,
+            checkpoint_seconds=0,
+            posthoc=None,
         )
     resumed = mm.resume(tmp_path / "run", recipe=recipe)
     for name, tensor in whole.groups[0].population.own.items():
@@ -124,7 +131,7 @@ def test_processes_that_are_started_again_pass_their_own_objects_on(moons: Data,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run", show=stop)
+        mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run", progress=stop)
     monkeypatch.setattr(fitting, "continues", lambda path: path is not None)
     again = mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run")
     expected = whole.to_tensors()

@@ -117,7 +117,7 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        fit(digits, out=tmp_path / "run", show=stop, posthoc=None)
+        fit(digits, out=tmp_path / "run", progress=stop, posthoc=None)
     assert tried == [0.0, 0.4]
     stored = read_record(tmp_path / "run" / "sweep.json")
     assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
@@ -139,7 +139,7 @@ def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        fit(digits, out=tmp_path / "run", show=stop, checkpoint_seconds=0, posthoc=None)
+        fit(digits, out=tmp_path / "run", progress=stop, checkpoint_seconds=0, posthoc=None)
     assert len(tried) == 4
     tried.clear()
     resumed = mm.resume(tmp_path / "run")

@@ -121,7 +121,7 @@ def train(
         data = open_patches(Patches(cutting.scale, cutting.size, cutting.patches, learning.seed, folder or ""))
         with training_bar(learning.epochs, as_json, built_recipe.name) as show:
             plan = Plan(**{**asdict(learning), "members": learning.members or 0})
-            more: dict[str, Any] = {"out": path, "show": show, "checkpoint_seconds": checkpoint_seconds}
+            more: dict[str, Any] = {"out": path, "progress": show, "checkpoint_seconds": checkpoint_seconds}
             ensemble = train_superres(data, net=net, noise_std=noise_std, recipe=built_recipe, plan=plan, **more)
         close_superres(path, ensemble, as_json=as_json)
 

@@ -36,12 +36,13 @@ class NetEntry:
     options: tuple[str, ...]  # keywords of the factory that `build_net` passes on
     description: str
     tables: bool = False  # whether it takes inputs that are not images
+    table_settings: bool = False  # whether it is trained with settings by the size of the table (`table_defaults`)
 
 
 NETS: dict[str, NetEntry] = {
-    "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True),
-    "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", tables=True),
-    "residual-mlp": NetEntry(residual_mlp, DENSE, "dense 128, 2 residual blocks, layer norm; any input", tables=True),
+    "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True, table_settings=True),
+    "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", True, True),
+    "residual-mlp": NetEntry(residual_mlp, DENSE, "dense 128, 2 residual blocks, layer norm; any input", True, True),
     "linear": NetEntry(linear, (), "one dense layer; any input, such as features", tables=True),
     "small-cnn": NetEntry(small_cnn, ("dropout",), "3 convs, 16-32-32; 19 thousand parameters"),
     "medium-cnn": NetEntry(medium_cnn, ("dropout",), "4 convs, 64-128-256-256; 971 thousand"),

@@ -83,7 +83,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_draws(tmp_path) -> None:
     settings = {"recipe": "deep-ensemble", "plan": replace(PLAN, batch_size=32, engine="loop"), "posthoc": None}
     whole = mm.fit("mlp", "two-moons", **settings)
     with pytest.raises(Stop):
-        mm.fit("mlp", "two-moons", out=tmp_path / "run", show=stop, checkpoint_seconds=0, **settings)
+        mm.fit("mlp", "two-moons", out=tmp_path / "run", progress=stop, checkpoint_seconds=0, **settings)
     again = mm.resume(tmp_path / "run")
     for index in range(2):
         for one, other in zip(whole.member(index).parameters(), again.member(index).parameters(), strict=True):

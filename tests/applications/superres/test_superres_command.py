@@ -79,7 +79,7 @@ def test_a_killed_run_is_resumed_and_judged(photos: Path, run: Path, tmp_path: P
     data = open_patches(Patches(scale=2, count=96, size=6, folder=str(photos)))
     plan, bayes = Plan(epochs=2, lr=1e-3), make_recipe("bayes", weights="gaussian:draws=3")
     with suppress(KeyboardInterrupt):
-        train(data, recipe=bayes, plan=plan, out=tmp_path / "killed", show=kill, checkpoint_seconds=0)
+        train(data, recipe=bayes, plan=plan, out=tmp_path / "killed", progress=kill, checkpoint_seconds=0)
     assert main(["resume", str(tmp_path / "killed"), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["mean"]["psnr"] > 0

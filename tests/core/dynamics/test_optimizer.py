@@ -144,7 +144,7 @@ def test_an_optimizer_of_one_s_own_trains_and_resumes(tmp_path, moons, monkeypat
             raise KilledError
 
     with pytest.raises(KilledError):
-        mm.fit("mlp", moons, plan=plan, out=tmp_path / "killed", show=stop, checkpoint_seconds=0, posthoc=None)
+        mm.fit("mlp", moons, plan=plan, out=tmp_path / "killed", progress=stop, checkpoint_seconds=0, posthoc=None)
     with pytest.raises(Misuse, match="an optimizer of your own: give it again as optimizer="):
         mm.resume(tmp_path / "killed", data=moons)
     resumed = mm.resume(tmp_path / "killed", data=moons, optimizer=FACTORIES["rmsprop"])

@@ -121,7 +121,7 @@ def test_a_killed_run_is_resumed_from_stored_features(folder: Path, data: mm.Dat
 
     expected = mm.fit(None, data, **PLAN)
     with pytest.raises(KeyboardInterrupt):
-        mm.fit(None, data, out=tmp_path / "run", show=killed, **PLAN)
+        mm.fit(None, data, out=tmp_path / "run", progress=killed, **PLAN)
     monkeypatch.setattr(feature_module, "features_of", refuse_to_compute)
     resumed = mm.resume(tmp_path / "run")
     for name, tensor in expected.groups[0].population.own.items():

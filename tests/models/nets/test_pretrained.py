@@ -202,7 +202,7 @@ def test_batch_norm_keeps_the_published_statistics(colours, tmp_path):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("resnet20", colours, recipe=swa, out=tmp_path / "run", show=stop, checkpoint_seconds=0, **settings)
+        mm.fit("resnet20", colours, recipe=swa, out=tmp_path / "run", progress=stop, checkpoint_seconds=0, **settings)
     undisturbed = mm.fit("resnet20", colours, recipe=swa, **settings)
     for ensemble in (undisturbed, mm.resume(tmp_path / "run", data=colours), mm.load(tmp_path / "run")):
         found, given = ensemble.member(0).body[1], net.body[1]

@@ -145,7 +145,7 @@ def test_stored_loaded_and_resumed_with_the_same_bits(recipe, tmp_path: Path):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit(build, (X, Y), recipe=recipe, plan=plan, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit(build, (X, Y), recipe=recipe, plan=plan, out=tmp_path / "run", progress=stop, checkpoint_seconds=0)
     resumed = mm.resume(tmp_path / "run", net=build, data=(X, Y))
     expected = whole.groups[0].population.to_tensors()
     for ensemble in (resumed, mm.load(tmp_path / "whole", net=build), mm.load(tmp_path / "run", net=build)):

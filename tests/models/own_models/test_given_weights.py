@@ -227,7 +227,7 @@ def test_a_killed_run_goes_on_without_the_given_weights(tmp_path: Path):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit(Net, (X, Y), plan=plan, init_from=trained(), reset="head", out=tmp_path / "run", show=stop)
+        mm.fit(Net, (X, Y), plan=plan, init_from=trained(), reset="head", out=tmp_path / "run", progress=stop)
     resumed = mm.resume(tmp_path / "run", net=Net, data=(X, Y))
     assert torch.equal(resumed.predict(X).outputs, undisturbed.predict(X).outputs)
 

@@ -50,7 +50,7 @@ def test_a_run_is_killed_resumed_loaded_and_reported(kind, example, tmp_path):
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit(net, (x, y), **plan, out=tmp_path / "run", show=show, checkpoint_seconds=0)
+        mm.fit(net, (x, y), **plan, out=tmp_path / "run", progress=show, checkpoint_seconds=0)
     resumed = mm.resume(tmp_path / "run", net=net, data=(x, y))
     loaded = mm.load(tmp_path / "run", net=net)
     for ensemble in (resumed, loaded):

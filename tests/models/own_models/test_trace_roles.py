@@ -111,7 +111,7 @@ def test_a_run_says_stores_and_reports_its_parameters(tmp_path):
         recipe="bayes-last-layer",
         plan=PLAN,
         out=tmp_path / "run",
-        show=lambda text, *_: said.append(text),
+        progress=lambda text, *_: said.append(text),
     )
     assert "6 parameters, of which 2 Gaussian (head.weight, head.bias)" in said
     again = mm.load(tmp_path / "run", net=net.build)

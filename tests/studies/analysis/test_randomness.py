@@ -87,7 +87,7 @@ def test_a_killed_factorial_continues_without_loss(found, little, tmp_path, monk
                 raise KeyboardInterrupt
 
         fits.append(1)
-        return train(*args, **{**kwargs, "show": show, "checkpoint_seconds": 0})
+        return train(*args, **{**kwargs, "progress": show, "checkpoint_seconds": 0})
 
     monkeypatch.setattr(module, "fit", counted)
     with pytest.raises(KeyboardInterrupt):

@@ -80,7 +80,7 @@ def test_a_killed_run_ends_with_the_same_files(tmp_path, monkeypatch, little, wh
         if done >= steps and not kill.startswith("after"):
             raise Killed
 
-    settings = {"out": tmp_path / "run", "trajectory": "every:0.4", "show": show}
+    settings = {"out": tmp_path / "run", "trajectory": "every:0.4", "progress": show}
     monkeypatch.setattr(checkpoints, "save_checkpoint", write_and_kill)
     with pytest.raises(Killed):
         mm.fit("mlp", little, plan=PLAN, **settings, checkpoint_seconds=1e9 if kill == "without a state" else 0)

@@ -117,7 +117,7 @@ class Laboratory:
 
         if not (path / MANIFEST).exists():
             built_recipe = make_recipe(recipe, **answers)
-            return fit(self.setting.net, self.data, recipe=built_recipe, plan=plan, out=path, show=show_epoch)
+            return fit(self.setting.net, self.data, recipe=built_recipe, plan=plan, out=path, progress=show_epoch)
         if read_json(path / MANIFEST)["status"] != "complete":
             return resume(path, data=self.data, show=show_epoch)
         return load(path, posthoc=False)
