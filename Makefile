@@ -2,7 +2,9 @@
 #              ends with what the ensemble gains, and a report one can open. 20 epochs: of 10, 20 and 40 the best for
 #              the single network on corrupted validation images
 # make picture take docs/report.png from the report of the demo (needs chromium)
-# make test    set up, then style, types, doctests and tests
+# make test    set up, then style, types, doctests and every test that is not marked slow
+# make test-all  the same, then the slow tests
+# make drill   kill commands, damage files and give hostile input, for a while (tools/)
 # Needs Python 3.11 or newer with pip and venv, nothing else. TORCH_INDEX is a package index to look for torch in too: the
 # wheel on the default index brings several GB of CUDA, that of PyTorch's CPU index does not:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -14,7 +16,7 @@ DEMO := runs/demo
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: demo test bench report-check picture docs clean
+.PHONY: demo test test-slow test-all drill bench report-check picture docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/murmur compare digits --net small-cnn --recipes single,deep-ensemble --members 5 --epochs 20 --seed 0 \
@@ -24,7 +26,15 @@ test: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+test-all: test test-slow
+
+drill: $(VENV)/installed-dev
+	$(BIN)/python -m pytest tools
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/members.py --json

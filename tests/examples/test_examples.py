@@ -1,4 +1,5 @@
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,19 @@ def test_a_folder_of_photos_becomes_a_classifier(monkeypatch, tmp_path):
     found = module.main(str(tmp_path), quick=True, weights=tmp_path / "net.safetensors")
     assert found["examples"] == {"train": 60, "val": 60, "test": 60}
     assert 0 <= found["runs"]["deep-ensemble"]["coverage"] <= 1
+
+
+def test_members_are_trained_in_a_plain_loop_with_a_schedule_of_torch(capsys):
+    assert load("own_loop").main(epochs=2) > 0.5
+    assert capsys.readouterr().out.count("mean loss of each member:") == 2
+
+
+def test_members_are_trained_by_lightning(tmp_path, monkeypatch):
+    pytest.importorskip("lightning")
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers
+        assert load("own_loop_lightning").main(epochs=2) > 0.5
 
 
 def test_every_example_is_run_here():
