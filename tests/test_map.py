@@ -116,12 +116,12 @@ def test_row_likelihood(monkeypatch, tmp_path: Path):
 
 def test_row_format(monkeypatch, tmp_path: Path):
     """a data format"""
-    from murmuration.data.formats import Format, load_source
+    from murmuration.data.raw import RawData, RawPart
 
     def load(source, options):
-        return load_source((np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2), options)
+        return RawData({"all": RawPart(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2)})
 
-    row = Format("NAME.mine", "sixty rows", lambda source: str(source).endswith(".mine"), load)
+    row = formats.Format("NAME.mine", "sixty rows", lambda source: str(source).endswith(".mine"), load)
     monkeypatch.setattr(formats, "FORMATS", (row, *formats.FORMATS))
     (tmp_path / "x.mine").touch()
     assert mm.open_data(tmp_path / "x.mine").input_shape == (3,)
@@ -129,11 +129,10 @@ def test_row_format(monkeypatch, tmp_path: Path):
 
 def test_row_corruption(monkeypatch):
     """a corruption"""
-    zero = images.Corruption("zero", "noise", "black", (1, 1, 1, 1, 1), lambda image, *rest: image * 0)
-    names = {row.name for row in images.TABLE}
-    assert "zero" not in names
-    assert zero.about == "black"
-    shift = tables.TableShift(lambda x, *rest: x.zero_(), "all", (1, 1, 1, 1, 1), "all zero")
+    black = images.Corruption("black", "noise", "black", (1, 1, 1, 1, 1), lambda image, *rest: image * 0)
+    monkeypatch.setitem(images.CORRUPTIONS, "black", black)  # made of the rows of `TABLE`
+    assert not images.corrupt(np.full((2, 4, 4), 100, dtype=np.uint8), "black", 1).any()
+    shift = tables.TableShift(lambda x, *rest: x.fill(0), "all", (1, 1, 1, 1, 1), "all zero")
     monkeypatch.setitem(tables.TABLE_SHIFTS, "zeros", shift)
     data = mm.open_data("diabetes")
     assert "zeros" in tables.table_shifts_for(data.preparation)
