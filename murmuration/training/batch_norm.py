@@ -44,7 +44,7 @@ def refresh_batch_norm(
 
     @torch.no_grad()
     def run(group: slice) -> None:
-        some, structure = members.group(group), team.structure(training=True)
+        population, structure = members.group(group), team.structure(training=True)
         momenta = {part: part.momentum for part in batch_norms(structure)}
         deterministic = weights.deterministic()
         for index, rows in enumerate(batch_slices(len(x), CHUNK)):
@@ -52,11 +52,11 @@ def refresh_batch_norm(
             for norm in momenta:  # statistics are means over all examples so far
                 norm.momentum = len(part) / rows.stop
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
-            tensors = deterministic.realise(some.own, some.shared, noise, buffers=some.buffers)
-            inputs = part.to(some.device).expand(some.members, *part.shape)
-            alone, given = team.engine.name == "loop", tensors.with_buffers(some.buffers, some.fixed)
-            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, alone, some.device):
-                run_members(structure, given, inputs, noise, team.engine.direct)
+            tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
+            inputs = part.to(population.device).expand(population.members, *part.shape)
+            redirect, tensors_of_group = team.engine.name == "loop", tensors.with_buffers(population.buffers, population.fixed)
+            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
+                run_members(structure, tensors_of_group, inputs, noise, team.engine.direct)
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 
@@ -64,8 +64,8 @@ def refresh_batch_norm(
     if rows:
         team.map(run, [slice(rows.start + g.start, rows.start + g.stop) for g in team.engine.groups(len(rows))])
     for name in names:
-        mine = members.buffers[name][rows.start : rows.stop]
-        members.buffers[name].copy_(team.ranks.gather(mine, members.members))
+        own_statistics = members.buffers[name][rows.start : rows.stop]
+        members.buffers[name].copy_(team.ranks.gather(own_statistics, members.members))
 
 
 def batch_norms(structure: Structure) -> list[BatchNorm]:

@@ -29,12 +29,12 @@ def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: in
     >>> [(rows.start, rows.stop) for rows in batch_slices(11, 4)], [len(batch_slices(n, 4)) for n in (8, 9, 10, 3)]
     ([(0, 4), (4, 8), (8, 11)], [2, 2, 3, 1])
     """
-    whole, rest = divmod(examples, size)
-    if not whole:
+    full_batches, remainder = divmod(examples, size)
+    if not full_batches:
         return [slice(0, examples)]
-    edges = [size * index for index in range(whole + 1)]
-    if rest and not drop_last:
-        edges = [*edges[:-1], examples] if rest < 2 * parts else [*edges, examples]
+    edges = [size * index for index in range(full_batches + 1)]
+    if remainder and not drop_last:
+        edges = [*edges[:-1], examples] if remainder < 2 * parts else [*edges, examples]
     return [slice(*pair) for pair in pairwise(edges)]
 
 
@@ -65,8 +65,8 @@ def epoch_batches(
     part i of n, `share` (i, n).
     """
     order, schedule = plan.order, schedule or plan.schedule or "cosine"
-    mine = range(plan.members) if rows is None else rows
-    everybody = [plan.first_member + i for i in mine]
+    own_rows = range(plan.members) if rows is None else rows
+    everybody = [plan.first_member + i for i in own_rows]
     members = [ALL_MEMBERS] if order == "same" else everybody
     ordering = everybody if order == "own" else [ALL_MEMBERS]
     orders = torch.stack([example_order(split, plan, member, epoch) for member in ordering])  # (m, N) or (1, N)
@@ -75,11 +75,11 @@ def epoch_batches(
 
     def part(values: Tensor, index: int) -> Tensor:
         """The values (m, N) of one batch: (m, B), or (1, B) for all."""
-        chosen = values[:, slices[index]]
+        picked = values[:, slices[index]]
         if order == "split":
-            chosen = chosen[0, : chosen.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
-            chosen = chosen[mine.start : mine.stop]
-        return chosen
+            picked = picked[0, : picked.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
+            picked = picked[own_rows.start : own_rows.stop]
+        return picked
 
     read = None
     if isinstance(split.prepared, Streamed):
@@ -88,28 +88,28 @@ def epoch_batches(
         read = read_ahead(split.prepared, steps, lambda index: (part(orders, index), part(seeds, index)))
 
     def batch(index: int) -> Batch:
-        rows, found = part(orders, index), None if read is None else read(index)
+        rows, read_rows = part(orders, index), None if read is None else read(index)
         time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:
-            wanted = range(*group.indices(len(mine)))
-            chosen = [0] if order == "same" else list(wanted)
-            some = [split.prepared[rows[i]] if found is None else found[i][0] for i in chosen]
-            streams = [(members[i], time.step) for i in chosen]
-            x = torch.stack([augmented(each, plan, *stream) for each, stream in zip(some, streams, strict=True)])
-            read_y: list[Tensor | None] = [] if found is None else [found[i][1] for i in chosen]
-            given = [each for each in read_y if each is not None]  # none of rows of files: their targets are in memory
-            y = torch.stack(given) if given else split.y[rows[chosen]]
+            group_rows = range(*group.indices(len(own_rows)))
+            picked = [0] if order == "same" else list(group_rows)
+            inputs = [split.prepared[rows[i]] if read_rows is None else read_rows[i][0] for i in picked]
+            streams = [(members[i], time.step) for i in picked]
+            x = torch.stack([augmented(part, plan, *stream) for part, stream in zip(inputs, streams, strict=True)])
+            read_y: list[Tensor | None] = [] if read_rows is None else [read_rows[i][1] for i in picked]
+            read_targets = [y for y in read_y if y is not None]  # targets of rows of files are in memory
+            y = torch.stack(read_targets) if read_targets else split.y[rows[picked]]
             some_of = own_examples(x.shape[1], *share)
             x, y = x[:, some_of].to(plan.device), y[:, some_of].to(plan.device)
-            return x.expand(len(wanted), *x.shape[1:]), y.expand(len(wanted), *y.shape[1:])
+            return x.expand(len(group_rows), *x.shape[1:]), y.expand(len(group_rows), *y.shape[1:])
 
         def weight(group: slice) -> Tensor | None:
-            wanted = range(*group.indices(len(mine)))
+            group_rows = range(*group.indices(len(own_rows)))
             if split.weight is None:
                 return None
-            found = split.weight[rows[[0] if order == "same" else list(wanted)]]
-            return found[:, own_examples(found.shape[1], *share)].to(plan.device).expand(len(wanted), -1)
+            read_rows = split.weight[rows[[0] if order == "same" else list(group_rows)]]
+            return read_rows[:, own_examples(read_rows.shape[1], *share)].to(plan.device).expand(len(group_rows), -1)
 
         count, (place, parts) = rows.shape[1], share
         fraction = (count * (place + 1) // parts - count * place // parts) / count
@@ -159,18 +159,18 @@ def read_ahead(
     worker processes read ahead.
     """
     place = -1
-    found: list[tuple[Tensor, Tensor | None]] = []
+    rows_read: list[tuple[Tensor, Tensor | None]] = []
     batches: Iterator[tuple[Tensor, Tensor | None]] = iter(())
 
     def read(index: int) -> list[tuple[Tensor, Tensor | None]]:
-        nonlocal place, found, batches
+        nonlocal place, rows_read, batches
         if index == place:
-            return found
+            return rows_read
         if index != place + 1 or place < 0:
             later = (zip(*requests(step), strict=True) for step in range(index, steps))
             batches = inputs.read((rows.numpy(), seeds.numpy()) for pairs in later for rows, seeds in pairs)
-        place, found = index, [next(batches) for _ in requests(index)[0]]
-        return found
+        place, rows_read = index, [next(batches) for _ in requests(index)[0]]
+        return rows_read
 
     return read
 
@@ -183,21 +183,21 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
     inputs: Any = split.prepared
     if not isinstance(inputs, Streamed) or inputs.source.batch_size is None:
         return plan
-    found: dict[str, Any] = {"batch_size": inputs.source.batch_size, "drop_last": inputs.source.drop_last}
-    for name, value in found.items():
-        given = getattr(plan, name)
-        if given != value and (name in asked or given != getattr(Plan, name)):
-            raise Misuse(f"{name}={given} and a DataLoader of {name}={value}: leave one of the two out")
-    drawn = "replacement=True" if plan.replacement else f"sampler={plan.sampler}"
+    loader_settings: dict[str, Any] = {"batch_size": inputs.source.batch_size, "drop_last": inputs.source.drop_last}
+    for name, value in loader_settings.items():
+        setting = getattr(plan, name)
+        if setting != value and (name in asked or setting != getattr(Plan, name)):
+            raise Misuse(f"{name}={setting} and a DataLoader of {name}={value}: leave one of the two out")
+    sampling = "replacement=True" if plan.replacement else f"sampler={plan.sampler}"
     if (plan.replacement or plan.sampler != INSTANCE) and (inputs.in_order or inputs.own_sampler is not None):
-        raise Misuse(f"{drawn} and a DataLoader with an order of its own: leave one of the two out")
+        raise Misuse(f"{sampling} and a DataLoader with an order of its own: leave one of the two out")
     if inputs.in_order:
         warnings.warn(
             "a DataLoader with shuffle=False: all members see the examples in one order in every epoch; write"
             " shuffle=True",
             stacklevel=3,
         )
-    return replace(plan, **found)
+    return replace(plan, **loader_settings)
 
 
 def plan_for_steps(plan: Plan, split: Split) -> Plan:

@@ -98,8 +98,8 @@ class Probe:
             return self.steps[members] if members in self.steps else self.steps[sizes[0]] * (members / sizes[0])
         low, high = self.steps[sizes[0]], self.steps[sizes[-1]]
         slope = (high + low * -1) * (1 / (sizes[-1] - sizes[0]))
-        found = high + slope * (members - sizes[-1])
-        return Seconds(max(found.wall, low.wall / FEW), max(found.cpu, low.cpu / FEW))
+        seconds = high + slope * (members - sizes[-1])
+        return Seconds(max(seconds.wall, low.wall / FEW), max(seconds.cpu, low.cpu / FEW))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class CostEstimate:
     @property
     def bytes_per_step(self) -> float:
         """What a rank receives from the others in a step."""
-        return sum(each.bytes_per_step for each in self.exchanges)
+        return sum(exchange.bytes_per_step for exchange in self.exchanges)
 
     @property
     def bytes_in_total(self) -> float:
@@ -183,23 +183,25 @@ def estimate_costs(
     for name in ("out", "progress"):
         settings.pop(name, None)
     likelihood = settings.pop("likelihood", None)
-    asked = {name: settings.get(name, getattr(plan, name, None)) for name in ("members", "batch_order")}
+    requested = {name: settings.get(name, getattr(plan, name, None)) for name in ("members", "batch_order")}
     settings |= {"trajectory": None}
     opening, run = timed_result(lambda: resolve(net, data, recipe, plan, settings, likelihood=likelihood))
     start = opening if of_command is None else of_command
 
     def make(other: Recipe) -> TrainSpec:
         """Return the specification that is trained: that of the heads alone on a frozen backbone."""
-        plan = replace(run.plan, members=asked["members"] or 0, batch_order=asked["batch_order"]).for_recipe(other)
-        return head_only_spec(replace(run, recipe=other, plan=plan).spec()[0])
+        plan = replace(run.plan, members=requested["members"] or 0, batch_order=requested["batch_order"])
+        return head_only_spec(replace(run, recipe=other, plan=plan.for_recipe(other)).spec()[0])
 
     spec = make(run.recipe)
     if ranks > spec.plan.members:
         raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
     probe = measure(spec, ranks)
-    found = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
-    left = 0.0 if seconds is None else seconds - (found.start + found.report).wall
-    return found if seconds is None else replace(found, proposal=propose(make, spec, probe, ranks, left, seconds))
+    costs = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
+    if seconds is None:
+        return costs
+    remaining = seconds - (costs.start + costs.report).wall
+    return replace(costs, proposal=propose(make, spec, probe, ranks, remaining, seconds))
 
 
 def parse_budget(text: str | float) -> float:
@@ -229,8 +231,8 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
     Of a coupled recipe they are two at least: a member alone is not coupled.
     """
     fewest = 2 if spec.recipe.coupling is not None and spec.plan.members > 1 else 1
-    few = max(fewest, min(-(-spec.plan.members // ranks), FEW))
-    sizes = sorted({max(fewest, -(-few // 2)), few})
+    probed_members = max(fewest, min(-(-spec.plan.members // ranks), FEW))
+    sizes = sorted({max(fewest, -(-probed_members // 2)), probed_members})
     parts = {size: replace(spec, plan=replace(spec.plan, members=size)) for size in sizes}
     largest = parts[sizes[-1]]
     weights, progress = timed_result(lambda: begin(largest))
@@ -244,7 +246,7 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
         activations, features = graph_of_one(team, largest, progress)
     state = progress.state
     opt_state = sum(_bytes(named) for named in state.opt_state.values()) // sizes[-1]
-    opt_state += sum(_bytes(each) for each in state.memory.get(0, [])) if state.memory else 0
+    opt_state += sum(_bytes(probe) for probe in state.memory.get(0, [])) if state.memory else 0
     steps = dict(sorted(steps.items()))
     return Probe(engine, steps, passed, state.population, opt_state, activations, features, first)
 
@@ -256,9 +258,9 @@ def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Second
     def run(index: int) -> None:
         step(team, config, progress.state, batches(index % spec.end.steps_per_epoch))
 
-    found = [timed(partial(run, index)) for index in range(WARM_UP + STEPS)]
-    usual = median(found[WARM_UP:])
-    first = sum(found[:WARM_UP], NOTHING)
+    seconds = [timed(partial(run, index)) for index in range(WARM_UP + STEPS)]
+    usual = median(seconds[WARM_UP:])
+    first = sum(seconds[:WARM_UP], NOTHING)
     return Seconds(max(0.0, first.wall - WARM_UP * usual.wall), max(0.0, first.cpu - WARM_UP * usual.cpu)), usual
 
 
@@ -277,18 +279,18 @@ def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
 def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, tuple[int, int] | None]:
     """The bytes that autograd holds for a member's step beside its weights, and the size (B, R) of its features."""
     batch = epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)(0)
-    held: dict[int, int] = {}
+    bytes_held: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        bytes_held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        here = local_pass(team, spec.method.step_config, progress.state, slice(0, 1), batch)
-    weights = {t.untyped_storage().data_ptr() for t in (*here.own.values(), *here.shared.values())}
-    features = here.features
+        local = local_pass(team, spec.method.step_config, progress.state, slice(0, 1), batch)
+    weights = {t.untyped_storage().data_ptr() for t in (*local.own.values(), *local.shared.values())}
+    features = local.features
     shape = None if features is None else (int(features.shape[1]), int(features[0, 0].numel()))
-    return sum(size for place, size in held.items() if place not in weights), shape
+    return sum(size for place, size in bytes_held.items() if place not in weights), shape
 
 
 def timed(work: Callable[[], object]) -> Seconds:
@@ -299,10 +301,10 @@ def timed(work: Callable[[], object]) -> Seconds:
 def timed_result(work: Callable[[], Result]) -> tuple[Seconds, Result]:
     """The time that a piece of work takes, and what it returns."""
     wall, cpu = time.perf_counter(), time.process_time()
-    found = work()
+    result = work()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return Seconds(time.perf_counter() - wall, time.process_time() - cpu), found
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu), result
 
 
 def median(times: Sequence[Seconds]) -> Seconds:
@@ -419,13 +421,13 @@ def exchanges(
     """
     if ranks == 1:
         return ()
-    found, m = [], -(-members // ranks)
+    rows, m = [], -(-members // ranks)
     base = {"M": members, "ranks": ranks, "every": every}
     if space == "features":
         count: float = (ranks - 1) * m * features[0] * features[1]
         formula = "(ranks - 1) x ceil(M / ranks) x B x R x 4 / every"
         terms = base | {"B": features[0], "R": features[1]}
-        found.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))
+        rows.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))
     if space == "weights":
         p = -(-numbers // ranks)
         there, back = (members - m) * p, m * (numbers - p)
@@ -433,11 +435,11 @@ def exchanges(
         count += (2 if mixing else 1) * (ranks - 1) * m
         formula = MIXED_WEIGHTS if mixing else WEIGHTS
         what = "weights and cotangents by columns (all-to-all), products (all-reduce)"
-        found.append(Exchange(what, formula, base | {"P": numbers, "m": m, "p": p}, count / every))
+        rows.append(Exchange(what, formula, base | {"P": numbers, "m": m, "p": p}, count / every))
     if shared:
         size = shared * FLOAT + COUNTS
-        found.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4 + 16", {"S": shared}, size))
-    return tuple(found)
+        rows.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4 + 16", {"S": shared}, size))
+    return tuple(rows)
 
 
 def resident_bytes() -> int:
@@ -465,32 +467,32 @@ def propose(
     Members are given up before epochs, down to three; then epochs, down to half of them; then repulsion; then separate
     runs, for snapshots of one; then further epochs.
     """
-    asked, epochs = spec.plan.members, spec.plan.epochs
+    requested, epochs = spec.plan.members, spec.plan.epochs
 
     def within(spec: TrainSpec, probe: Probe, members: int, epochs: int) -> Proposal | None:
         plan = replace(spec.plan, members=members, epochs=epochs)
         wall = estimate(replace(spec, plan=plan), probe, min(ranks, members)).total.wall
-        lost = [f"{asked - members} of {asked} members"] if members < asked else []
+        lost = [f"{requested - members} of {requested} members"] if members < requested else []
         lost += [f"{spec0.plan.epochs - epochs} of {spec0.plan.epochs} epochs"] if epochs < spec0.plan.epochs else []
         lost += [f"recipe {spec0.recipe.name}"] if spec.recipe.name != spec0.recipe.name else []
-        told = ", ".join(lost) or "nothing"
-        whole = wall + budget - left
-        return Proposal(budget, spec.recipe.name, members, epochs, whole, told) if wall <= left else None
+        description = ", ".join(lost) or "nothing"
+        total = wall + budget - left
+        return Proposal(budget, spec.recipe.name, members, epochs, total, description) if wall <= left else None
 
     spec0 = spec
     for turn, other in enumerate(fallbacks(spec.recipe)):
         if turn:
             spec = make(other)
             probe = measure(spec, min(ranks, spec.plan.members))
-        rows = asked if turn == 0 or other.members is None else 1
+        rows = requested if turn == 0 or other.members is None else 1
         fewest = min(FEWEST, rows)
         tries = [(members, epochs) for members in range(rows, fewest - 1, -1)]
         shares = SHARES if turn < len(fallbacks(spec0.recipe)) - 1 else (*SHARES, *SMALL_SHARES)
         tries += [(fewest, max(1, int(share * epochs))) for share in shares]
         for members, fewer in tries:
-            found = within(spec, probe, members, fewer) if can_train(spec, fewer) else None
-            if found is not None:
-                return found
+            proposal = within(spec, probe, members, fewer) if can_train(spec, fewer) else None
+            if proposal is not None:
+                return proposal
     return None
 
 
@@ -505,8 +507,8 @@ def can_train(spec: TrainSpec, epochs: int) -> bool:
 
 def fallbacks(recipe: Recipe) -> list[Recipe]:
     """The recipe, then cheaper ones: independent members instead of coupled ones, and snapshots of one run."""
-    found = [recipe]
+    recipes = [recipe]
     if recipe.coupling is not None:
-        found.append(make_recipe("deep-ensemble", sharing=recipe.sharing, weights=recipe.weights))
+        recipes.append(make_recipe("deep-ensemble", sharing=recipe.sharing, weights=recipe.weights))
     plain = recipe.sharing.what == "own" and not recipe.weights.stochastic
-    return [*found, make_recipe("snapshot")] if plain and recipe.name != "snapshot" else found
+    return [*recipes, make_recipe("snapshot")] if plain and recipe.name != "snapshot" else recipes

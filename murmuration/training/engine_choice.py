@@ -28,7 +28,7 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
     plan = replace(plan, engine=engine_for_optimizer(plan))
     if draws_globally(module, spec.data.train.prepared[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
-    mine = len(spec.rows)
+    own_members = len(spec.rows)
     config, batch = spec.method.step_config, epoch_batches(spec.train_split, plan, 0, spec.schedule, spec.rows)(0)
 
     @contextmanager
@@ -37,8 +37,8 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
-    some = _members_in_trial(mine, trial) if plan.engine == "fastest" else mine
-    return choose(plan.engine, lambda candidate: trial(candidate, some), plan.members, spec.ranks.cores)
+    trial_members = _members_in_trial(own_members, trial) if plan.engine == "fastest" else own_members
+    return choose(plan.engine, lambda candidate: trial(candidate, trial_members), plan.members, spec.ranks.cores)
 
 
 def engine_for_optimizer(plan: Plan) -> str:

@@ -105,10 +105,10 @@ def fit(
     if continues(out):  # a launcher has started the processes of this run again
         objects = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood}
         objects["optimizer"] = settings.get("optimizer", getattr(plan, "optimizer", None))
-        again: Any = {name: None if isinstance(value, str | Path) else value for name, value in objects.items()}
+        objects_again: Any = {name: None if isinstance(value, str | Path) else value for name, value in objects.items()}
         show = progress if callable(progress) else show_nothing
         seconds = settings.get("checkpoint_seconds", getattr(plan, "checkpoint_seconds", CHECKPOINT_SECONDS))
-        return resume(str(out), **again, output=settings.get("output"), checkpoint_seconds=seconds, show=show)
+        return resume(str(out), **objects_again, output=settings.get("output"), checkpoint_seconds=seconds, show=show)
     if is_first():
         runs.check_new(out)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
@@ -128,10 +128,10 @@ def fit(
     return ensemble
 
 
-def train_run(whole: TrainSpec, source: NetSource, out: str | Path | None, show: Show) -> Ensemble:
+def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, show: Show) -> Ensemble:
     """Train the ensemble of a new run, in `out` if that is given."""
-    whole = with_ranks(whole, source.record)
-    spec, first = head_only_spec(whole), whole.ranks.first
+    full_spec = with_ranks(full_spec, source.record)
+    spec, first = head_only_spec(full_spec), full_spec.ranks.first
     show = show if first else show_nothing
     spec = replace(spec, gamma=spec.method.measure_gamma())
     progress = begin(spec)
@@ -139,27 +139,28 @@ def train_run(whole: TrainSpec, source: NetSource, out: str | Path | None, show:
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
     if copies := spec.method.dynamics.copies(spec.end):
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
-        text = f"dynamics {whole.recipe.text('dynamics')}: up to {copies} copies of the weights"
+        text = f"dynamics {full_spec.recipe.text('dynamics')}: up to {copies} copies of the weights"
         show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
-    if whole.plan.trajectory is not None:
-        show(f"trajectory {whole.plan.trajectory}: {trajectory_cost(whole, spec, progress)}", 0, 0, None)
+    if full_spec.plan.trajectory is not None:
+        show(f"trajectory {full_spec.plan.trajectory}: {trajectory_cost(full_spec, spec, progress)}", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
-    roles = whole.roles(with_backbone(progress.state.population, whole.backbone))
-    if whole.recipe.needs_kernels:
+    roles = full_spec.roles(with_backbone(progress.state.population, full_spec.backbone))
+    if full_spec.recipe.needs_kernels:
         show(roles.summary, 0, 0, None)
-    found = {"gamma": spec.gamma, "parameters": roles.to_json()}
-    manifest = describe(whole, source, choice.engine, choice.reason) | found
+    entries = {"gamma": spec.gamma, "parameters": roles.to_json()}
+    manifest = describe(full_spec, source, choice.engine, choice.reason) | entries
     path = None if out is None else Path(out)
-    callback = ProgressCallback(path, show, whole.plan.checkpoint_seconds, new=True, ranks=spec.ranks)
+    callback = ProgressCallback(path, show, full_spec.plan.checkpoint_seconds, new=True, ranks=spec.ranks)
     with runs.new_run(path if first else None):
         if path is not None and first:
-            runs.create_run(path, manifest, whole.data.preparation, partial(save_first_weights, path, whole, progress))
-        if path is not None and not whole.ranks.alone:
-            require_visible(path, whole.ranks)
-            if whole.init_from:
+            first_weights = partial(save_first_weights, path, full_spec, progress)
+            runs.create_run(path, manifest, full_spec.data.preparation, first_weights)
+        if path is not None and not full_spec.ranks.alone:
+            require_visible(path, full_spec.ranks)
+            if full_spec.init_from:
                 checkpoints.save_checkpoint(path, progress, spec.ranks)
-        return run_training(whole, spec, choice.engine, progress, manifest, callback)
+        return run_training(full_spec, spec, choice.engine, progress, manifest, callback)
 
 
 @refusing_together
@@ -189,28 +190,29 @@ def resume(
             return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
         opened = reopen(manifest, data, path)
         likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
-        chosen, plan = recipe_from_json(manifest["recipe"], recipe), plan_from_json(manifest["plan"], optimizer, device)
+        stored_recipe = recipe_from_json(manifest["recipe"], recipe)
+        plan = plan_from_json(manifest["plan"], optimizer, device)
         refuse_autocast(plan.device)
         if plan.device != manifest["plan"].get("device", CPU):
             devices = [*manifest.get("devices", [manifest["plan"].get("device", CPU)]), plan.device]
             manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": devices}
         source = checked_source(source_again(manifest, net, output), opened, likelihood, plan.device)
         require_same_plain_tensors(source.build(), manifest["net"])
-        stored = runs.require_unchanged(path, manifest, runs.BACKBONE) if chosen.sharing.frozen else None
+        stored = runs.require_unchanged(path, manifest, runs.BACKBONE) if stored_recipe.sharing.frozen else None
         backbone = None if stored is None else with_weights(source.build(), read_tensors(stored), stored)
-        whole = TrainSpec(source.build, opened, likelihood, chosen, plan, backbone=backbone)
-        whole = with_ranks(whole, source.record)
-        show = show if whole.ranks.first else show_nothing
-        spec = replace(head_only_spec(whole), gamma=manifest.get("gamma"))
+        full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
+        full_spec = with_ranks(full_spec, source.record)
+        show = show if full_spec.ranks.first else show_nothing
+        spec = replace(head_only_spec(full_spec), gamma=manifest.get("gamma"))
         progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
-        given = chosen.weights.init_from or "init_from" in manifest["net"] or run_kind(manifest) is not None
-        if progress is None and given:
+        trained = stored_recipe.weights.init_from or "init_from" in manifest["net"]
+        if progress is None and (trained or run_kind(manifest) is not None):
             lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
             raise Failure(f"{lost}: remove {path} and begin anew")
         engine = engine_again(manifest, spec.ranks)
         show(f"engine {engine.name}: as before", 0, 0, None)
         callback = ProgressCallback(path, show, checkpoint_seconds, ranks=spec.ranks)
-        return run_training(whole, spec, engine, progress or begin(spec), manifest, callback)
+        return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
 
 
 def train_members(
@@ -230,8 +232,8 @@ def train_members(
     `extra` joins the run's manifest, `files` are written into its directory as JSON before training.
     """
     path = Path(out)
-    found = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
-    manifest = describe(spec, source, engine, "as before") | found
+    entries = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
+    manifest = describe(spec, source, engine, "as before") | entries
     progress = start_from(spec, population.to(spec.plan.device))
     with runs.new_run(path):
         first = partial(save_first_weights, path, spec, progress, files or {})

@@ -42,9 +42,9 @@ def pooled(data: Data) -> Data:
     """The data with training and validation examples together as training examples."""
     if isinstance(data.train.prepared, Streamed):
         raise Misuse("folds= on examples that are read when needed: write in_memory=True")
-    kept = {name for name in ("groups", "time") if (data.source or {}).get(name) is not None}
-    if kept or data.source is None:
-        raise Misuse(f"folds= with rows split by {' and '.join(sorted(kept)) or 'a splitter'}: folds are random rows")
+    splits = {name for name in ("groups", "time") if (data.source or {}).get(name) is not None}
+    if splits or data.source is None:
+        raise Misuse(f"folds= with rows split by {' and '.join(sorted(splits)) or 'a splitter'}: folds are random rows")
     parts = [part for part in (data.train, data.val) if len(part)]
     weights = [torch.ones(len(part)) if part.weight is None else part.weight for part in parts]
     weight = None if all(part.weight is None for part in parts) else torch.cat(weights)
@@ -61,9 +61,9 @@ def fold_numbers(pool: Data, folds: int, seed: int) -> np.ndarray:
     order = np.random.default_rng(stream_seed(seed, "folds", ALL_MEMBERS)).permutation(count)
     if pool.classes:
         order = order[np.argsort(pool.train.y.numpy()[order], kind="stable")]
-    found = np.empty(count, dtype=np.int64)
-    found[order] = np.arange(count) % folds
-    return found
+    numbers = np.empty(count, dtype=np.int64)
+    numbers[order] = np.arange(count) % folds
+    return numbers
 
 
 def one_fold(pool: Data, numbers: np.ndarray, fold: int) -> Data:
@@ -83,12 +83,12 @@ class FoldMembers:
 
     def predict(self) -> dict[str, Predictive]:
         """The out-of-fold predictions of every part."""
-        x, found = self.val.prepared, {}
+        x, predictives = self.val.prepared, {}
         if self.networks is not None:
-            found[NETWORKS] = self.networks.predict(x, calibrated=False, prepared=True)
+            predictives[NETWORKS] = self.networks.predict(x, calibrated=False, prepared=True)
         for name, models in self.models.items():
-            found[name] = Predictive(torch.stack([model.outputs(x) for model in models]), self.likelihood)
-        return found
+            predictives[name] = Predictive(torch.stack([model.outputs(x) for model in models]), self.likelihood)
+        return predictives
 
 
 def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpec], Ensemble], show: Show) -> Ensemble:
@@ -102,10 +102,12 @@ def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpe
         own = replace(plan, posthoc=None, first_member=plan.first_member + fold * plan.members)
         return train(replace(spec, data=part, plan=own, recipe=replace(recipe, models=())))
 
-    found = cross_fit(spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show)
+    members_of_folds = cross_fit(
+        spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show
+    )
     record = {"recipe": recipe.to_json(), "plan": plan.to_json()}
     record["data"] = runs.describe_data(data, spec.likelihood.task)
-    return replace(found, recipe=recipe, history=[], manifest={**found.manifest, **record})
+    return replace(members_of_folds, recipe=recipe, history=[], manifest={**members_of_folds.manifest, **record})
 
 
 def fit_models(
@@ -152,19 +154,19 @@ def cross_fit(
     predicted = [part.predict() for part in parts]
     rows = np.concatenate([np.flatnonzero(numbers == fold) for fold in range(folds)])
     y, weight = pool.train.y[rows], None if pool.train.weight is None else pool.train.weight[rows]
-    found = out_of_fold_selection(predicted, [part.val.y for part in parts], weight)
-    if len(found.weights) > 1:
-        show(f"weights by out-of-fold NLL: {found.text}", 0, 0, None)
-    apart = joined_rows([joined_parts(each, found) for each in predicted])
+    fits = out_of_fold_selection(predicted, [part.val.y for part in parts], weight)
+    if len(fits.weights) > 1:
+        show(f"weights by out-of-fold NLL: {fits.text}", 0, 0, None)
+    apart = joined_rows([joined_parts(each, fits) for each in predicted])
     base = blank if blank is not None else parts[0].networks
     assert base is not None
     timed = replace(base, manifest={**base.manifest, "seconds": time.perf_counter() - start})
-    joint = with_residuals(with_members(timed, parts, found), apart, y, numbers[rows])
+    joint = with_residuals(with_members(timed, parts, fits), apart, y, numbers[rows])
     if plan.posthoc is None:
         return joint
     if len(y) < FEWEST:
-        few = f"{len(y)} examples, and it takes {FEWEST}"
-        warnings.warn(f"not calibrated: {few}; give more examples", stacklevel=2)
+        fold_plan = f"{len(y)} examples, and it takes {FEWEST}"
+        warnings.warn(f"not calibrated: {fold_plan}; give more examples", stacklevel=2)
         return joint
     counts = joint.manifest["data"]["class_counts"]
     return replace(joint, posthoc=fit_posthoc(apart, y, plan.posthoc, counts))
@@ -175,7 +177,7 @@ def out_of_fold_selection(
 ) -> Selection:
     """The weights of the parts by greedy selection on the out-of-fold predictions of all examples."""
     logs = {
-        name: torch.cat([each[name].log_prob(y) for each, y in zip(predicted, targets, strict=True)])
+        name: torch.cat([part[name].log_prob(y) for part, y in zip(predicted, targets, strict=True)])
         for name in predicted[0]
     }
     return select(logs, weight)
@@ -183,11 +185,13 @@ def out_of_fold_selection(
 
 def joined_parts(predicted: dict[str, Predictive], found: Selection) -> Predictive:
     """The predictions of the parts of one fold as one mixture; parts of weight zero are left out."""
-    kept = {name: pred for name, pred in predicted.items() if found.weights[name] > 0}
-    weights = torch.cat([pred.member_weights * found.weights[name] for name, pred in kept.items()])
-    outputs = torch.cat([pred.outputs for pred in kept.values()])
-    first = next(iter(kept.values()))
-    return replace(first, outputs=outputs, weights=None if len(kept) == 1 else weights / weights.sum(), posthoc=None)
+    parts_left = {name: pred for name, pred in predicted.items() if found.weights[name] > 0}
+    weights = torch.cat([pred.member_weights * found.weights[name] for name, pred in parts_left.items()])
+    outputs = torch.cat([pred.outputs for pred in parts_left.values()])
+    first = next(iter(parts_left.values()))
+    return replace(
+        first, outputs=outputs, weights=None if len(parts_left) == 1 else weights / weights.sum(), posthoc=None
+    )
 
 
 def joined_rows(parts: list[Predictive]) -> Predictive:
@@ -215,8 +219,8 @@ def with_members(ensemble: Ensemble, parts: list[FoldMembers], found: Selection)
     record |= {runs.GROUPS: len(groups)} if len(groups) > 1 else {}
     record |= {"weights": weights, "selection": found.to_json()} if several else {}
     manifest = {**ensemble.manifest, **record}
-    chosen = tuple(weights) if several else ()
-    return replace(ensemble, groups=groups, models=tuple(models), weights=chosen, manifest=manifest)
+    member_plan = tuple(weights) if several else ()
+    return replace(ensemble, groups=groups, models=tuple(models), weights=member_plan, manifest=manifest)
 
 
 def with_residuals(ensemble: Ensemble, apart: Predictive, y: Tensor, numbers: np.ndarray) -> Ensemble:

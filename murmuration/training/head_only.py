@@ -33,7 +33,7 @@ def head_only_spec(spec: TrainSpec) -> TrainSpec:
         )
     data, recipe = spec.data, replace(spec.recipe, sharing=SHARING["own"].value)  # heads have no body to share
     place, precision = torch.device(spec.plan.device), spec.plan.precision
-    train, val, test = (with_features(body, each, place, precision) for each in (data.train, data.val, data.test))
+    train, val, test = (with_features(body, split, place, precision) for split in (data.train, data.val, data.test))
     return replace(
         spec,
         build=lambda: spec.build().get_submodule("head"),

@@ -24,10 +24,10 @@ def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles
     True
     """
     check_net(net)
-    chosen = make_recipe(recipe)
+    parsed_recipe = make_recipe(recipe)
     if isinstance(data, torch.Tensor):
         if isinstance(net, str):
             raise Misuse(f"net='{net}' with inputs alone, which do not say how many outputs it has: give data with y")
-        return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), chosen, data)
-    spec, _ = resolve(net, data, chosen).spec()
-    return roles_before_training(spec.member(0), chosen, spec.data.train.prepared[: spec.plan.batch_size])
+        return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), parsed_recipe, data)
+    spec, _ = resolve(net, data, parsed_recipe).spec()
+    return roles_before_training(spec.member(0), parsed_recipe, spec.data.train.prepared[: spec.plan.batch_size])

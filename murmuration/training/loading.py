@@ -88,14 +88,18 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
     Features, where it has some, are those stored in its directory `run`.
     """
     record = manifest["data"]
-    known = record["source"]
-    if data is None and "source" not in (known or {}):
+    stored_source = record["source"]
+    if data is None and "source" not in (stored_source or {}):
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
-    if known is None and not isinstance(data, Data):
+    if stored_source is None and not isinstance(data, Data):
         raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
-    if "features" in (known or {}) and not isinstance(data, Data):
-        known = {**known, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
-    opened = data if isinstance(data, Data) else open_data(**(known if data is None else {**known, "source": data}))
+    if "features" in (stored_source or {}) and not isinstance(data, Data):
+        features = features_again(run, record["preparation"], manifest.get(runs.FILES, {}))
+        stored_source = {**stored_source, "features": features}
+    if isinstance(data, Data):
+        opened = data
+    else:
+        opened = open_data(**(stored_source if data is None else {**stored_source, "source": data}))
     if opened.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
     return opened
@@ -107,8 +111,8 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
     record, shape = manifest["net"], tuple(manifest["input_shape"])
     reset = record["init_from"]["reset"] if "init_from" in record else EVERY
-    chosen = net if net is not None else record["name"]
-    source = net_source(chosen, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
+    named_net = net if net is not None else record["name"]
+    source = net_source(named_net, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
     source = ending_in_cosines(source) if COSINES in record else source
     preparation = preparation_from_json(manifest["data"]["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)

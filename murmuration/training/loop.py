@@ -53,8 +53,8 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     own = [*population.own.values(), *(t for name, t in population.buffers.items() if is_auxiliary(name))]
     equal = all(torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own)
     if not spec.ranks.alone:
-        known = spec.ranks.texts(digest([tensor[:1] for tensor in own]) if equal else "")
-        equal = "" not in known and len(set(known)) == 1
+        digests = spec.ranks.texts(digest([tensor[:1] for tensor in own]) if equal else "")
+        equal = "" not in digests and len(set(digests)) == 1
     if plan.members == 1 or not equal:
         return
     if plan.order == "same":
@@ -74,8 +74,10 @@ def warn_of_lone_member(spec: TrainSpec) -> None:
     """Warn of a method of interacting or different members that gets one member."""
     recipe = spec.recipe
     if spec.plan.members == 1 and (recipe.coupling is not None or isinstance(spec.likelihood, Experts)):
-        what = f"coupling {recipe.text('coupling')}" if recipe.coupling is not None else "the loss of several experts"
-        warnings.warn(f"one member and {what}: it is trained as a network alone; write members=2 or more", stacklevel=2)
+        reason = f"coupling {recipe.text('coupling')}" if recipe.coupling is not None else "the loss of several experts"
+        warnings.warn(
+            f"one member and {reason}: it is trained as a network alone; write members=2 or more", stacklevel=2
+        )
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
@@ -127,7 +129,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     state, method = progress.state, spec.method
     members, origins = final_members(method.dynamics, state)
     if state.diverged:
-        lost = [member for member, found in state.diverged.items() if found.restored == 0]
+        lost = [member for member, divergence in state.diverged.items() if divergence.restored == 0]
         outputs = outputs_by_ranks(team, method.weights.deterministic(), members, spec.data.val.prepared)
         sound = outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))
         rows = sound.nonzero().flatten()
@@ -162,26 +164,26 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     """Score every member on the validation split, keep finite or best weights, and write the epoch's record."""
     state, plan, split, epoch = progress.state, spec.plan, spec.data.val, len(progress.history) + 1
     ranks, rows = spec.ranks, slice(spec.rows.start, spec.rows.stop)
-    mine = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (m, N, K)
-    outputs = ranks.gather(mine, plan.members)  # (M, N, K)
+    own_outputs = member_outputs(team, config.weights.deterministic(), state.population, split.prepared)  # (m, N, K)
+    outputs = ranks.gather(own_outputs, plan.members)  # (M, N, K)
     scores = config.likelihood.validate(outputs, split.y, validation_weight(split))
     every = torch.tensor(scores["val_nll"])  # (M,)
-    nll, bad = every[rows], (~mine.isfinite()).any(-1).sum(1)  # (m,) each; bad: validation examples
+    nll, bad = every[rows], (~own_outputs.isfinite()).any(-1).sum(1)  # (m,) each; bad: validation examples
     for member in (state.active & ((bad > 0) | nll.isnan())).nonzero().flatten().tolist():
-        where = f"{int(bad[member])} of {len(split)} validation examples" if bad[member] else "validation examples"
-        state.diverged[member] = Divergence(f"outputs not finite on {where} after step {state.step}")
+        examples = f"{int(bad[member])} of {len(split)} validation examples" if bad[member] else "validation examples"
+        state.diverged[member] = Divergence(f"outputs not finite on {examples} after step {state.step}")
         state.active[member] = False
     active = ranks.gather(state.active, plan.members)
     state.others_active = bool(active.sum() > state.active.sum())
-    judged = mean_of_active(every, active)[rows] if state.population.shared else nll
+    criterion = mean_of_active(every, active)[rows] if state.population.shared else nll
     if plan.stop_by == "ensemble":
-        judged = torch.full_like(nll, scores["ensemble"]["val_nll"])
-    better = state.active & (judged < progress.best) if plan.patience is not None else state.active.clone()
+        criterion = torch.full_like(nll, scores["ensemble"]["val_nll"])
+    better = state.active & (criterion < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
     progress.kept_epoch = torch.where(better, epoch, progress.kept_epoch)
     if progress.kept.shared and ranks.any(bool(better.any())):
         progress.kept.copy_shared(state.population)
-    progress.best = torch.where(better, judged, progress.best)
+    progress.best = torch.where(better, criterion, progress.best)
     progress.waited = torch.where(better, 0, progress.waited + 1)
     trained = state.active.clone()
     if plan.patience is not None:
@@ -203,7 +205,7 @@ def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:
 def restore_diverged(progress: Progress) -> None:
     """Members that have diverged return to their last kept weights, the shared ones with the last of them."""
     diverged = progress.state.diverged
-    new = [member for member, found in diverged.items() if found.restored is None]
+    new = [member for member, divergence in diverged.items() if divergence.restored is None]
     if not new:
         return
     progress.state.population.copy_members(progress.kept, torch.tensor(new))
@@ -217,7 +219,7 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
     """Append the record of an epoch; None where a member was not trained to its end, or a score is not finite."""
     state, end = progress.state, spec.end
     sums, ended, active = (
-        spec.ranks.gather(each, spec.plan.members).tolist() for each in (progress.loss_sum, trained, state.active)
+        spec.ranks.gather(values, spec.plan.members).tolist() for values in (progress.loss_sum, trained, state.active)
     )
     losses = [loss if on else None for loss, on in zip(sums, ended, strict=True)]
     record = {
@@ -227,7 +229,7 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
         **scores,
         **({"coupling": dict(progress.probe.stats)} if progress.probe.stats else {}),
         "active": active,
-        "diverged": {str(member): str(found) for member, found in gather_diverged(spec, state).items()},
+        "diverged": {str(member): str(divergence) for member, divergence in gather_diverged(spec, state).items()},
     }
     progress.history.append(json_numbers(record))
     progress.loss_sum.zero_()
@@ -269,21 +271,22 @@ def gather_population(spec: TrainSpec, population: Population, counts: Tensor | 
 
 def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
     """A fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
-    known = spec.ranks.texts(digest([tensor]) if len(tensor) == 1 else "")
-    if "" not in known and len(set(known)) == 1:
+    digests = spec.ranks.texts(digest([tensor]) if len(tensor) == 1 else "")
+    if "" not in digests and len(set(digests)) == 1:
         return tensor
     return spec.ranks.gather(tensor.expand(len(spec.rows), *tensor.shape[1:]), spec.plan.members)
 
 
 def gather_diverged(spec: TrainSpec, state: State) -> dict[int, Divergence]:
     """The diverged members of all processes by their place among all members."""
-    mine = [(spec.rows.start + row, found.reason, found.restored) for row, found in state.diverged.items()]
-    return {row: Divergence(*rest) for part in spec.ranks.records(mine) for row, *rest in part}
+    first = spec.rows.start
+    own_records = [(first + row, lost.reason, lost.restored) for row, lost in state.diverged.items()]
+    return {row: Divergence(*reason) for part in spec.ranks.records(own_records) for row, *reason in part}
 
 
 def digest(tensors: Sequence[Tensor]) -> str:
     """The SHA-256 of the values of some tensors."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for tensor in tensors:
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return sha256.hexdigest()

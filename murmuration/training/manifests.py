@@ -43,7 +43,7 @@ def engine_from(manifest: dict[str, Any]) -> Engine:
 
 def engine_again(manifest: dict[str, Any], ranks: Ranks) -> Engine:
     """The engine of a run that is continued; with other processes than before, as many workers as there are cores."""
-    found = engine_from(manifest)
-    if ranks.size * ranks.parts == manifest.get("ranks", 1) or not found.workers:
-        return found
-    return engine_named(found.name, found.direct, ranks.cores)
+    stored = engine_from(manifest)
+    if ranks.size * ranks.parts == manifest.get("ranks", 1) or not stored.workers:
+        return stored
+    return engine_named(stored.name, stored.direct, ranks.cores)

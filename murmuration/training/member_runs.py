@@ -63,11 +63,11 @@ def add_members(
     plan = plan_for_more(earlier, count, plan_from_json(manifest["plan"], optimizer, device))
     stored = runs.read_run(path)
     opened = fitting.reopen(stored, data, path)
-    chosen = recipe_from_json(manifest["recipe"], recipe)
+    stored_recipe = recipe_from_json(manifest["recipe"], recipe)
     source = fitting.source_again(manifest, net, output)
     if engine_depends_on_members(earlier):
-        known = likelihood_from_json(manifest["likelihood"], likelihood)
-        choice = engine_for_several(TrainSpec(source.build, opened, known, chosen, plan))
+        known_likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
+        choice = engine_for_several(TrainSpec(source.build, opened, known_likelihood, stored_recipe, plan))
         manifest["engine"] = {**manifest["engine"], **asdict(choice.engine), "reason": choice.reason}
     if engine_from(manifest).stacked:  # a stack of one is rounded otherwise: the second is not kept
         plan = replace(plan, members=max(count, 2))
@@ -161,8 +161,8 @@ def drop_members(
     A run on a network, data, recipe objects or a likelihood of the caller's own needs them again.
     """
     runs.check_new(out)
-    whole = membership.read_members(Path(run))
-    count = whole.population.members
+    ensemble = membership.read_members(Path(run))
+    count = ensemble.population.members
     for index, member in enumerate(members):
         require_integer("members", member, 0)
         if member >= count:
@@ -171,11 +171,11 @@ def drop_members(
             raise Misuse(f"member {member} is given twice: write each number once")
     if not members or len(members) == count:
         raise Misuse(f"{len(members)} of the {count} members of {run} to drop: give some of the numbers, not all")
-    kept = [member for member in range(count) if member not in members]
-    found = membership.taken(whole, kept)
+    rows = [member for member in range(count) if member not in members]
+    remaining = membership.taken(ensemble, rows)
     record = {"dropped": {"of": str(run), "members": list(members)}}
-    given = {"net": net, "recipe": recipe, "likelihood": likelihood, "output": output, "device": device}
-    return write_run(Path(run), found, record, Path(out), data, given)
+    keywords = {"net": net, "recipe": recipe, "likelihood": likelihood, "output": output, "device": device}
+    return write_run(Path(run), remaining, record, Path(out), data, keywords)
 
 
 def merge_runs(

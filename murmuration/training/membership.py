@@ -158,21 +158,21 @@ def with_streams(part: StoredMembers, streams: list[tuple[int, int]]) -> StoredM
 
 def refuse_twice(parts: Sequence[StoredMembers]) -> None:
     """Refuse runs that have a member in common: it would count twice."""
-    known: dict[tuple[int, int], str] = {}
+    seen_runs: dict[tuple[int, int], str] = {}
     for part in parts:
         for seed, number in part.streams:
-            if (seed, number) in known:
-                before = known[seed, number]
+            if (seed, number) in seen_runs:
+                before = seen_runs[seed, number]
                 raise Misuse(
                     f"{before} and {part.name} both hold the member of seed {seed} and number {number}: train one of"
                     " them with another seed, or another first member (first_member=5, --first-member 5)"
                 )
-        known |= dict.fromkeys(part.streams, part.name)
+        seen_runs |= dict.fromkeys(part.streams, part.name)
 
 
 def history_row(record: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     """The record of an epoch for some rows; scores of the whole ensemble, which is another one now, are left out."""
-    found = {key: [each[row] for row in rows] if isinstance(each, list) else each for key, each in record.items()}
+    found = {key: [part[row] for row in rows] if isinstance(part, list) else part for key, part in record.items()}
     found["diverged"] = {
         str(place): record["diverged"][str(row)] for place, row in enumerate(rows) if str(row) in record["diverged"]
     }
@@ -237,7 +237,7 @@ def identity(part: StoredMembers) -> tuple[Any, ...]:
 
 
 def _short(value: Any) -> str:
-    text = ", ".join(f"{key} {each}" for key, each in value.items()) if isinstance(value, dict) else str(value)
+    text = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

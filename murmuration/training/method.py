@@ -245,8 +245,8 @@ class Method:
             with assemble(candidate, module) as team:
                 yield lambda: step(team, bound.step_config, trial_state, batch)
 
-        alone = draws_globally(module, batch.fetch(slice(0, 1))[0][0][:2].cpu())
-        engine = Engine("loop") if alone else choose(requested, trial, plan.members).engine
+        draws_alone = draws_globally(module, batch.fetch(slice(0, 1))[0][0][:2].cpu())
+        engine = Engine("loop") if draws_alone else choose(requested, trial, plan.members).engine
         pool = single_core_pool(engine.workers) if engine.workers else None  # its threads end with the method
         self._team = Team(engine, module, pool)
         return self._team

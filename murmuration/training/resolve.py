@@ -229,9 +229,9 @@ def make_spec(
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
     anew = EVERY if init_from is None else patterns
-    chosen = net or default_net(data)
-    edges = edges_for(chosen, data.train.prepared)
-    plain = source_for(chosen, data.input_shape, likelihood, anew, edges)
+    net_or_default = net or default_net(data)
+    edges = edges_for(net_or_default, data.train.prepared)
+    plain = source_for(net_or_default, data.input_shape, likelihood, anew, edges)
     source = for_preparation(plain, data.preparation, data.input_shape, output)
     used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
     if isinstance(net, nn.Module) and not used:
@@ -355,11 +355,11 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
     """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
     with torch.random.fork_rng(devices=[]):
         module = source.build()
-        found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+        device_found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
         plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
         if plain is not None:
             raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
-        if found is not None and found.type != torch.device(device).type:
-            raise Misuse(f"the net is on {found}, and device='{device}': write device='{found}'")
-        on_cpu = source if found is None else NetSource(lambda: source.build().cpu(), source.record)
+        if device_found is not None and device_found.type != torch.device(device).type:
+            raise Misuse(f"the net is on {device_found}, and device='{device}': write device='{device_found}'")
+        on_cpu = source if device_found is None else NetSource(lambda: source.build().cpu(), source.record)
         return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)

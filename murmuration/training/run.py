@@ -65,8 +65,8 @@ class ProgressCallback:
     def __post_init__(self) -> None:
         require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
         if not self.checkpoint_seconds >= 0:
-            given = f"checkpoint_seconds={self.checkpoint_seconds}"
-            raise Misuse(f"{given}: need a number that is not negative, such as {CHECKPOINT_SECONDS:g}")
+            text = f"checkpoint_seconds={self.checkpoint_seconds}"
+            raise Misuse(f"{text}: need a number that is not negative, such as {CHECKPOINT_SECONDS:g}")
 
     def after_step(self, progress: Progress) -> None:
         self._report(progress, None)
@@ -152,7 +152,7 @@ def _run_training(
         if callback.out is not None and callback.new and spec.ranks.first:
             runs.remove_files(Path(callback.out))  # resumed, it would diverge again
         raise Failure(f"no member could be trained ({reason}): lower the learning rate")
-    diverged = {str(member): str(found) for member, found in progress.state.diverged.items()}
+    diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
     complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
     if progress.origins is not None:
         complete["origins"] = progress.origins.tolist()
@@ -224,9 +224,9 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
 
     The scores of a killed run are read from its directory.
     """
-    chosen = spec.recipe.coupling
-    candidates = {} if chosen is None or spec.plan.members == 1 else chosen.space.candidates()
-    if chosen is None or not candidates:
+    repulsion = spec.recipe.coupling
+    candidates = {} if repulsion is None or spec.plan.members == 1 else repulsion.space.candidates()
+    if repulsion is None or not candidates:
         return spec, {}
     file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
     done = read_record(file) if file is not None and file.exists() else {}
@@ -238,7 +238,7 @@ def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -
     scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
     best = best_candidate(scores)
     callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
-    coupling = replace(chosen, space=candidates[best])
+    coupling = replace(repulsion, space=candidates[best])
     return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
 
 
@@ -272,20 +272,21 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     data, val, start = spec.data, spec.data.val, time.perf_counter()
     names = models_for(spec.recipe.models, data.task)
     models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed)[0] for name in names}
-    alone = {name: replace(ensemble, groups=(), models=(model,)) for name, model in models.items()}
-    parts = {"networks": ensemble, **alone}
+    ensembles_of_models = {name: replace(ensemble, groups=(), models=(model,)) for name, model in models.items()}
+    parts = {"networks": ensemble, **ensembles_of_models}
     logs = {
         name: part.predict(val.prepared, calibrated=False, prepared=True).log_prob(val.y)
         for name, part in parts.items()
     }
-    found = select(logs, val.weight)
-    show(f"weights by validation NLL: {found.text}", 0, 0, None)
-    kept = {name: model for name, model in models.items() if found.weights[name] > 0}
-    weights = [found.weights["networks"] / ensemble.members] * ensemble.members + [found.weights[name] for name in kept]
+    selection = select(logs, val.weight)
+    show(f"weights by validation NLL: {selection.text}", 0, 0, None)
+    used_models = {name: model for name, model in models.items() if selection.weights[name] > 0}
+    share = selection.weights["networks"] / ensemble.members
+    weights = [share] * ensemble.members + [selection.weights[name] for name in used_models]
     seconds = ensemble.manifest["seconds"] + time.perf_counter() - start
-    record = {"weights": weights, "selection": found.to_json(), "seconds": seconds}
+    record = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
     manifest = {**ensemble.manifest, **record}
-    return replace(ensemble, manifest=manifest, models=tuple(kept.values()), weights=tuple(weights))
+    return replace(ensemble, manifest=manifest, models=tuple(used_models.values()), weights=tuple(weights))
 
 
 def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
@@ -294,9 +295,9 @@ def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
     if config is None:
         return ensemble
     if len(val) < FEWEST:
-        few = f"{len(val)} validation examples, and it takes {FEWEST}"
-        what = "give more examples, a larger share of them for validation, or folds"
-        warnings.warn(f"not calibrated: {few}; {what}", stacklevel=2)
+        reason = f"{len(val)} validation examples, and it takes {FEWEST}"
+        advice = "give more examples, a larger share of them for validation, or folds"
+        warnings.warn(f"not calibrated: {reason}; {advice}", stacklevel=2)
         return ensemble
     try:
         return ensemble.fit_posthoc(val, config=config)

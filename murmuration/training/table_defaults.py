@@ -102,8 +102,8 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     plain = recipe.coupling is None and recipe.weights == POINT and type(recipe.dynamics) is Dynamics
     if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
         return None
-    found = table_defaults(len(x), x.shape[1])
-    return replace(found, net=net or found.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
+    defaults = table_defaults(len(x), x.shape[1])
+    return replace(defaults, net=net or defaults.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
 
 
 def filled_loss(found: TableDefaults, given: Any, noise_std: float | None) -> Any:
@@ -117,10 +117,10 @@ def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
     Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
     another optimizer has no learning rate or weight decay of these defaults.
     """
-    left = dict(found.plan)
+    settings = dict(found.plan)
     if "epochs" in given or given.get("patience", 1) is None:
-        del left["steps"]
-    if given.get("optimizer", left["optimizer"]) != left["optimizer"]:
+        del settings["steps"]
+    if given.get("optimizer", settings["optimizer"]) != settings["optimizer"]:
         for name in ("lr", "weight_decay"):
-            del left[name]
-    return Plan(**{**left, **given})
+            del settings[name]
+    return Plan(**{**settings, **given})

@@ -56,8 +56,8 @@ def score_candidates(
         recipe = replace(spec.recipe, coupling=replace(coupling, space=space))
         candidate = replace(spec, recipe=recipe)
         population = train(candidate, engine, begin(candidate), Unwatched())
-        found = validation_nll(candidate, engine, population, inputs)
-        scores[name] = float(spec.ranks.texts(repr(found))[0])  # of the first process, for all
+        scored = validation_nll(candidate, engine, population, inputs)
+        scores[name] = float(spec.ranks.texts(repr(scored))[0])  # of the first process, for all
         save(scores)
     return scores
 
@@ -74,11 +74,11 @@ def best_candidate(scores: Scores) -> str:
 def validation_inputs(data: Data) -> list[Tensor]:
     """The validation inputs as they are, and under the corruptions reserved for choosing; all count alike."""
     try:
-        known = corruptions_for(data.preparation)
+        inputs = corruptions_for(data.preparation)
     except Misuse:  # no corruption fits these inputs: the clean ones decide
         return [data.val.prepared]
     images = isinstance(before_features(data.preparation), ImagePreparation)
-    names = [name for name in FOR_VALIDATION if name in known] if images else list(known)
+    names = [name for name in FOR_VALIDATION if name in inputs] if images else list(inputs)
     cells = [(name, severity) for name in names for severity in SEVERITIES]
     return [data.val.prepared, *(shift_split(data.val, data.preparation, *cell, seed=SEED) for cell in cells)]
 
