@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
-from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, check_predictive, check_range, span
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
+from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
 from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.posthoc.std_scaling import (
     MemberStdScaling,
@@ -35,13 +35,15 @@ from murmuration.prediction.posthoc.std_scaling import (
     fit_noise,
     fit_std,
 )
-from murmuration.prediction.predictive import SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, SMALLEST_STORED, Predictive, inputs_at_once
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
 
-FEWEST = 2  # examples to fit on
+MIN_EXAMPLES = 2  # to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
 PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
+PRIOR_STDS = 0.06, 0.12, 0.25, 0.5  # of log T, to choose from
+LARGEST_LOSS = -math.log(SMALLEST_PROBABILITY)  # that `Predictive.log_prob` reports of classes
 VECTOR_PRIOR_STD = 1.0  # of the normal prior of `vector` around (1, 0), counted once against N examples
 
 Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
@@ -61,6 +63,15 @@ class Temperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "Temperature":
+        return cls(1.0)
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path:
+        return temperature_path(cls, pred, y)
 
     @property
     def about(self) -> str:
@@ -79,6 +90,11 @@ class MemberTemperature(Calibrator):
 
     temperatures: tuple[float, ...]  # (S,)
     name: ClassVar[str] = "member_temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "MemberTemperature":
+        return cls((1.0,) * len(pred.outputs))
 
     @property
     def about(self) -> str:
@@ -90,6 +106,16 @@ class MemberTemperature(Calibrator):
             return pred
         logits = losses.clipped_logits(pred)
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
+
+
+def temperature_path(kind: Callable[[float], Calibrator], pred: Predictive, y: Tensor) -> Path:
+    """Return the temperatures exp(t) of a mixture of classes."""
+
+    def losses_at(t: float) -> Tensor:
+        return losses.mixture_losses(pred, y, lambda logits: logits / math.exp(t)).clamp_max(LARGEST_LOSS)
+
+    ends = math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1])
+    return Path(lambda t: kind(math.exp(t)), losses_at, lambda t, s: t.square() / (2 * s**2), ends)
 
 
 def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> Temperature:
@@ -128,6 +154,10 @@ class LabelTemperatures(Calibrator):
     name: ClassVar[str] = "temperature"
     task: ClassVar[str] = MULTI_LABEL
 
+    @classmethod
+    def identity(cls, pred: Predictive) -> "LabelTemperatures":
+        return cls((1.0,) * pred.outputs.shape[-1])
+
     @property
     def about(self) -> str:
         return f"the logits of each label divided by a temperature of its own, {span(self.temperatures)}"
@@ -162,6 +192,12 @@ class VectorScaling(Calibrator):
     shifts: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "vector"
     valid: ClassVar[tuple[float, float]] = (-VALID[1], VALID[1])
+    prior_stds: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0)  # of the numbers themselves
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "VectorScaling":
+        width = pred.outputs.shape[-1]
+        return cls((1.0,) * width, (0.0,) * width)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -261,6 +297,15 @@ class PoolTemperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "pool_temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "PoolTemperature":
+        return cls(1.0)
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path:
+        return temperature_path(cls, Predictive.from_probs(mean_probs_by_chunk(pred)), y)
 
     @property
     def about(self) -> str:
@@ -295,6 +340,10 @@ class Isotonic(Calibrator):
     knots: tuple[Knots, ...]  # (K,)
     name: ClassVar[str] = "isotonic"
     valid: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "Isotonic":
+        return cls((UNCHANGED,) * pred.mean.shape[-1])
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -364,6 +413,11 @@ class LogitAdjustment(Calibrator):
     name: ClassVar[str] = "logit_adjustment"
     valid: ClassVar[tuple[float, float]] = (0.0, VALID[1])
 
+    @classmethod
+    def identity(cls, pred: Predictive) -> "LogitAdjustment":
+        width = pred.mean.shape[-1]
+        return cls((1 / width,) * width, 0.0)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self.frequencies, "frequencies", VALID[0], 1.0)
@@ -416,11 +470,21 @@ def fit_logit_adjustment(
 
 @dataclass(frozen=True)
 class CalibrationMethod:
-    """A calibration method: a one-line description, and for each task it serves its record and fit function."""
+    """A row of `CALIBRATORS`: a calibration method and how it is fitted.
+
+    Attributes:
+        about: One-line description.
+        fits: For each task that it serves, the class and the function that fits it, called with (pred, y) and the
+            settings by name.
+        settings: Numbers that may be written after the name: `temperature:prior_std=1`.
+        balances_classes: It balances the errors of classes: the fit function also takes the `counts` of training
+            examples, settings may be 0, and there is no choice by log-loss.
+    """
 
     about: str
-    fits: dict[str, tuple[type, Callable[..., Calibrator]]]  # of (pred, y), and counts and settings where it has any
-    settings: tuple[str, ...] = ("prior_std",)  # numbers that may be written after the name: temperature:prior_std=1
+    fits: dict[str, tuple[type[Calibrator], Callable[..., Calibrator]]]
+    settings: tuple[str, ...] = ("prior_std",)
+    balances_classes: bool = False
 
 
 CALIBRATORS: dict[str, CalibrationMethod] = {
@@ -464,30 +528,33 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
         {"classification": (LogitAdjustment, fit_logit_adjustment)},
         ("tau",),
+        balances_classes=True,
     ),
 }
-NOT_BY_LOSS = ("logit_adjustment",)  # it balances the errors of classes
 
 
 def parse_method(text: str) -> tuple[str, dict[str, float]]:
-    """The name of a calibration method and its settings.
+    """Split a calibration method into its name and its settings.
 
     >>> parse_method("logit_adjustment:tau=1"), parse_method("temperature")
     (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
     """
-    name, _, rest = text.partition(":")
+    name, _, options = text.partition(":")
     if name not in CALIBRATORS:
         raise unknown("calibrator", name, CALIBRATORS)
-    settings, known = {}, CALIBRATORS[name].settings
-    for part in rest.split(",") if rest else ():
-        key, _, value = part.partition("=")
-        if key.strip() not in known:
-            had = f"{name} has {known[0]}=1" if known else f"{name} has no settings; write {name}"
-            raise Misuse(f"calibrator '{text}': {had}")
-        settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
-        if not (settings[key.strip()] > 0 or (settings[key.strip()] == 0 and name in NOT_BY_LOSS)):
-            least = "that is not negative" if name in NOT_BY_LOSS else "above 0"
-            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{known[0]}=1")
+    settings, method = {}, CALIBRATORS[name]
+    for option in options.split(",") if options else ():
+        key, _, value = option.partition("=")
+        key = key.strip()
+        if key not in method.settings:
+            expected = (
+                f"{name} has {method.settings[0]}=1" if method.settings else f"{name} has no settings; write {name}"
+            )
+            raise Misuse(f"calibrator '{text}': {expected}")
+        settings[key] = number(value, f"{key} of calibrator {name}")
+        if not (settings[key] > 0 or (settings[key] == 0 and method.balances_classes)):
+            least = "that is not negative" if method.balances_classes else "above 0"
+            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{method.settings[0]}=1")
     return name, settings
 
 
@@ -508,50 +575,46 @@ def calibrator_names(task: str) -> list[str]:
 
 
 def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None) -> Calibrator:
-    """A calibrator fitted to a predictive and its targets y, (N,) labels or (N, K) values.
+    """Fit a calibrator on held-out examples.
 
-    The examples must not have been trained on, where networks are overconfident, nor be those that are scored later.
-    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None. Whether
-    it helps on other examples is not asked here: `choose_calibrator` does.
+    Whether it helps on other examples is not tested: `choose_calibrator` does that.
+
+    Args:
+        method: A key of `CALIBRATORS`, with settings if any: "temperature", "logit_adjustment:tau=1".
+        pred: Predictions for examples that were not trained on, where networks are overconfident, and that are not
+            scored later.
+        y: Their labels `(N,)`, or targets `(N, K)`.
+        counts: Training examples of each class, for `logit_adjustment`; those of `y` if None.
+
+    Returns:
+        A calibrator; `calibrator(pred)` is the calibrated predictive.
+
+    Raises:
+        Misuse: If the method is unknown or does not serve the task, or with fewer than two examples or outputs that
+            are not finite.
     """
     name, settings = parse_method(method)
     check_fit(name, pred)
-    given: dict[str, Any] = {"counts": counts, **settings} if name in NOT_BY_LOSS else settings
-    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **given)
+    options: dict[str, Any] = {"counts": counts, **settings} if CALIBRATORS[name].balances_classes else settings
+    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **options)
 
 
 def check_fit(name: str, pred: Predictive) -> None:
-    """Refuse to fit a method on predictions of a task that it does not serve, on too few, and on those not finite."""
-    row = CALIBRATORS[name].fits
-    if pred.task not in row:
+    """Refuse predictions of a task that a method does not serve, too few of them, and outputs that are not finite."""
+    fits = CALIBRATORS[name].fits
+    if pred.task not in fits:
         raise Misuse(
-            f"calibrator '{name}' belongs to {next(iter(row))}, and this is a {pred.task}: "
+            f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: "
             f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
         )
-    stretches = isinstance(pred.likelihood, Quantiles) and name == "temperature"
-    if pred.task == REGRESSION and not (pred.is_gaussian or stretches):
+    if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
         raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
     inputs = pred.outputs.shape[1]
-    if inputs < FEWEST:
-        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: expected at least {FEWEST}, better hundreds")
+    if inputs < MIN_EXAMPLES:
+        least = f"expected at least {MIN_EXAMPLES}, better hundreds"
+        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: {least}")
     check_finite(pred)
-
-
-def identity(name: str, pred: Predictive) -> Calibrator:
-    """The calibrator of a method that changes nothing, for predictions like these."""
-    members, width = len(pred.outputs), pred.mean.shape[-1]
-    if pred.task == REGRESSION:
-        ones = (1.0,) * width
-        return MemberStdScaling((ones,) * members) if name == "member_temperature" else StdScaling(ones)
-    known: dict[str, Calibrator] = {
-        "temperature": Temperature(1.0),
-        "pool_temperature": PoolTemperature(1.0),
-        "member_temperature": MemberTemperature((1.0,) * members),
-        "vector": VectorScaling((1.0,) * width, (0.0,) * width),
-        "isotonic": Isotonic((UNCHANGED,) * width),
-    }
-    return known[name]
 
 
 def check_finite(pred: Predictive) -> None:

@@ -16,24 +16,55 @@ from torch import Tensor
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MomentMatched, Quantiles
 from murmuration.likelihoods.mixtures import contaminated_parts
-from murmuration.prediction.posthoc.calibrator import Calibrator, check_predictive, span
+from murmuration.prediction.posthoc.calibrator import Calibrator, Path, check_predictive, span
 from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.predictive import Predictive
 
 FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
 LOG_FACTORS = math.log(FACTORS[0]), math.log(FACTORS[1])
+PRIOR_STDS = 0.05, 0.1, 0.2, 0.4  # of the logarithm of a factor, to choose from
 
 
 @dataclass(frozen=True)
-class StdScaling(Calibrator):
+class FactorScaling(Calibrator):
+    """The base class of calibrators with one factor per target; `StdScaling` with ones is the identity of all."""
+
+    factors: tuple[float, ...]  # (K,)
+    task: ClassVar[str] = "regression"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> Calibrator:
+        return StdScaling((1.0,) * pred.mean.shape[-1])
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path | None:
+        """Return standard deviations multiplied by exp(t), for Gaussians of one target."""
+        if y.shape[1] > 1 or not pred.is_gaussian:
+            return None
+        plain = Predictive.from_moments(pred.member_mean, pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+        def losses_at(t: float) -> Tensor:
+            calibrator = cls((math.exp(t),))
+            return torch.cat([-calibrator(part).log_prob(target) for part, target in losses.chunks(plain, y)])
+
+        is_identity = cls is not MomentMatching
+        return Path(lambda t: cls((math.exp(t),)), losses_at, factor_penalty, LOG_FACTORS, is_identity)
+
+
+@dataclass(frozen=True)
+class StdScaling(FactorScaling):
     """Every deviation from the predictive mean, of members' means and of noise, multiplied by one factor per target.
 
     The mean stays; aleatoric, epistemic and total standard deviation and the quantiles' distances scale alike.
     """
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "temperature"
-    task: ClassVar[str] = "regression"
+    alternatives: ClassVar[tuple[str, ...]] = ("noise_scaling", "moment_matching")
+
+    @classmethod
+    def serves(cls, pred: Predictive) -> bool:
+        return super().serves(pred) or isinstance(pred.likelihood, Quantiles)
 
     @property
     def about(self) -> str:
@@ -51,12 +82,10 @@ class StdScaling(Calibrator):
 
 
 @dataclass(frozen=True)
-class NoiseScaling(Calibrator):
+class NoiseScaling(FactorScaling):
     """The noise of all members multiplied by one factor per target; their means, and the epistemic variance, stay."""
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "noise_scaling"
-    task: ClassVar[str] = "regression"
 
     @property
     def about(self) -> str:
@@ -71,15 +100,13 @@ class NoiseScaling(Calibrator):
 
 
 @dataclass(frozen=True)
-class MomentMatching(Calibrator):
+class MomentMatching(FactorScaling):
     """One Gaussian with the mean of the mixture and its standard deviation multiplied by one factor per target.
 
     Quantiles, intervals and densities are the Gaussian's; aleatoric and epistemic variance are the members', scaled.
     """
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "moment_matching"
-    task: ClassVar[str] = "regression"
 
     @property
     def about(self) -> str:
@@ -100,6 +127,11 @@ class MemberStdScaling(Calibrator):
     factors: tuple[tuple[float, ...], ...]  # (S, K)
     name: ClassVar[str] = "member_temperature"
     task: ClassVar[str] = "regression"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "MemberStdScaling":
+        return cls(((1.0,) * pred.mean.shape[-1],) * len(pred.outputs))
 
     def __post_init__(self) -> None:
         super().__post_init__()
