@@ -35,10 +35,10 @@ class EnsembleModule(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         inputs = self.prepare(x)
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
-        found = Predictive(outputs, self.likelihood(outputs.shape[-1]))
-        found = found if self.calibrator is None else self.calibrator(found)
-        names = MOMENTS if found.task == REGRESSION else ENTROPIES
-        return {name: getattr(found, name).float() for name in names}
+        pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
+        pred = pred if self.calibrator is None else self.calibrator(pred)
+        names = MOMENTS if pred.task == REGRESSION else ENTROPIES
+        return {name: getattr(pred, name).float() for name in names}
 
 
 class Standardise(nn.Module):

@@ -72,9 +72,9 @@ def save_predictions(
         raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
-    found = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
-    write_predictions(path, found)
-    return found
+    predictions = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
+    write_predictions(path, predictions)
+    return predictions
 
 
 def safe_text(text: str) -> str:
@@ -138,12 +138,12 @@ def write_npz(path: Path, predictions: Predictions) -> None:
         with contextlib.ExitStack() as stack:
             files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
-                found = part.arrays(per_member=predictions.per_member, first=start)
+                arrays = part.arrays(per_member=predictions.per_member, first=start)
                 if not files:
-                    files = {key: create_npy(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
-                    for each in files.values():
-                        stack.enter_context(each.file)
-                for key, values in found.items():
+                    files = {key: create_npy(folder / f"{key}.npy", arrays[key], predictions.rows) for key in arrays}
+                    for npy in files.values():
+                        stack.enter_context(npy.file)
+                for key, values in arrays.items():
                     write_rows(files[key], values, start)
         for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
             np.save(folder / f"{key}.npy", values)

@@ -336,14 +336,14 @@ class Predictive:
         aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
         total = 1 - torch.linalg.vecdot(self.mean, self.mean)
         index = self.predicted.expand(len(self.probs), -1)[..., None]
-        chosen = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
+        predicted_probs = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
         return {
             "confidence": self.confidence,
             **in_nats,
             "aleatoric": aleatoric.clamp_min(0),
             "epistemic": (total - aleatoric).clamp_min(0),
-            "aleatoric_predicted": self.average(chosen * (1 - chosen)),
-            "epistemic_predicted": mixtures.weighted_variance(chosen, self.member_weights),
+            "aleatoric_predicted": self.average(predicted_probs * (1 - predicted_probs)),
+            "epistemic_predicted": mixtures.weighted_variance(predicted_probs, self.member_weights),
         }
 
     def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
@@ -354,13 +354,13 @@ class Predictive:
         """
         if self.task == REGRESSION:
             stds = ("aleatoric", "epistemic", "total")
-            found = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
-            found["low_90"], found["high_90"] = self.interval(0.9)
+            tensors = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
+            tensors["low_90"], tensors["high_90"] = self.interval(0.9)
             members = {"member_mean": self.member_mean, "member_std": self.member_var.sqrt()} if per_member else {}
         else:
-            found = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
+            tensors = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
             members = {"member_probs": self.probs} if per_member else {}
-        plain = {name: values.numpy() for name, values in {**found, **members}.items()}
+        plain = {name: values.numpy() for name, values in {**tensors, **members}.items()}
         return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
 
     def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
@@ -371,20 +371,20 @@ class Predictive:
         return {**self.keys, **self._value_columns(first)}
 
     def _value_columns(self, first: int) -> dict[str, np.ndarray]:
-        found = self.arrays(first=first)
+        arrays = self.arrays(first=first)
         names = self.names or tuple(map(str, range(self.mean.shape[1])))
-        probs = found.pop("probs", None)
+        probs = arrays.pop("probs", None)
         if probs is not None:
-            posthoc = [name for name in found if name.startswith("set_") or name == "answered"]
-            last = {name: found.pop(name) for name in posthoc}
-            found |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
+            posthoc = [name for name in arrays if name.startswith("set_") or name == "answered"]
+            last = {name: arrays.pop(name) for name in posthoc}
+            arrays |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
         if self.task == CLASSIFICATION:
-            found["predicted"] = np.array(names)[found["predicted"]]
-            sets = {key: v for key, v in found.items() if v.ndim > 1}
+            arrays["predicted"] = np.array(names)[arrays["predicted"]]
+            sets = {key: v for key, v in arrays.items() if v.ndim > 1}
             marked = np.array([name.replace("\\", "\\\\").replace("|", "\\|") for name in names])  # as in a set a|b
-            return found | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
+            return arrays | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
         table: dict[str, np.ndarray] = {}
-        for key, values in found.items():
+        for key, values in arrays.items():
             if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):
                 table[key] = values if values.ndim == 1 else values[:, 0]
             else:
@@ -439,10 +439,10 @@ class Predictive:
 
     def at(self, inputs: Any) -> "Predictive":
         """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
-        chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
-        rows = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
+        index = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
+        rows = index if isinstance(index, slice) else index.cpu().numpy()
         before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
-        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows), uncalibrated=before)
+        return replace(self, outputs=self.outputs[:, index], keys=take_keys(self.keys, rows), uncalibrated=before)
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """The same members with other logits (S, N, K), which are then their outputs."""
@@ -451,10 +451,10 @@ class Predictive:
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
-        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
-        weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
+        index = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        weights = None if self.weights is None else self.weights[index] / self.weights[index].sum()
         before = None if self.uncalibrated is None else self.uncalibrated.select(members)
-        return replace(self, outputs=self.outputs[chosen], weights=weights, uncalibrated=before)
+        return replace(self, outputs=self.outputs[index], weights=weights, uncalibrated=before)
 
     def batches(self, size: int) -> Iterator["Predictive"]:
         """Predictives of at most `size` inputs each, in order; their outputs are views."""
@@ -467,8 +467,8 @@ class Predictive:
         check_alike([part.likelihood for part in parts])
         outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
         before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
-        joined = Predictive.concatenate(before) if len(before) == len(parts) else None
-        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=joined)
+        uncalibrated = Predictive.concatenate(before) if len(before) == len(parts) else None
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated)
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
@@ -511,10 +511,10 @@ def _plain_likelihood(task: str, width: int) -> Likelihood:
 
 def checked_members(members: Any, *, count: int) -> Tensor:
     """Chosen members as indices (C,), int64; negative ones count from the end."""
-    chosen = torch.as_tensor(members, dtype=torch.long)
-    if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
-        raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
-    return chosen
+    indices = torch.as_tensor(members, dtype=torch.long)
+    if indices.ndim != 1 or not len(indices) or indices.min() < -count or indices.max() >= count:
+        raise Misuse(f"members {indices.tolist()}: expected a list of indices 0..{count - 1}")
+    return indices
 
 
 def checked_logits(probs: Any) -> Tensor:
@@ -568,6 +568,6 @@ def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
         raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
     bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
     if bad.any():
-        where = int(bad.nonzero()[0])
-        raise Misuse(f"label {labels[where].item()} at [{where}]: expected a class index 0..{classes - 1}")
+        row = int(bad.nonzero()[0])
+        raise Misuse(f"label {labels[row].item()} at [{row}]: expected a class index 0..{classes - 1}")
     return labels.long()

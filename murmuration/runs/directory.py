@@ -125,8 +125,8 @@ def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
 
 def is_settled(path: Path) -> bool:
     """Whether a run is complete, and nothing is left of killed processes that only its holder may remove."""
-    left = locks.holders(path) or (path / CHECKPOINTS).exists()
-    return not left and read_run(path)["status"] == "complete"
+    unfinished = locks.holders(path) or (path / CHECKPOINTS).exists()
+    return not unfinished and read_run(path)["status"] == "complete"
 
 
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
@@ -262,8 +262,8 @@ def read_run(path: Path) -> dict[str, Any]:
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
     manifest = files.read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else "unknown"
-        raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
+        version = manifest.get("format") if isinstance(manifest, dict) else "unknown"
+        raise Failure(f"{path / MANIFEST}: format {version}, expected {FORMAT}; written by another version?")
     return files.unsealed(path / MANIFEST, manifest)
 
 
@@ -272,7 +272,7 @@ def has_lost_manifest(path: Path) -> bool:
 
     Such a process had found the directory empty; one that had not held a run.
     """
-    if (path / MANIFEST).exists() or any(each.about.get("empty", True) for each in locks.holders(path)):
+    if (path / MANIFEST).exists() or any(holder.about.get("empty", True) for holder in locks.holders(path)):
         return False
     return any(
         file.is_file() for pattern in (*OWN, *(f"*/{name}" for name in kind_files())) for file in path.glob(pattern)
@@ -286,8 +286,8 @@ def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: 
     stored = read_run(path)[FILES] if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
     points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
     stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
-    kept = {key: value for key, value in manifest.items() if key not in STORAGE}
-    complete = {**kept, "format": FORMAT, "status": "complete", FILES: stored}
+    described = {key: value for key, value in manifest.items() if key not in STORAGE}
+    complete = {**described, "format": FORMAT, "status": "complete", FILES: stored}
     complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
     write_manifest(path, complete)
     remove_checkpoints(path)
@@ -352,9 +352,9 @@ def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
     warn_if_mixed(path, manifest)
-    found = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
+    tensors = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
     order = manifest.get("tensors", [])
-    return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
+    return {name: tensors[name] for name in order} if set(order) == set(tensors) else tensors, manifest
 
 
 def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
@@ -423,10 +423,10 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
     try:
         with safe_open(str(file), framework="pt") as stored:
             names = list(stored.keys())
-            whole = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
-            found = {name: stored.get_tensor(name) for name in whole}
-            found |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in whole}
+            unsliced = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
+            tensors = {name: stored.get_tensor(name) for name in unsliced}
+            tensors |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in unsliced}
     except (SafetensorError, OSError, ValueError) as error:
         raise Failure(f"{file} is not a readable checkpoint: {error}") from error
-    active = bool(found.pop(ACTIVE))
-    return population_from_tensors(found, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
+    active = bool(tensors.pop(ACTIVE))
+    return population_from_tensors(tensors, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active

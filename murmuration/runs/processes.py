@@ -32,10 +32,10 @@ WHAT = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a networ
 Result = TypeVar("Result")
 
 
-class Meetings:
-    """Counts the agreements of this process, so that an error is reported to the others once."""
+class Agreements:
+    """Counts the calls of `agree` in this process, so that an error is reported to the other ranks once."""
 
-    held = 0
+    count = 0
 
 
 def launched_ranks() -> int:
@@ -130,13 +130,13 @@ def require_launcher() -> None:
 
 def no_group(error: Exception) -> str:
     """Why the processes did not find each other, in one line."""
-    text, where = str(error), f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
+    text, address = str(error), f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
     if "EADDRINUSE" in text or "in use" in text:
-        return f"{where} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
+        return f"{address} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
     if isinstance(error, ValueError):
         return f"the launcher's environment is incomplete: {first_line(error)}"
     return (
-        f"not all {launched_ranks()} processes came to {where} in time: start the missing ones, or give them more"
+        f"not all {launched_ranks()} processes came to {address} in time: start the missing ones, or give them more"
         f" with {TIMEOUT}=1200 ({first_line(error)[:160]})"
     )
 
@@ -151,18 +151,18 @@ def agree(facts: dict[str, Any], error: Exception | None = None) -> None:
     """Compare the facts of all processes; raises on all of them where they differ, or where one has met an error."""
     if not in_process_group():
         return
-    Meetings.held += 1
-    mine = {"error": None if error is None else [isinstance(error, Misuse), " ".join(str(error).split())], **facts}
-    found = [json.loads(text) for text in exchange_texts(json.dumps(mine))]
+    Agreements.count += 1
+    own_facts = {"error": None if error is None else [isinstance(error, Misuse), " ".join(str(error).split())], **facts}
+    all_facts = [json.loads(text) for text in exchange_texts(json.dumps(own_facts))]
     if error is not None:
         return  # the caller raises it
-    for rank, other in enumerate(found):
+    for rank, other in enumerate(all_facts):
         if other["error"] is not None:
             raise (Misuse if other["error"][0] else Failure)(f"rank {rank}: {other['error'][1]}")
-    for rank, other in enumerate(found):
+    for rank, other in enumerate(all_facts):
         for name in facts:
-            if other[name] != found[0][name]:
-                raise Misuse(f"{difference(name, found[0][name], other[name], rank)}: give all processes the same")
+            if other[name] != all_facts[0][name]:
+                raise Misuse(f"{difference(name, all_facts[0][name], other[name], rank)}: give all processes the same")
 
 
 def difference(name: str, first: Any, other: Any, rank: int) -> str:
@@ -183,11 +183,11 @@ def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
 
     @functools.wraps(function)
     def run(*args: Any, **settings: Any) -> Result:
-        before = Meetings.held
+        before = Agreements.count
         try:
             return function(*args, **settings)
         except Exception as error:
-            if Meetings.held == before and not was_stopped():  # others are stopped too, and may be anywhere
+            if Agreements.count == before and not was_stopped():  # others are stopped too, and may be anywhere
                 agree({}, error)
             raise
 
@@ -210,8 +210,8 @@ def continues(path: str | Path | None) -> bool:
     """Whether `torchrun` has started these processes again after a failure, and the run was begun before it."""
     if path is None or not in_process_group():
         return False
-    found = [json.loads(text) for text in exchange_texts(json.dumps([restarts(), (Path(path) / MANIFEST).exists()]))]
-    return bool(found[0][1]) and any(count > 0 for count, _ in found)  # machines count their own restarts
+    ranks = [json.loads(text) for text in exchange_texts(json.dumps([restarts(), (Path(path) / MANIFEST).exists()]))]
+    return bool(ranks[0][1]) and any(count > 0 for count, _ in ranks)  # machines count their own restarts
 
 
 def restarts() -> int:
@@ -222,6 +222,8 @@ def restarts() -> int:
 def require_visible(path: Path, ranks: Ranks) -> None:
     """Wait for rank 0 to create a run directory; refuse one that other processes do not see."""
     ranks.wait()
-    seen = ranks.texts(str((path / MANIFEST).exists()))
-    if "False" in seen:
-        raise Failure(f"rank {seen.index('False')} does not see {path}: give out= a directory that all processes share")
+    visible = ranks.texts(str((path / MANIFEST).exists()))
+    if "False" in visible:
+        raise Failure(
+            f"rank {visible.index('False')} does not see {path}: give out= a directory that all processes share"
+        )

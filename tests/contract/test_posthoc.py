@@ -56,7 +56,7 @@ def test_a_killed_run_has_the_posthoc_of_an_undisturbed_one(preset, moons: Data,
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        mm.fit("mlp", moons, recipe=preset, plan=PLAN, out=tmp_path / "run", show=stop, checkpoint_seconds=0)
+        mm.fit("mlp", moons, recipe=preset, plan=PLAN, out=tmp_path / "run", progress=stop, checkpoint_seconds=0)
     assert not (tmp_path / "run" / "posthoc.json").exists()
     same_regions(undisturbed, mm.resume(tmp_path / "run"), moons)
     files = [(tmp_path / name / "posthoc.json").read_bytes() for name in ("whole", "run")]

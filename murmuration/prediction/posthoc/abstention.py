@@ -73,8 +73,8 @@ def by_cost(
     threshold is near `chow_threshold`; where they are not, it follows the examples.
     """
     target = 1 - chow_threshold(error_cost, abstain_cost)
-    numbers, given = check_columns(values, losses)
-    path = selection_path(certainty_of(numbers, uncertainty), given)
+    numbers, loss_values = check_columns(values, losses)
+    path = selection_path(certainty_of(numbers, uncertainty), loss_values)
     loss, answered = np.insert(path.loss, 0, 0.0), np.insert(path.answered, 0, 0)
     cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,), by the number of steps
     rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * path.examples)
@@ -206,15 +206,15 @@ def certified_threshold(
     from scipy.special import bdtr
 
     path = selection_path(-on_grid(uncertainty), wrong)
-    each = (1 - confidence_level) / len(STARTS)
-    passed = bdtr(path.loss, path.answered, max_error_rate) <= each  # (G,)
-    fewest = math.ceil(min(math.log(each) / math.log1p(-max_error_rate), len(uncertainty) + 1))
-    found = 0
+    level = (1 - confidence_level) / len(STARTS)
+    passed = bdtr(path.loss, path.answered, max_error_rate) <= level  # (G,)
+    fewest = math.ceil(min(math.log(level) / math.log1p(-max_error_rate), len(uncertainty) + 1))
+    steps = 0
     for start in np.searchsorted(path.answered, fewest * np.array(STARTS)):
         failed = np.flatnonzero(~passed[start:])
         run = failed[0] if len(failed) else len(passed) - start
-        found = max(found, start + run if run > 0 else 0)
-    return float(-path.certainty[found - 1]) if found else -math.inf
+        steps = max(steps, start + run if run > 0 else 0)
+    return float(-path.certainty[steps - 1]) if steps else -math.inf
 
 
 def on_grid(values: np.ndarray) -> np.ndarray:

@@ -132,8 +132,8 @@ def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -
         penalty = log_temperature**2 / (2 * len(y) * prior_std**2)
         return losses.mixture_loss(pred, y, lambda logits: logits / temperature) + penalty
 
-    found = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
-    return losses.better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
+    best = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
+    return losses.better_of(pred, y, Temperature(math.exp(best)), Temperature(1.0))
 
 
 def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> MemberTemperature:
@@ -142,8 +142,8 @@ def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR
     Averaging reduces confidence: members that are calibrated one by one can leave their mixture underconfident, the
     more so the more they disagree (Rahaman & Thiery 2021; Wu & Gales 2021). `temperature` fits the mixture itself.
     """
-    alone = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
-    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in alone))
+    members = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
+    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in members))
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def labels_alone(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tens
 
 def fit_label_temperatures(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> LabelTemperatures:
     """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K)."""
-    found = [fit_temperature(alone, labels, prior_std) for alone, labels in labels_alone(pred, y)]
-    return LabelTemperatures(tuple(each.temperature for each in found))
+    fitted = [fit_temperature(label_pred, labels, prior_std) for label_pred, labels in labels_alone(pred, y)]
+    return LabelTemperatures(tuple(label.temperature for label in fitted))
 
 
 # A factor and a shift for each class
@@ -226,8 +226,8 @@ def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD)
     """
     width = pred.outputs.shape[-1]
     start = torch.cat([torch.ones(width), torch.zeros(width)]).double().to(pred.outputs.device)
-    found = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
-    fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (found, start))
+    minimum = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
+    fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (minimum, start))
     return losses.better_of(pred, y, fitted, identity)
 
 
@@ -243,14 +243,14 @@ def vector_loss(
     away = (point - centre) / prior_std
     value, gradient = 0.5 * away.square().sum().item(), away / prior_std
     for part, labels in losses.chunks(pred, y):
-        given = losses.clipped_logits(part).double()  # (S, n, K)
-        logits = given * factors + shifts
+        raw_logits = losses.clipped_logits(part).double()  # (S, n, K)
+        logits = raw_logits * factors + shifts
         weighted = part.member_weights.log()[:, None] + losses.label_log_probs(logits, labels)  # (S, n)
         value -= weighted.logsumexp(0).sum().item()
         errors = logits.softmax(-1)
-        errors.scatter_add_(-1, labels.expand(len(given), -1)[..., None], -torch.ones_like(weighted)[..., None])
+        errors.scatter_add_(-1, labels.expand(len(raw_logits), -1)[..., None], -torch.ones_like(weighted)[..., None])
         errors *= weighted.softmax(0)[..., None]
-        gradient = gradient + torch.cat([(errors * given).sum((0, 1)), errors.sum((0, 1))])
+        gradient = gradient + torch.cat([(errors * raw_logits).sum((0, 1)), errors.sum((0, 1))])
     return value / len(y), gradient / len(y)
 
 
@@ -325,8 +325,8 @@ def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_S
 
     Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
     """
-    found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
-    return losses.better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
+    fitted = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
+    return losses.better_of(pred, y, PoolTemperature(fitted.temperature), PoolTemperature(1.0))
 
 
 @dataclass(frozen=True)
@@ -448,11 +448,11 @@ def fit_logit_adjustment(
     class without any counts as one. A given `tau` is taken as it is.
     """
     width = pred.outputs.shape[-1]
-    found = y.bincount(minlength=width).tolist() if counts is None else list(counts)
-    if len(found) != width:
-        raise Misuse(f"counts of {len(found)} classes for predictions of {width}: expected one for each class")
-    known = [max(float(count), 1.0) for count in found]
-    frequencies = tuple(count / sum(known) for count in known)
+    class_counts = y.bincount(minlength=width).tolist() if counts is None else list(counts)
+    if len(class_counts) != width:
+        raise Misuse(f"counts of {len(class_counts)} classes for predictions of {width}: expected one for each class")
+    positive_counts = [max(float(count), 1.0) for count in class_counts]
+    frequencies = tuple(count / sum(positive_counts) for count in positive_counts)
     if tau is not None:
         return LogitAdjustment(frequencies, float(tau))
     mean = pred.mean  # (N, K)
@@ -462,7 +462,7 @@ def fit_logit_adjustment(
         wrong, label = probs.argmax(-1) != y, probs.gather(-1, y[:, None])[:, 0]
         return losses.balanced_mean(wrong, y), losses.balanced_mean(-label.clamp_min(SMALLEST_STORED).log(), y)
 
-    return min((LogitAdjustment(frequencies, each) for each in TAUS), key=scores)
+    return min((LogitAdjustment(frequencies, candidate) for candidate in TAUS), key=scores)
 
 
 # The table

@@ -106,10 +106,10 @@ def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) ->
         )
     width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
     got = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
-    for what, count in fitted.items():
-        if count != got[what]:
+    for axis, count in fitted.items():
+        if count != got[axis]:
             raise Misuse(
-                f"calibrator '{calibrator.name}' was fitted on {count} {what}, got {got[what]}: "
+                f"calibrator '{calibrator.name}' was fitted on {count} {axis}, got {got[axis]}: "
                 "fit another with fit_calibrator on predictions like these"
             )
 

@@ -105,9 +105,9 @@ def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tu
     gain, error = best.gain(before)
     fitted = best.fit(best.prior_std)
     p_value = luck(pred, fitted, gain) if gain > ERRORS * error else 1.0
-    kept = gain > ERRORS * error and p_value <= level
-    choice = Choice(name, kept, best.prior_std, gain, error, p_value)
-    return fitted if kept else calibration.CALIBRATORS[name].fits[pred.task][0].identity(pred), choice
+    helps = gain > ERRORS * error and p_value <= level
+    choice = Choice(name, helps, best.prior_std, gain, error, p_value)
+    return fitted if helps else calibration.CALIBRATORS[name].fits[pred.task][0].identity(pred), choice
 
 
 def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, Choice]:
@@ -115,14 +115,15 @@ def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, 
 
     The level of the test is divided by the number of labels.
     """
-    alone = calibration.labels_alone(pred, y)
-    found = [best_or_identity("temperature", each, labels, LEVEL / y.shape[1]) for each, labels in alone]
-    choices = [choice for _, choice in found]
-    told = [choice for choice in choices if choice.kept] or [max(choices, key=lambda each: each.gain - each.error)]
-    total, error = sum(each.gain for each in told), math.sqrt(sum(each.error**2 for each in told))
-    smallest = min(1.0, min(each.p_value for each in told) * y.shape[1])
-    record = Choice("temperature", told[0].kept, max(each.prior_std for each in told), total, error, smallest)
-    return calibration.LabelTemperatures(tuple(each.temperature for each, _ in found)), record  # type: ignore[attr-defined]
+    level = LEVEL / y.shape[1]
+    fits = [best_or_identity("temperature", *label, level) for label in calibration.labels_alone(pred, y)]
+    choices = [choice for _, choice in fits]
+    reported = [c for c in choices if c.kept] or [max(choices, key=lambda c: c.gain - c.error)]
+    total, error = sum(c.gain for c in reported), math.sqrt(sum(c.error**2 for c in reported))
+    p_value = min(1.0, min(c.p_value for c in reported) * y.shape[1])
+    record = Choice("temperature", reported[0].kept, max(c.prior_std for c in reported), total, error, p_value)
+    temperatures = tuple(calibrator.temperature for calibrator, _ in fits)  # type: ignore[attr-defined]
+    return calibration.LabelTemperatures(temperatures), record
 
 
 # Candidates
@@ -162,8 +163,8 @@ def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
     table = torch.stack([path.losses(t) for t in grid.tolist()])  # (G, N)
     for prior_std in prior_stds:
         total = table.sum(1) + path.penalty(grid, prior_std).to(table)  # (G,)
-        chosen = (total[:, None] - table).argmin(0)  # (N,)
-        held_out = table.gather(0, chosen[None])[0]
+        best_points = (total[:, None] - table).argmin(0)  # (N,)
+        held_out = table.gather(0, best_points[None])[0]
         near = int(total.argmin())
         ends = float(grid[max(near - 1, 0)]), float(grid[min(near + 1, len(grid) - 1)])
         yield Candidate(prior_std, held_out, lambda s, ends=ends: path.make(path.best(s, *ends)))  # type: ignore[misc]
@@ -194,16 +195,18 @@ def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
     """By how much the calibrator lowers the losses (D, N) of targets drawn from the predictions, by a fixed seed."""
     rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
     if pred.task != REGRESSION:
-        probs, other = (each.mean.clamp_min(SMALLEST_PROBABILITY) for each in (pred, calibrator(pred)))  # (N, K)
+        probs, other = (
+            predictive.mean.clamp_min(SMALLEST_PROBABILITY) for predictive in (pred, calibrator(pred))
+        )  # (N, K)
         levels = torch.from_numpy(rng.random((count, draws))).to(probs)
         labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
         return (other.log() - probs.log()).gather(1, labels).T
     mean, std, rows = pred.member_mean, pred.member_var.sqrt(), torch.arange(count)
-    after, found, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
+    after, gains, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
     most = max(1, losses.ELEMENTS // (members * count * mean.shape[-1]))
     for size in [most] * (draws // most) + [draws % most] * (draws % most > 0):
         who = torch.from_numpy(rng.choice(members, (size, count), p=weights))
         noise = math.sqrt(1 - 2 / TAILS) * torch.from_numpy(rng.standard_t(TAILS, (size, *mean.shape[1:]))).to(mean)
-        y, again = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
-        found.append((after.at(again).log_prob(y) - pred.at(again).log_prob(y)).view(size, count))
-    return torch.cat(found)
+        y, repeated_rows = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
+        gains.append((after.at(repeated_rows).log_prob(y) - pred.at(repeated_rows).log_prob(y)).view(size, count))
+    return torch.cat(gains)

@@ -247,8 +247,8 @@ class IntervalRule:
     @property
     def about(self) -> str:
         """A one-line description, with a warning if there were too few calibration examples."""
-        several = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
-        return INTERVAL_METHODS[self.method] + several + shortage_note(self.examples, self.coverage)
+        plural = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
+        return INTERVAL_METHODS[self.method] + plural + shortage_note(self.examples, self.coverage)
 
     def intervals(self, pred: Predictive, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """The ends (low, high), each (N, K), of the interval of each input and target.
@@ -356,17 +356,17 @@ class GroupedRule:
     """A rule for each group, and one of all examples for groups that were not seen (Mondrian: Vovk 2012)."""
 
     rules: dict[str, Rule]
-    rest: Rule
+    rest: Rule  # of groups that were not seen
 
     def regions(self, pred: Predictive, by: Sequence[Any] | np.ndarray, *, first: int = 0) -> Regions:
         """Sets (N, K), or the ends of intervals, each (N, K), by the rule of each input's group by[i]."""
         names = group_names(by, pred.outputs.shape[1])
-        found = self.rest.regions(pred, first=first)
+        regions = self.rest.regions(pred, first=first)
         for name in sorted(set(names) & set(self.rules)):
-            here, own = names == name, self.rules[name].regions(pred, first=first)
-            for whole, part in zip(arrays(found), arrays(own), strict=True):
-                whole[here] = part[here]
-        return found
+            in_group, own = names == name, self.rules[name].regions(pred, first=first)
+            for target, part in zip(arrays(regions), arrays(own), strict=True):
+                target[in_group] = part[in_group]
+        return regions
 
 
 def fit_conformal_by_group(
@@ -384,12 +384,12 @@ def fit_conformal_by_group(
     examples than the coverage needs gets sets of all classes, or infinite intervals.
     """
     names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
-    rest = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
+    overall = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
     rules = {
         str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
         for name in np.unique(names)
     }
-    return GroupedRule(rules, rest)
+    return GroupedRule(rules, overall)
 
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:

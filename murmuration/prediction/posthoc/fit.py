@@ -73,37 +73,37 @@ class PostHoc:
         if len(tasks) > 1 or len({*methods, *names}) < len(methods) + len(names):
             raise Misuse(f"{', '.join([*sorted(tasks), *methods, *names])}: expected one of each")
         for rule in self.abstention:
-            known = rule.name in ABSTENTION_RULES and rule.uncertainty in uncertainties
-            if not known or bool(rule.costs) != (rule.name == COST):
+            is_known = rule.name in ABSTENTION_RULES and rule.uncertainty in uncertainties
+            if not is_known or bool(rule.costs) != (rule.name == COST):
                 got = f"rule '{rule.name:.40}' by '{rule.uncertainty:.40}' with {len(rule.costs)} costs"
                 raise Misuse(f"{got}: expected {', '.join(ABSTENTION_RULES)}; the first with two")
 
     def calibrated(self, pred: Predictive) -> Predictive:
         """The predictive after the calibrator, which keeps the one before it; unchanged if there is none."""
-        found = pred if self.calibrator is None else self.calibrator(pred)
-        return pred if found is pred else replace(found, uncalibrated=pred)
+        calibrated = pred if self.calibrator is None else self.calibrator(pred)
+        return pred if calibrated is pred else replace(calibrated, uncalibrated=pred)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
         """Columns (N,) of a calibrated predictive: covered and region size by each conformal rule, answered by each
         abstention rule. `first` is the index of the first input in its data set."""
-        found: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         for rule in self.conformal:
             regions = rule.regions(pred, first=first)
-            found[f"covered_{rule.method}"] = conformal.covered(regions, y)
-            found[f"size_{rule.method}"] = conformal.region_sizes(regions)
-        return {**found, **self.answered(pred)}
+            columns[f"covered_{rule.method}"] = conformal.covered(regions, y)
+            columns[f"size_{rule.method}"] = conformal.region_sizes(regions)
+        return {**columns, **self.answered(pred)}
 
     def columns(self, pred: Predictive, first: int = 0) -> dict[str, np.ndarray]:
         """The conformal set or interval (N, K) of calibrated predictions, and whether the rule by cost answers (N,)."""
-        found: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         if self.conformal:
             percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
             if isinstance(regions, tuple):
-                found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
+                columns = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
             else:
-                found = {f"set_{percent}": regions}
+                columns = {f"set_{percent}": regions}
         answered = next(iter(self.answered(pred).values()), None)
-        return found if answered is None else {**found, "answered": answered}
+        return columns if answered is None else {**columns, "answered": answered}
 
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
         """Which inputs (N,) of a calibrated predictive each abstention rule answers."""
@@ -120,9 +120,9 @@ def posthoc_from_json(record: Any) -> PostHoc:
 
 def check_config(config: PostHocConfig, task: str) -> None:
     """Refuse a calibrator or conformal method that the task does not have."""
-    known, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
-    if name not in known:
-        raise unknown(f"calibrator for {task}", name, known)
+    names, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
+    if name not in names:
+        raise unknown(f"calibrator for {task}", name, names)
     if config.calibrate != NONE:
         parse_method(config.calibrate)
     if task == MULTI_LABEL:
@@ -150,18 +150,18 @@ def fit_posthoc(
     if len(targets) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
     if pred.task == MULTI_LABEL:
-        chosen = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
-        return PostHoc(chosen[0], (), (), 0 if chosen[0] is None else len(targets), 0, chosen[1])
+        fitted = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
+        return PostHoc(fitted[0], (), (), 0 if fitted[0] is None else len(targets), 0, fitted[1])
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
     if config.calibrate != NONE:
         calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
-    rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
+    held_out = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
-        conformal.fit_conformal(method, rest, targets[second], coverage=config.coverage)
+        conformal.fit_conformal(method, held_out, targets[second], coverage=config.coverage)
         for method in conformal_methods(pred.task, config.conformal)
     )
-    abstention = fit_abstention(rest, targets[second], config)
+    abstention = fit_abstention(held_out, targets[second], config)
     return PostHoc(calibrator, rules, abstention, len(first), len(second), choice)
 
 
@@ -175,11 +175,11 @@ def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
     """The conformal methods of a task, the chosen one first."""
-    known = conformal.CONFORMAL_METHODS[task]
-    if chosen is not None and chosen not in known:
-        raise unknown(f"{task} method", chosen, known)
+    methods = conformal.CONFORMAL_METHODS[task]
+    if chosen is not None and chosen not in methods:
+        raise unknown(f"{task} method", chosen, methods)
     first = chosen or DEFAULT_METHOD[task]
-    return [first, *(method for method in known if method != first)]
+    return [first, *(method for method in methods if method != first)]
 
 
 def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
@@ -188,13 +188,13 @@ def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> 
     wrong = (pred.predicted != targets).double() if classes else (pred.mean - targets).abs().mean(-1)
     losses = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
     cost = ABSTAIN_COST if config.abstain_cost is None and classes else config.abstain_cost
-    found = []
+    rules = []
     if cost is not None:
-        found.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
+        rules.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
     if classes:
-        found.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
-        found.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
-    return tuple(found)
+        rules.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
+        rules.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
+    return tuple(rules)
 
 
 def uncertainty_of(pred: Predictive) -> np.ndarray:

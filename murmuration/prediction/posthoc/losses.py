@@ -45,9 +45,9 @@ def clipped_logits(pred: Predictive) -> Tensor:
         low, high = map(float, torch.aminmax(logits))
         if high - low <= IMPOSSIBLE:  # no row can hold one
             return logits
-    given = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE
+    has_zero = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE
     floor = logits.logsumexp(-1, keepdim=True) + math.log(SMALLEST_PROBABILITY)
-    return torch.where(given, logits.maximum(floor), logits)
+    return torch.where(has_zero, logits.maximum(floor), logits)
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
@@ -58,11 +58,11 @@ def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
 
 def mixture_losses(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> Tensor:
     """-log (N,) of the members' mean probability of each label, with logits passed through `rescale`."""
-    found = []
+    parts = []
     for part, labels in chunks(pred, y):
         members = label_log_probs(rescale(clipped_logits(part).double()), labels)
-        found.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
-    return torch.cat(found)
+        parts.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
+    return torch.cat(parts)
 
 
 def mixture_loss(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> float:
@@ -106,8 +106,8 @@ def minimise_scalar(loss: Callable[[float], float], *, low: float, high: float) 
     losses = [loss(float(x)) for x in grid]
     best = int(np.argmin(losses))
     bracket = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, POINTS - 1)])
-    found = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": SCALAR_TOLERANCE})
-    return float(found.x) if found.fun < losses[best] else float(grid[best])
+    result = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": SCALAR_TOLERANCE})
+    return float(result.x) if result.fun < losses[best] else float(grid[best])
 
 
 def minimise(
@@ -126,5 +126,5 @@ def minimise(
     options = {"maxiter": STEPS, "gtol": GRADIENT_TOLERANCE, "ftol": 1e-14, "maxcor": MEMORY}
     bounds = [(low, high)] * len(start)
     first = start.double().cpu().numpy()
-    found = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return torch.from_numpy(np.array(found.x)).to(start.device)
+    result = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return torch.from_numpy(np.array(result.x)).to(start.device)

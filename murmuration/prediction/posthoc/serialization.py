@@ -38,9 +38,9 @@ def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any
 
     A damaged one raises a `Failure` of one line that begins with `what` it is.
     """
-    known = {kind.__name__: kind for kind in (*_options(of), *kinds)}
+    kinds_by_name = {kind.__name__: kind for kind in (*_options(of), *kinds)}
     try:
-        return _read(value, of, "the record", known)
+        return _read(value, of, "the record", kinds_by_name)
     except Misuse as error:
         raise Failure(f"damaged {what}: {error}") from None
 
@@ -59,9 +59,9 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     if (of in (str, bool, int) and type(value) is of) or (value is None and NoneType in options):
         return value
     if isinstance(value, dict) and get_origin(of) in (None, UnionType):
-        made = _read_record(value, where, kinds)
-        if made is not None and isinstance(made, options):
-            return made
+        record = _read_record(value, where, kinds)
+        if record is not None and isinstance(record, options):
+            return record
     names = [option.__name__ if isinstance(option, type) else str(option) for option in options]
     raise damaged(where, value, " or ".join(names))
 
@@ -72,11 +72,11 @@ def _options(of: Any) -> tuple[Any, ...]:
 
 def _read_tuple(values: list[Any], of: Any, where: str, kinds: Mapping[str, type]) -> tuple[Any, ...]:
     inside = get_args(of)
-    each = [inside[0]] * len(values) if inside[-1] is ... else inside
-    if len(each) != len(values):
-        raise damaged(where, values, f"a list of {len(each)}")
+    types = [inside[0]] * len(values) if inside[-1] is ... else inside
+    if len(types) != len(values):
+        raise damaged(where, values, f"a list of {len(types)}")
     return tuple(
-        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, each, strict=True))
+        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, types, strict=True))
     )
 
 
@@ -95,6 +95,6 @@ def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -
 
 def damaged(where: str, value: Any, expected: str) -> Misuse:
     """The refusal of a value that `to_json` cannot have written."""
-    shown = repr(value)
-    shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 3] + "..."
-    return Misuse(f"{where} is {shown}, expected {expected}")
+    text = repr(value)
+    text = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    return Misuse(f"{where} is {text}, expected {expected}")

@@ -182,14 +182,14 @@ def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScal
     """
     if isinstance(pred.likelihood, Quantiles):
         return fit_quantile_std(pred, y, prior_std)
-    found = minimise_factors(pred, y, std_loss, prior_std)
-    return losses.better_of(pred, y, StdScaling(found), StdScaling((1.0,) * len(found)))
+    factors = minimise_factors(pred, y, std_loss, prior_std)
+    return losses.better_of(pred, y, StdScaling(factors), StdScaling((1.0,) * len(factors)))
 
 
 def fit_noise(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> NoiseScaling:
     """The noise factor of each target that minimises the loss of the mixture on targets y (N, K), plus the prior's."""
-    found = minimise_factors(pred, y, noise_loss, prior_std)
-    return losses.better_of(pred, y, NoiseScaling(found), NoiseScaling((1.0,) * len(found)))
+    factors = minimise_factors(pred, y, noise_loss, prior_std)
+    return losses.better_of(pred, y, NoiseScaling(factors), NoiseScaling((1.0,) * len(factors)))
 
 
 def fit_moments(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MomentMatching:
