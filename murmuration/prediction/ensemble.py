@@ -486,7 +486,8 @@ class Ensemble:
         Args:
             path: The directory, held by this process.
         """
-        save_posthoc(path, self.posthoc)
+        if self.posthoc is not None:
+            write_json(path / POSTHOC, to_json(self.posthoc))
         stored = {MODELS: save_models(path, self.models)} if self.models else {}
         runs.save_members(path, self.to_tensors(GIVEN in self.manifest), {**self.manifest, **stored}, self.history)
 
@@ -537,12 +538,6 @@ def precision(population: Population) -> torch.dtype:
     """Return the type of the first floating-point tensor of members; float32 if they have none."""
     named = population.to_tensors()
     return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
-
-
-def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
-    """Write post-hoc steps, if there are any, beside the members of a run."""
-    if posthoc is not None:
-        write_json(path / POSTHOC, to_json(posthoc))
 
 
 def load_posthoc(path: Path) -> PostHoc | None:

@@ -27,7 +27,7 @@ def load_given(
     output: Output | None = None,
     recipe: Recipe | None = None,
 ) -> Ensemble:
-    """The saved ensemble of networks trained elsewhere, in the structure of networks that are given again."""
+    """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
     tensors, manifest = runs.load_tensors(path)
     names = manifest[runs.GIVEN]
     populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]

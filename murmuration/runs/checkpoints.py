@@ -45,7 +45,7 @@ class Progress:
 def save_checkpoint(
     path: Path, progress: Progress, ranks: Ranks = ALONE, trajectory: dict[str, str] | None = None
 ) -> None:
-    """The state of a run in progress: tensors first, then the small file that names them, then the old ones go.
+    """Write a checkpoint: tensors first, then the small file that names them; then remove the old ones.
 
     Every process writes its members. The first one names the files of all after they are written, and the points of the
     trajectory so far, `trajectory`, with their SHA-256.
@@ -77,8 +77,10 @@ def save_checkpoint(
 
 
 def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any]:
-    """The record of a file with the members of this process, written before; an error, where other processes wait."""
-    state, tensors = progress.state, _progress_tensors(progress)
+    """Write the members of this process and return the record of the file, or of the error if other ranks wait."""
+    state, best = progress.state, replace(progress.kept, fixed={}).to_tensors()
+    tensors = {**state_tensors(state), **{f"kept/{name}": tensor for name, tensor in best.items()}}
+    tensors |= {name: getattr(progress, name) for name in ("best", "waited", "kept_epoch", "loss_sum")}
     file = folder / step_file(state.step)
     if ranks.size > 1:
         file = file.with_name(f"{file.stem}-{ranks.rank + 1}-of-{ranks.size}{file.suffix}")
@@ -101,7 +103,7 @@ def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any
 
 
 def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) -> Progress | None:
-    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first.
+    """Load the last complete checkpoint, members and optimizer on `device`; None before the first.
 
     `rows` are the members of this process; by default all. The files may have been written by any number of processes.
     """
@@ -132,7 +134,7 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
 
 
 def checked_trajectory(path: Path) -> dict[str, str]:
-    """The points of the trajectory at the last checkpoint, with their SHA-256; refuses one that is not as written."""
+    """Return the points of the trajectory with their SHA-256; refuse one that has changed."""
     file = path / CHECKPOINTS / LATEST
     digests: dict[str, str] = files.read_record(file).get("trajectory", {}) if file.exists() else {}
     for name, digest in digests.items():
@@ -141,7 +143,7 @@ def checked_trajectory(path: Path) -> dict[str, str]:
 
 
 def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
-    """The tensors of some members of a block; `first` is the row of the block that becomes row 0."""
+    """Select members of a block; `first` is the row of the block that becomes row 0."""
     if rows == range(len(tensors["active"])) and first == 0:
         return tensors
     selected = {}
@@ -160,7 +162,7 @@ def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
 
 
 def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
-    """The tensors of neighbouring members, from those of several files, given with their numbers of members."""
+    """Join the tensors of neighbouring members from several files, each given with its number of members."""
     if len(parts) == 1:
         return parts[0][0]
     combined: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
@@ -173,7 +175,7 @@ def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
 
 
 def _has_members(name: str, points: list[str]) -> bool:
-    """Whether a tensor of a checkpoint has a member axis."""
+    """Return whether a tensor of a checkpoint has a member axis."""
     kinds = [
         f"{prefix}/{kind}/"
         for prefix in ("population", "kept", *(f"path/{point}" for point in points))
@@ -190,10 +192,10 @@ def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Diverg
     """Return the progress of the members whose tensors these are."""
     state = state_from_tensors(tensors, latest["points"])
     state.step, state.diverged = latest["step"], diverged
-    best_weights = population_from_tensors(below(tensors, "kept"), state.population.members)
+    best = population_from_tensors(below(tensors, "kept"), state.population.members)
     return Progress(
         state,
-        replace(best_weights, fixed=state.population.fixed),
+        replace(best, fixed=state.population.fixed),
         tensors["kept_epoch"],
         tensors["loss_sum"],
         tensors["best"],
@@ -205,17 +207,10 @@ def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Diverg
 
 
 def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:
-    """A tensor of a checkpoint where training needs it.
+    """Move a tensor of a checkpoint to where training needs it.
 
     That is the device for members, their path and the optimizer. A torch optimizer may count its steps on the CPU.
     """
     kind = name.partition("/")[0]
     moves = kind in ON_DEVICE or (kind == MEMORY and (tensor.dim() > 0 or name in off_cpu))
     return tensor.to(device) if moves else tensor
-
-
-def _progress_tensors(progress: Progress) -> Named:
-    best_weights = replace(progress.kept, fixed={}).to_tensors()
-    names = ("best", "waited", "kept_epoch", "loss_sum")
-    tensors = {f"kept/{name}": tensor for name, tensor in best_weights.items()}
-    return {**state_tensors(progress.state), **tensors, **{name: getattr(progress, name) for name in names}}

@@ -44,7 +44,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it was a process of this host that is not running any more."""
+        """Return whether it was a process of this host that is not running any more."""
         if self.host != this_host():
             return False
         if self.process == os.getpid() or not is_running(self.process):
@@ -121,51 +121,47 @@ def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
 
 
 def holders(path: Path) -> list[Holder]:
-    """The processes that have a lock in a directory, dead ones too."""
+    """Return the processes that have a lock in a directory, dead ones too."""
     processes = []
     for file in sorted(path.glob(f"{PREFIX}*")):
         host, _, process = file.name.removeprefix(PREFIX).rpartition(".")
         if process.isdigit():
-            processes.append(Holder(file, host, int(process), _read(file)))
+            content = None
+            with contextlib.suppress(OSError, ValueError):
+                content = json.loads(file.read_bytes())
+            processes.append(Holder(file, host, int(process), content if isinstance(content, dict) else {}))
     return processes
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def is_held(path: Path) -> bool:
-    """Whether a process that is running, this one too, holds the directory."""
+    """Return whether a process that is running, this one too, holds the directory."""
     return any(holder.process == os.getpid() or not holder.is_dead for holder in holders(path))
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory holds nothing but locks."""
+    """Return whether a directory holds nothing but locks."""
     return all(file.name.startswith(PREFIX) for file in path.iterdir())
 
 
 def own_file(path: Path) -> Path:
+    """Return the lock file of this process."""
     return path / f"{PREFIX}{this_host()}.{os.getpid()}"
 
 
 def describe_holder(empty: bool) -> dict[str, Any]:
-    """The content of this process's lock."""
+    """Return the content of this process's lock."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since, started = time.strftime("%Y-%m-%dT%H:%M:%S%z"), process_start(os.getpid())
     return {"command": command, "since": since, "started": started, "empty": empty}
 
 
 def this_host() -> str:
-    """The name of this machine, as part of a file name."""
+    """Return the name of this machine, as part of a file name."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", platform.node()) or "localhost"
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of this number on this machine; one that only waits to be reaped is not running."""
+    """Return whether a process of this number is running on this machine; a zombie is not."""
     if os.name == "nt":
         return _is_running_on_windows(process)
     try:
@@ -189,7 +185,7 @@ def _is_running_on_windows(process: int) -> bool:
 
 
 def process_start(process: int) -> str | None:
-    """When a process began, by which two of one number are told apart; None where the system does not say (not Linux).
+    """Return when a process started, which tells apart two of one number; None except on Linux.
 
     The time is counted from the start of the machine, so it goes with that: a process number returns after a restart.
     """
@@ -202,7 +198,7 @@ def process_start(process: int) -> str | None:
 
 
 def _process_stat(process: int) -> list[str]:
-    """The fields of a process in Linux from its state on; nothing elsewhere."""
+    """Return the fields of a process in Linux from its state on; nothing elsewhere."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -210,7 +206,7 @@ def _process_stat(process: int) -> list[str]:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Make a directory and those above it; returns those that were missing, the innermost first."""
+    """Create a directory and its parents; return those that were missing, the innermost first."""
     created: list[Path] = []
     while not path.is_dir():
         try:
@@ -225,7 +221,7 @@ def make_directories(path: Path) -> list[Path]:
 
 
 def remove_empty(directories: Iterable[Path]) -> None:
-    """Remove these directories, from the innermost on, as far as they are empty: others may have written there."""
+    """Remove those of the directories that are empty, from the innermost on."""
     for directory in directories:
         with contextlib.suppress(OSError):
             directory.rmdir()

@@ -119,7 +119,7 @@ def temperature_path(kind: Callable[[float], Calibrator], pred: Predictive, y: T
 
 
 def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> Temperature:
-    """The temperature T, shared by all members, that is most probable given labels y (N,).
+    """Fit the temperature T, shared by all members, that is most probable given labels y (N,).
 
     It minimises the mean loss of the mixture plus (log T)^2 / (2 N prior_std^2): log T has a normal prior around 0.
     Without it (`prior_std=math.inf`), T has no lower bound on a few examples that are all classified correctly. With
@@ -137,7 +137,7 @@ def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -
 
 
 def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> MemberTemperature:
-    """The temperature of each member that minimises the loss of this member alone on labels y (N,).
+    """Fit each member's temperature to labels y (N,), by the loss of this member alone.
 
     Averaging reduces confidence: members that are calibrated one by one can leave their mixture underconfident, the
     more so the more they disagree (Rahaman & Thiery 2021; Wu & Gales 2021). `temperature` fits the mixture itself.
@@ -170,13 +170,13 @@ class LabelTemperatures(Calibrator):
 
 
 def labels_alone(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
-    """Each label of y (N, K) alone: a label with logit z is a classification of two classes with logits 0 and z."""
+    """Yield each label of y (N, K) as a classification of two classes, with logits 0 and z."""
     for z, labels in zip(pred.logits.unbind(-1), y.unbind(-1), strict=True):
         yield Predictive(torch.stack([torch.zeros_like(z), z], -1), Categorical(2), pred.weights), labels.long()
 
 
 def fit_label_temperatures(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> LabelTemperatures:
-    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K)."""
+    """Fit each label's temperature to y (N, K), by the loss of the mixture on this label alone."""
     fitted = [fit_temperature(label_pred, labels, prior_std) for label_pred, labels in labels_alone(pred, y)]
     return LabelTemperatures(tuple(label.temperature for label in fitted))
 
@@ -218,7 +218,7 @@ class VectorScaling(Calibrator):
 
 
 def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD) -> VectorScaling:
-    """The factor and shift of each class that minimise the loss of the mixture on labels y (N,), by L-BFGS from (1, 0).
+    """Fit the factor and shift of each class to labels y (N,): smallest loss of the mixture, by L-BFGS from (1, 0).
 
     The penalty |(w, b) - (1, 0)|^2 / (2 N prior_std^2), a normal prior on each number, is added to the mean loss.
     Without it the shift of a class that never occurs would go to minus infinity; with it the class keeps a probability
@@ -234,7 +234,7 @@ def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD)
 def vector_loss(
     pred: Predictive, y: Tensor, point: Tensor, centre: Tensor, prior_std: float = VECTOR_PRIOR_STD
 ) -> tuple[float, Tensor]:
-    """The mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
+    """Return the mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
 
     The gradient of -log sum_s w_s p_s(y) with respect to member s's logits is r_s (p_s - onehot(y)), where the
     responsibility r_s = w_s p_s(y) / sum_t w_t p_t(y).
@@ -258,7 +258,7 @@ def vector_loss(
 
 
 def with_mean(pred: Predictive, q: Tensor) -> Predictive:
-    """Members (S, N, K) close to the given ones, whose mean probabilities are exactly q (N, K).
+    """Shift members (S, N, K) so that their mean probabilities are exactly q (N, K).
 
     Each class is first scaled by q / mean and each member's row renormalised: a step of iterative proportional
     fitting (Deming & Stephan 1940), after which the mean is nearly q. The rest is a shift, q + lambda (p_s - mean),
@@ -268,26 +268,25 @@ def with_mean(pred: Predictive, q: Tensor) -> Predictive:
     """
     if q.shape != pred.outputs.shape[1:]:
         raise Misuse(f"mean probabilities of shape {tuple(q.shape)}: expected {tuple(pred.outputs.shape[1:])}")
-    return Predictive.concatenate([_with_mean(part, rows) for part, rows in losses.chunks(pred, q)])
-
-
-def _with_mean(pred: Predictive, q: Tensor) -> Predictive:
-    scaled = pred.probs * (q / pred.mean.clamp_min(SMALLEST_STORED))  # (S, N, K)
-    sums = scaled.sum(-1, keepdim=True)
-    members = torch.where(sums > 0, scaled / sums, q)  # a member with no possible class left takes the mean
-    mean = pred.average(members)
-    values = q + largest_lambda(members, mean, q)[:, None] * (members - mean)
-    return pred.with_logits(values.clamp_min(SMALLEST_STORED).log())
+    shifted = []
+    for part, rows in losses.chunks(pred, q):
+        scaled = part.probs * (rows / part.mean.clamp_min(SMALLEST_STORED))  # (S, n, K)
+        sums = scaled.sum(-1, keepdim=True)
+        members = torch.where(sums > 0, scaled / sums, rows)  # a member with no possible class left takes the mean
+        mean = part.average(members)
+        values = rows + largest_lambda(members, mean, rows)[:, None] * (members - mean)
+        shifted.append(part.with_logits(values.clamp_min(SMALLEST_STORED).log()))
+    return Predictive.concatenate(shifted)
 
 
 def largest_lambda(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:
-    """The largest lambda (N,) in [0, 1] for which q + lambda (members - mean) has no negative entry."""
+    """Return the largest lambda (N,) in [0, 1] for which q + lambda (members - mean) has no negative entry."""
     below = mean - members.amin(0)  # (N, K): only the lowest member of a class can become negative
     return torch.where(below > 0, q / below, torch.inf).amin(-1).clamp_max(1)
 
 
 def mean_probs_by_chunk(pred: Predictive) -> Tensor:
-    """The mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
+    """Return the mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
     return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, losses.ELEMENTS))])
 
 
@@ -321,7 +320,7 @@ class PoolTemperature(Calibrator):
 
 
 def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> PoolTemperature:
-    """The temperature of the mean probabilities with the smallest loss on labels y (N,): convex in 1 / T.
+    """Fit the temperature of the mean probabilities to labels y (N,): a problem convex in 1 / T.
 
     Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
     """
@@ -368,7 +367,7 @@ class Isotonic(Calibrator):
 
 
 def interpolate(values: Tensor, knots: Knots) -> Tensor:
-    """The frequencies (N,) at values (N,): linear between knots, constant beyond the first and the last."""
+    """Return the frequencies (N,) at values (N,): linear between knots, constant beyond the first and the last."""
     x, y = (values.new_tensor(part) for part in knots)
     if len(x) == 1:
         return y.expand_as(values)
@@ -378,7 +377,7 @@ def interpolate(values: Tensor, knots: Knots) -> Tensor:
 
 
 def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:
-    """The non-decreasing map of each class's mean probability with the smallest squared error, one against the rest.
+    """Fit the non-decreasing map of each class's mean probability with the smallest squared error.
 
     Pool-adjacent-violators (Zadrozny & Elkan 2002). It takes any monotone shape and so overfits below about a thousand
     examples of a class. Before normalisation, no class's Brier score on the fitting examples is worse than before.
@@ -433,7 +432,7 @@ class LogitAdjustment(Calibrator):
         return with_mean(pred, self.adjusted(pred.mean))
 
     def adjusted(self, mean: Tensor) -> Tensor:
-        """The adjusted mean probabilities (N, K)."""
+        """Return the adjusted mean probabilities (N, K)."""
         logits = mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()
         return logits.softmax(-1)
 
@@ -441,7 +440,7 @@ class LogitAdjustment(Calibrator):
 def fit_logit_adjustment(
     pred: Predictive, y: Tensor, counts: Sequence[float] | None = None, tau: float | None = None
 ) -> LogitAdjustment:
-    """The adjustment by the frequencies of the training classes, with the tau of least balanced error on labels y (N,).
+    """Fit the adjustment by class frequencies, with the tau of least balanced error on labels y (N,).
 
     The balanced error is the mean over classes of the share of their examples that are classified wrongly; among
     equal ones the balanced log-loss decides. `counts` are the training examples of each class, those of y if None; a
@@ -559,12 +558,12 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
 
 
 def calibrator_kinds() -> tuple[type, ...]:
-    """The record classes of all calibrators, as `from_json` needs them."""
+    """Return the record classes of all calibrators, as `from_json` needs them."""
     return tuple(kind for method in CALIBRATORS.values() for kind, _ in method.fits.values())
 
 
 def calibrator_names(task: str) -> list[str]:
-    """The methods that serve a task.
+    """Return the methods that serve a task.
 
     >>> calibrator_names("regression")
     ['temperature', 'noise_scaling', 'moment_matching', 'member_temperature']

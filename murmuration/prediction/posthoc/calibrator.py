@@ -126,7 +126,7 @@ def check_range(values: Any, name: str, low: float, high: float) -> None:
 
 
 def span(values: Sequence[float]) -> str:
-    """The smallest and the largest value as text.
+    """Return the smallest and the largest value as text.
 
     >>> span([1.5, 1.1234]), span([2.0])
     ('1.12 to 1.5', '2')

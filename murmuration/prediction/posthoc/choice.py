@@ -48,7 +48,7 @@ class Choice:
 
     @property
     def about(self) -> str:
-        """The decision in one sentence, without its full stop."""
+        """Return the decision in one sentence, without its full stop."""
         if abs(self.gain) < TINY:
             return f"{self.method} is left out: the NLL of held-out examples does not change"
         held_out = f"the NLL of held-out examples {'falls' if self.gain > 0 else 'rises'} by {abs(self.gain):.3g}"
@@ -69,7 +69,7 @@ class Candidate:
     fit: Fit
 
     def gain(self, before: Tensor) -> tuple[float, float]:
-        """The mean by which losses (N,) fall, and its standard error."""
+        """Return the mean by which losses (N,) fall, and its standard error."""
         falls = before - self.held_out
         return falls.mean().item(), (falls.std() / math.sqrt(len(falls))).item()
 
@@ -77,7 +77,7 @@ class Candidate:
 def choose_calibrator(
     method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None
 ) -> tuple[Calibrator, Choice | None]:
-    """The calibrator of a method that helps on held-out examples, or its identity; and the record of the choice.
+    """Choose the calibrator of a method that helps on held-out examples, or its identity; return it with the record.
 
     A method with settings written after its name (`temperature:prior_std=0.5`) is fitted as it says, without a choice;
     so is `logit_adjustment`, whose aim is not the log-loss. The `temperature` of a regression chooses also between
@@ -94,7 +94,7 @@ def choose_calibrator(
 
 
 def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
-    """The candidate of the largest gain minus its standard error, or the identity; and the record."""
+    """Return the candidate of the largest gain minus its standard error, or the identity; and the record."""
     before = -pred.log_prob(y)
 
     def bound(candidate: Candidate) -> float:
@@ -111,7 +111,7 @@ def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tu
 
 
 def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, Choice]:
-    """The temperature of each label (N, K), or 1, by a choice of its own; the record sums up those that are kept.
+    """Choose the temperature of each label (N, K), or 1; the record sums up those that are kept.
 
     The level of the test is divided by the number of labels.
     """
@@ -154,7 +154,7 @@ def by_folds(
 
 
 def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
-    """Candidates of one number, each example left out in turn: losses at points of a grid serve all of them."""
+    """Yield candidates of one number, with each example left out in turn; losses on a grid serve all of them."""
     furthest = path.best(max(prior_stds), *path.ends)
     examples = len(path.losses(0.0))
     reach = max(abs(furthest), 1 / math.sqrt(examples)) / 2
@@ -176,7 +176,7 @@ def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
 
 
 def luck(pred: Predictive, calibrator: Calibrator, gain: float) -> float:
-    """The probability that targets drawn from the predictions have a mean loss so much lower after the calibrator.
+    """Return the probability of such a gain for targets that are drawn from the predictions.
 
     On average they lose by it: no other distribution has a lower expected loss than their own. Noise of a regression is
     drawn with heavier tails, those of Student's t. Several labels per input and regressions other than Gaussian ones
@@ -192,7 +192,7 @@ def luck(pred: Predictive, calibrator: Calibrator, gain: float) -> float:
 
 
 def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
-    """By how much the calibrator lowers the losses (D, N) of targets drawn from the predictions, by a fixed seed."""
+    """Compute by how much the calibrator lowers the losses (D, N) of targets drawn from the predictions."""
     rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
     if pred.task != REGRESSION:
         probs, other = (

@@ -52,14 +52,23 @@ class PostHocConfig:
 
 @dataclass(frozen=True)
 class PostHoc:
-    """The fitted post-hoc steps of an ensemble, and the numbers of examples they were fitted on."""
+    """The fitted post-hoc steps of an ensemble.
+
+    Attributes:
+        calibrator: The calibrator, or None.
+        conformal: Conformal rules; predictions are written with the first.
+        abstention: Abstention rules.
+        calibrator_examples: Number of examples that the calibrator was fitted on.
+        rule_examples: Number of examples that the rules were fitted on.
+        choice: Why the calibrator is applied or is the identity; None if the caller decided.
+    """
 
     calibrator: Calibrator | None
-    conformal: tuple[Rule, ...]  # predictions are written with the first
+    conformal: tuple[Rule, ...]
     abstention: tuple[Abstention, ...]
     calibrator_examples: int
     rule_examples: int
-    choice: Choice | None = None  # why the calibrator is applied or is the identity; None where the caller decided
+    choice: Choice | None = None
 
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
@@ -79,13 +88,31 @@ class PostHoc:
                 raise Misuse(f"{got}: expected {', '.join(ABSTENTION_RULES)}; the first with two")
 
     def calibrated(self, pred: Predictive) -> Predictive:
-        """The predictive after the calibrator, which keeps the one before it; unchanged if there is none."""
+        """Apply the calibrator.
+
+        Args:
+            pred: Uncalibrated predictions.
+
+        Returns:
+            The calibrated predictive, with `pred` as its `uncalibrated`; `pred` itself without a calibrator.
+
+        Raises:
+            Misuse: If the calibrator was fitted on other members or classes.
+        """
         calibrated = pred if self.calibrator is None else self.calibrator(pred)
         return pred if calibrated is pred else replace(calibrated, uncalibrated=pred)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
-        """Columns (N,) of a calibrated predictive: covered and region size by each conformal rule, answered by each
-        abstention rule. `first` is the index of the first input in its data set."""
+        """Apply all rules to labelled examples.
+
+        Args:
+            pred: Calibrated predictions.
+            y: Labels (N,), or targets (N, K).
+            first: Index of the first input in its data set, which random sets depend on.
+
+        Returns:
+            Columns (N,): covered and region size for each conformal rule, answered for each abstention rule.
+        """
         columns: dict[str, np.ndarray] = {}
         for rule in self.conformal:
             regions = rule.regions(pred, first=first)
@@ -94,7 +121,15 @@ class PostHoc:
         return {**columns, **self.answered(pred)}
 
     def columns(self, pred: Predictive, first: int = 0) -> dict[str, np.ndarray]:
-        """The conformal set or interval (N, K) of calibrated predictions, and whether the rule by cost answers (N,)."""
+        """Return the conformal sets or intervals and the decisions that are written with predictions.
+
+        Args:
+            pred: Calibrated predictions.
+            first: As for `per_example`.
+
+        Returns:
+            The set or interval (N, K) by the first conformal rule, and whether the rule by cost answers (N,).
+        """
         columns: dict[str, np.ndarray] = {}
         if self.conformal:
             percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
@@ -106,13 +141,20 @@ class PostHoc:
         return columns if answered is None else {**columns, "answered": answered}
 
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
-        """Which inputs (N,) of a calibrated predictive each abstention rule answers."""
+        """Decide which inputs to answer.
+
+        Args:
+            pred: Calibrated predictions.
+
+        Returns:
+            A mask (N,) for each abstention rule.
+        """
         values = uncertainty_of(pred) if self.abstention else np.empty(0)
         return {f"answered_{rule.name}": rule.answers(values) for rule in self.abstention}
 
 
 def posthoc_from_json(record: Any) -> PostHoc:
-    """The post-hoc steps that `to_json` wrote, every part checked."""
+    """Return the post-hoc steps that `to_json` wrote, every part checked."""
     return from_json(
         record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
     )
@@ -135,14 +177,24 @@ def check_config(config: PostHocConfig, task: str) -> None:
 def fit_posthoc(
     pred: Predictive, y: Any, config: PostHocConfig | None = None, counts: Sequence[float] | None = None
 ) -> PostHoc:
-    """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
+    """Fit a calibrator, conformal rules and abstention rules on examples that were not trained on.
 
-    The predictions may be those of one ensemble on validation examples, or out-of-fold ones: of models that were each
-    trained without a fold of the data, on this fold, joined by `Predictive.concatenate`. The calibrator is fitted on
-    one random half and the rules on the other: conformal coverage is guaranteed only if calibration used other
-    examples. It is applied if it helps held-out examples (see `choose_calibrator`). Without a calibrator the rules
-    have them all. A multi-label task has a calibrator alone, fitted on all. `counts` are the training examples of each
-    class, for calibrators that need them.
+    The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
+    calibration used other examples. The calibrator is applied if it helps held-out examples (`choose_calibrator`).
+    Without a calibrator the rules have all examples; a multi-label task has only a calibrator, fitted on all.
+
+    Args:
+        pred: Predictions of one ensemble on validation examples, or out-of-fold predictions of models that were each
+            trained without a fold of the data, joined by `Predictive.concatenate`.
+        y: Their labels (N,), or targets (N, K).
+        config: What to fit; None: the defaults.
+        counts: Training examples of each class, for calibrators that need them.
+
+    Returns:
+        The fitted steps.
+
+    Raises:
+        Misuse: With fewer than 20 examples, or a method that the task does not have.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
@@ -166,7 +218,7 @@ def fit_posthoc(
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
-    """The indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
+    """Return the indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
     if config.calibrate == NONE:
         return torch.arange(0), torch.arange(count)
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
@@ -174,7 +226,7 @@ def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
 
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
-    """The conformal methods of a task, the chosen one first."""
+    """Return the conformal methods of a task, the chosen one first."""
     methods = conformal.CONFORMAL_METHODS[task]
     if chosen is not None and chosen not in methods:
         raise unknown(f"{task} method", chosen, methods)
@@ -183,7 +235,7 @@ def conformal_methods(task: str, chosen: str | None) -> list[str]:
 
 
 def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
-    """The rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
+    """Return the rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
     values, kind, classes = uncertainty_of(pred), UNCERTAINTY[pred.task], pred.task == "classification"
     wrong = (pred.predicted != targets).double() if classes else (pred.mean - targets).abs().mean(-1)
     losses = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
@@ -198,6 +250,6 @@ def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> 
 
 
 def uncertainty_of(pred: Predictive) -> np.ndarray:
-    """The values (N,) that abstention rules compare: confidence, or the total standard deviation."""
+    """Return the values (N,) that abstention rules compare: confidence, or the total standard deviation."""
     values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
     return values.cpu().numpy()

@@ -18,7 +18,7 @@ SHOWN = 60  # characters of a damaged value that its message repeats
 
 
 def to_json(value: Any) -> Any:
-    """The value as JSON can write it: dataclasses as objects with their type, tuples as lists, infinity as a string.
+    """Convert to JSON: dataclasses to objects with their type, tuples to lists, infinity to a string.
 
     >>> to_json((1.5, float("inf")))
     [1.5, 'inf']
@@ -34,7 +34,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any:
-    """The record of type `of`, a class or a union of classes, that `to_json` wrote; `kinds` are records inside it.
+    """Read the record of type `of`, a class or a union, that `to_json` wrote; `kinds` are records inside it.
 
     A damaged one raises a `Failure` of one line that begins with `what` it is.
     """
@@ -46,7 +46,7 @@ def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any
 
 
 def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
-    """A JSON value as the type `of`: a scalar, a tuple, a dict by name, a record, or a union of records and None."""
+    """Read a JSON value as type `of`: a scalar, tuple, dict, record, or a union of records and None."""
     options = _options(of)
     if get_origin(of) is tuple and isinstance(value, list):
         return _read_tuple(value, of, where, kinds)
@@ -81,7 +81,7 @@ def _read_tuple(values: list[Any], of: Any, where: str, kinds: Mapping[str, type
 
 
 def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:
-    """The dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
+    """Return the dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
     name = value.get("type")
     if not isinstance(name, str) or name not in kinds:
         return None
@@ -94,7 +94,7 @@ def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -
 
 
 def damaged(where: str, value: Any, expected: str) -> Misuse:
-    """The refusal of a value that `to_json` cannot have written."""
+    """Return the refusal of a value that `to_json` cannot have written."""
     text = repr(value)
     text = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
     return Misuse(f"{where} is {text}, expected {expected}")

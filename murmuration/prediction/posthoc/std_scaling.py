@@ -155,7 +155,7 @@ class MemberStdScaling(Calibrator):
 
 
 def pseudo_examples(prior_std: float) -> float:
-    """The number of examples that the prior counts as: half the precision of the logarithm of a factor.
+    """Return the number of examples that the prior counts as: half the precision of the logarithm of a factor.
 
     >>> pseudo_examples(0.5), pseudo_examples(math.inf)
     (2.0, 0.0)
@@ -164,7 +164,7 @@ def pseudo_examples(prior_std: float) -> float:
 
 
 def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
-    """Minus the logarithm of the prior of each log factor t, up to a constant: v (exp(-2 t) - 1 + 2 t) / 2.
+    """Return minus the log prior of each log factor t, up to a constant: v (exp(-2 t) - 1 + 2 t) / 2.
 
     That of v examples whose standardised error is 1: the conjugate prior of a variance, a scaled inverse chi-squared
     distribution. Near 0 it is normal with standard deviation `prior_std`; narrow distributions are punished more.
@@ -176,7 +176,7 @@ def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
 
 
 def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
-    """The factor of each target that minimises the loss of the mixture on targets y (N, K), plus that of the prior.
+    """Fit the factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior.
 
     The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
     """
@@ -187,18 +187,18 @@ def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScal
 
 
 def fit_noise(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> NoiseScaling:
-    """The noise factor of each target that minimises the loss of the mixture on targets y (N, K), plus the prior's."""
+    """Fit the noise factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior."""
     factors = minimise_factors(pred, y, noise_loss, prior_std)
     return losses.better_of(pred, y, NoiseScaling(factors), NoiseScaling((1.0,) * len(factors)))
 
 
 def fit_moments(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MomentMatching:
-    """The factor of each target: factor^2 = mean of (y - mean)^2 / total_var, with the prior's examples."""
+    """Return the factor of each target: factor^2 = mean of (y - mean)^2 / total_var, with the prior's examples."""
     return MomentMatching(tuple(moment_factors(pred, y, prior_std).tolist()))
 
 
 def moment_factors(pred: Predictive, y: Tensor, prior_std: float) -> Tensor:
-    """The most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
+    """Return the most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
     more = pseudo_examples(prior_std)
     ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
     return ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)
@@ -208,7 +208,7 @@ Loss = Callable[[Predictive, Tensor, Tensor], tuple[float, Tensor]]  # of log fa
 
 
 def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) -> tuple[float, ...]:
-    """The factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
+    """Return the factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
     more, pred = pseudo_examples(prior_std), only_gaussians(pred)
 
     def penalised(point: Tensor) -> tuple[float, Tensor]:
@@ -221,7 +221,7 @@ def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) 
 
 
 def only_gaussians(pred: Predictive) -> Predictive:
-    """The same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
+    """Return the same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
     if not pred.outliers:
         return pred
     parts, std = contaminated_parts(pred.outliers), pred.member_var.sqrt()
@@ -231,7 +231,7 @@ def only_gaussians(pred: Predictive) -> Predictive:
 
 
 def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
-    """The same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
+    """Return the same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
     factors = [1.0] * y.shape[1]
 
     def scaled(k: int, log_factor: float) -> StdScaling:
@@ -248,7 +248,7 @@ def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -
 
 
 def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """The mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
+    """Return the mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
 
     A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
     """
@@ -256,14 +256,14 @@ def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, T
 
 
 def noise_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """The mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
+    """Return the mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
     return scaled_loss(pred, y, log_factors, lambda part, target: target - part.member_mean)
 
 
 def scaled_loss(
     pred: Predictive, y: Tensor, log_factors: Tensor, error: Callable[[Predictive, Tensor], Tensor]
 ) -> tuple[float, Tensor]:
-    """The mean loss, without its constant, of standardised errors of which `error` is divided by f, and its gradient.
+    """Compute the mean loss, without its constant, and its gradient, where `error` is divided by the factor.
 
     The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone.
     """
@@ -281,7 +281,7 @@ def scaled_loss(
 
 
 def fit_member_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MemberStdScaling:
-    """The noise factor of each member and target that minimises the loss of this member alone on targets y (N, K).
+    """Fit the noise factor of each member and target to y (N, K), by the loss of this member alone.
 
     In closed form: factor^2 = mean of ((y - mean_s) / std_s)^2, with the prior's errors of 1. Disagreement then counts
     twice, in each member's noise and in the variance of their means, so the mixture can be too wide; `temperature` fits
