@@ -406,6 +406,7 @@ class Ensemble:
         Raises:
             Misuse: If inputs or labels are not as in training.
         """
+        task: Any
         if self.preparation is None:
             task, classes = CLASSIFICATION if self.likelihood is None else self.likelihood.task, ()
         else:

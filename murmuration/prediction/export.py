@@ -25,7 +25,7 @@ class EnsembleModule(nn.Module):
         self,
         prepare: nn.Module,
         members: Sequence[nn.Module],
-        likelihood: Callable[[int], Likelihood],  # of so many outputs
+        likelihood: Callable[[int], Likelihood],  # of a number of outputs
         calibrator: Calibrator | None,
     ) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class AsType(nn.Module):
 
 
 def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> nn.Module:
-    """Return a preparation as a module; refuses tables and several inputs, which are no single tensor."""
+    """Return a preparation as a module; refuse tables and several inputs, which are not a single tensor."""
     if preparation is None or isinstance(preparation, TokenPreparation):
         return AsType(dtype)
     if isinstance(preparation, ArrayPreparation) and preparation.quantiles:

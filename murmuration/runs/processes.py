@@ -25,9 +25,9 @@ from murmuration.runs.directory import MANIFEST
 from murmuration.system.errors import Failure, Misuse, first_line
 from murmuration.system.interrupts import STARTED, Stopped, was_stopped
 
-LOOKS = 0.5  # seconds between two looks whether the launcher is running
+POLL_SECONDS = 0.5  # between two checks whether the launcher is running
 TIMEOUT, SECONDS = "MURMUR_RANK_TIMEOUT", 600.0  # environment: how long ranks wait for each other; its default
-WHAT = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a network", "weights": "first weights"}
+FACT_NAMES = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a network", "weights": "first weights"}
 
 Result = TypeVar("Result")
 
@@ -102,7 +102,7 @@ def ending_with_launcher() -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(LOOKS):
+        while not over.wait(POLL_SECONDS):
             if os.getppid() != parent:
                 return os.kill(os.getpid(), signal.SIGTERM)
 
@@ -173,9 +173,11 @@ def difference(name: str, first: Any, other: Any, rank: int) -> str:
     """
     keys = [key for key in first if first[key] != other.get(key)] if isinstance(first, dict) else []
     if not keys or not isinstance(other, dict):
-        return f"rank {rank} has other {WHAT.get(name, name).removeprefix('a ')} ({other}) than rank 0 ({first})"
+        return f"rank {rank} has other {FACT_NAMES.get(name, name).removeprefix('a ')} ({other}) than rank 0 ({first})"
     key = keys[0]
-    return f"rank {rank} has {WHAT.get(name, name)} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
+    return (
+        f"rank {rank} has {FACT_NAMES.get(name, name)} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
+    )
 
 
 def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:

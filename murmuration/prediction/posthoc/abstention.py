@@ -164,7 +164,7 @@ class SelectionPath:
         return int(self.answered[-1])
 
     def threshold(self, steps: int) -> float:
-        """Return the threshold that answers the first so many steps: just above the next certainty, or -inf."""
+        """Return the threshold that answers a number of first steps: just above the next certainty, or -inf."""
         if steps == len(self.certainty):
             return -math.inf
         return float(np.nextafter(self.certainty[steps], np.inf))

@@ -86,7 +86,7 @@ class Temperature(Calibrator):
 
 @dataclass(frozen=True)
 class MemberTemperature(Calibrator):
-    """Each member's logits divided by a temperature of its own."""
+    """Logits divided by one temperature per member."""
 
     temperatures: tuple[float, ...]  # (S,)
     name: ClassVar[str] = "member_temperature"
@@ -148,7 +148,7 @@ def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR
 
 @dataclass(frozen=True)
 class LabelTemperatures(Calibrator):
-    """The logits of each label of a multi-label task divided by a temperature of its own, shared by all members."""
+    """Logits of a multi-label task divided by one temperature per label, shared by all members."""
 
     temperatures: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "temperature"

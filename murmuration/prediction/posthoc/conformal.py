@@ -220,7 +220,7 @@ def mean_probs(pred: Predictive) -> np.ndarray:
 class IntervalRule:
     """Prediction intervals: the method's own ends, moved outwards by threshold times scale.
 
-    Each of several targets has a threshold of its own, and the coverage holds for each of them alone (marginal): all
+    Each of several targets has its threshold, and the coverage holds for each of them alone (marginal): all
     targets of an input are covered at once less often, at worst 1 - K (1 - coverage) for K targets.
     """
 

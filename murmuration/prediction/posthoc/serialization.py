@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from murmuration.system.errors import Failure, Misuse
 
 INFINITE = {"inf": inf, "-inf": -inf}  # JSON has no literal for them
-SHOWN = 60  # characters of a damaged value that its message repeats
+MESSAGE_LENGTH = 60  # characters of a damaged value that its message repeats
 
 
 def to_json(value: Any) -> Any:
@@ -96,5 +96,5 @@ def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -
 def damaged(where: str, value: Any, expected: str) -> Misuse:
     """Return the refusal of a value that `to_json` cannot have written."""
     text = repr(value)
-    text = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+    text = text if len(text) <= MESSAGE_LENGTH else text[: MESSAGE_LENGTH - 3] + "..."
     return Misuse(f"{where} is {text}, expected {expected}")

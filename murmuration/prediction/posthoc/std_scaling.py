@@ -122,7 +122,7 @@ class MomentMatching(FactorScaling):
 
 @dataclass(frozen=True)
 class MemberStdScaling(Calibrator):
-    """Each member's noise multiplied by factors of its own; its mean, and so the epistemic variance, stays."""
+    """Noise multiplied by one factor per member and target; means, and so the epistemic variance, stay."""
 
     factors: tuple[tuple[float, ...], ...]  # (S, K)
     name: ClassVar[str] = "member_temperature"
