@@ -130,7 +130,7 @@ def killed_run(path: Path, data: Data, steps: int = 3, **settings) -> Path:
             raise Killed
 
     with pytest.raises(Killed):
-        mm.fit("mlp", data, plan=PLAN, out=path, show=show, posthoc=None, checkpoint_seconds=0, **settings)
+        mm.fit("mlp", data, plan=PLAN, out=path, progress=show, posthoc=None, checkpoint_seconds=0, **settings)
     return path
 
 

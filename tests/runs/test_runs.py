@@ -66,7 +66,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(tmp_path: Path, digits: Da
             digits,
             plan=plan,
             out=tmp_path / "run",
-            show=killed_after(steps),
+            progress=killed_after(steps),
             checkpoint_seconds=0,
             posthoc=None,
         )
@@ -87,7 +87,7 @@ def test_changed_data_is_noticed(tmp_path: Path):
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] > 0).long()
     with pytest.raises(Killed):
-        mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", show=killed_after(1), posthoc=None)
+        mm.fit("mlp", (x, y), plan=PLAN, out=tmp_path / "run", progress=killed_after(1), posthoc=None)
     with pytest.raises(mm.Misuse, match="give it again in Python, as data="):
         mm.resume(tmp_path / "run")
     with pytest.raises(mm.Failure, match="has changed since the run was trained"):
@@ -208,7 +208,9 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
     monkeypatch.setattr(fitting.runs, "save_members", full)
     for show, left in ((fitting.show_nothing, False), (neighbour, True)):
         with pytest.raises(mm.Failure, match="the disk is full"):
-            mm.fit("mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", show=show, posthoc=None)
+            mm.fit(
+                "mlp", moons, members=1, epochs=1, out=tmp_path / "runs" / "deep" / "mine", progress=show, posthoc=None
+            )
         assert not (tmp_path / "runs" / "deep").exists()
         assert (tmp_path / "runs").exists() == left
 
@@ -244,7 +246,7 @@ def test_a_run_leaves_files_of_others_in_its_directories(digits: Data, tmp_path:
         if folder.exists():
             (folder / "notes.txt").touch()
 
-    mm.fit("mlp", digits, recipe="single", epochs=2, out=tmp_path / "run", show=leave_notes, checkpoint_seconds=0)
+    mm.fit("mlp", digits, recipe="single", epochs=2, out=tmp_path / "run", progress=leave_notes, checkpoint_seconds=0)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 

@@ -30,7 +30,7 @@ def show(text, done, total, record):
 
 with process_group():
     mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None, out=sys.argv[1],
-           checkpoint_seconds=0, show=show)
+           checkpoint_seconds=0, progress=show)
 """
 
 STOPPED = """
