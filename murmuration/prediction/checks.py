@@ -32,7 +32,7 @@ def check_weights(weights: Tensor | None, *, members: int) -> None:
 
 
 def as_weights(weights: Any) -> Tensor | None:
-    """Weights as a tensor (S,), float64, if there are any."""
+    """Return weights as a tensor (S,), float64, or None."""
     return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
 
 
@@ -44,7 +44,7 @@ def check_alike(likelihoods: Sequence[Likelihood]) -> None:
 
 
 def checked_moments(mean: Any, std: Any) -> Tensor:
-    """Means, then standard deviations, side by side (S, N, 2 K)."""
+    """Check means and standard deviations and return them side by side (S, N, 2 K)."""
     means, stds = torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64)
     if means.ndim != 3:
         hint = "for one model's means m (N,) write m[None, :, None]"
@@ -61,7 +61,7 @@ def checked_moments(mean: Any, std: Any) -> Tensor:
 
 
 def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
-    """Targets as values (N, K), float64; (N,) is taken for one target."""
+    """Check targets and return them as values (N, K), float64; (N,) stands for one target."""
     targets = as_numbers(y, "targets as texts: expected numbers").double()
     targets = targets[:, None] if targets.ndim == 1 and width == 1 else targets
     if targets.shape != (inputs, width):

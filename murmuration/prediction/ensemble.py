@@ -1,17 +1,14 @@
 """`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from murmuration.core.engines import Engine, Predictor, engine
 from murmuration.core.engines.outputs import join
@@ -20,12 +17,10 @@ from murmuration.core.recipe import Recipe
 from murmuration.core.roles import ParameterRoles
 from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
-from murmuration.data import Data, Preparation, Split, open_split
-from murmuration.data.dataset import open_keyed_inputs
-from murmuration.data.images import is_image_list
-from murmuration.data.preparation import SeveralPreparation, TablePreparation, TokenPreparation, wrong_shape
-from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, take_keys
-from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, rows_at_once, stream_part
+from murmuration.data import Preparation, Split
+from murmuration.data.inputs import check_prepared, input_dtype, open_labelled, prepare_inputs
+from murmuration.data.raw import Keys, take_keys
+from murmuration.data.streamed import Streamed, rows_at_once
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
@@ -49,29 +44,46 @@ from murmuration.system.streams import Noise
 
 @dataclass(frozen=True)
 class MemberGroup:
-    """Members of one architecture."""
+    """Members of one architecture.
 
-    module: nn.Module  # the architecture; its own weights are not used
+    Attributes:
+        module: The architecture; its own weights are not used.
+        population: The weights of the members.
+    """
+
+    module: nn.Module
     population: Population
 
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """Members in groups of one architecture each, the likelihood of their outputs, and the engine that runs them.
+    """Trained members, the likelihood of their outputs, and the engine that runs them.
 
-    Members that are not networks (`models`) come after them.
+    `fit` and `load` return one; `Ensemble.from_models` makes one of networks trained elsewhere.
+
+    Attributes:
+        groups: Networks, in groups of one architecture each.
+        likelihood: Distribution of the target given the outputs; None: classification over as many classes as outputs.
+        engine: How members are run.
+        recipe: The method that trained them.
+        manifest: Provenance, as stored in `run.json`.
+        history: One record per epoch.
+        posthoc: Calibrator, conformal rules and abstention rules; None: none was fitted.
+        preparation: Maps inputs as given to `fit` to inputs of the networks; None: inputs are taken as they are.
+        models: Members that are not networks; they come after the networks.
+        weights: Weights of the members, summing to one; empty: equal.
     """
 
     groups: tuple[MemberGroup, ...]
-    likelihood: Likelihood | None  # None: classification over as many classes as there are outputs
+    likelihood: Likelihood | None
     engine: Engine
     recipe: Recipe
-    manifest: dict[str, Any] = field(default_factory=dict)  # provenance, as run.json holds it
-    history: list[dict[str, Any]] = field(default_factory=list)  # one record per epoch
-    posthoc: PostHoc | None = None  # calibrator, conformal rules and abstention rules
-    preparation: Preparation | None = None  # inputs as given to `fit` -> inputs of the networks; None: none is needed
-    models: tuple[Model, ...] = ()  # members that are not networks
-    weights: tuple[float, ...] = ()  # of the members, summing to one; empty: equal
+    manifest: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    posthoc: PostHoc | None = None
+    preparation: Preparation | None = None
+    models: tuple[Model, ...] = ()
+    weights: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         """
@@ -82,9 +94,9 @@ class Ensemble:
         nets = ", ".join(dict.fromkeys(kinds))
         stored = sum(group.population.parameters_stored() for group in self.groups)
         fixed = sum(group.population.parameters_fixed() for group in self.groups)
-        some = f" ({fixed:,} fixed)" if fixed else ""
+        fixed_text = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
-        size = f", {stored:,} parameters{some}" if self.groups else ""
+        size = f", {stored:,} parameters{fixed_text}" if self.groups else ""
         return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
 
     def _repr_html_(self) -> str:
@@ -104,13 +116,22 @@ class Ensemble:
         likelihood: Likelihood | None = None,
         output: Output | None = None,
     ) -> "Ensemble":
-        """An ensemble of networks trained elsewhere, of one architecture or several.
+        """Make an ensemble of networks trained elsewhere, of one architecture or several.
 
-        Outputs are logits, or for `task="regression"` means of a Gaussian with standard deviation `noise_std`;
-        `likelihood` replaces both: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and standard deviations. Inputs
-        are taken as they are, floating-point ones in the precision of each network; of a `Data` or a split, the
-        prepared ones. Outputs are float32. Of networks that give more than a tensor, `output` picks it as in `fit`: a
-        position, a key or attribute, or a function.
+        Args:
+            models: The networks. They take inputs as they are, floating-point ones in the precision of each network.
+            task: "classification", where outputs are logits, or "regression", where they are means of Gaussians.
+            noise_std: Standard deviation of these Gaussians.
+            likelihood: Replaces `task` and `noise_std`: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and
+                standard deviations.
+            output: Where the outputs are in what a network returns, if not a tensor: a position, a key or attribute,
+                or a function, as in `fit`.
+
+        Returns:
+            An ensemble whose outputs are float32.
+
+        Raises:
+            Misuse: Without networks, or with a task or likelihood that is not known.
 
         >>> nets = [nn.Linear(4, 3) for _ in range(2)]
         >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
@@ -146,7 +167,7 @@ class Ensemble:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the classes, labels or targets; their indices if they have no names."""
+        """Return the names of classes, labels or targets; their indices if they have no names."""
         data = self.manifest.get("data")
         if data is None:
             return ()
@@ -155,36 +176,55 @@ class Ensemble:
 
     @property
     def members(self) -> int:
+        """Return the number of members."""
         return self.networks + len(self.models)
 
     @property
     def networks(self) -> int:
-        """The number of members that are networks."""
+        """Return the number of members that are networks."""
         return sum(group.population.members for group in self.groups)
 
     def member(self, index: int) -> nn.Module:
-        """One member as a plain network with its own copy of the weights, on the device of the ensemble.
+        """Return one member as a plain network.
 
-        A member with random weights is the network of their means; `as_module` has their draws.
+        Args:
+            index: Position of the member.
+
+        Returns:
+            A network with its own copy of the weights, on the device of the ensemble. Random weights are replaced by
+            their means; `as_module` has their draws.
+
+        Raises:
+            Misuse: If there is no such member, or it is not a network.
         """
         if self.networks <= index < self.members:
             name = self.models[index - self.networks].name
-            raise Misuse(f"member {index} is a {name} and no network: its estimator is in ensemble.models")
+            raise Misuse(f"member {index} is a {name}, not a network: its estimator is in ensemble.models")
         for group in self.groups:
             if index < group.population.members:
-                alone = group.population.group(slice(index, index + 1))
-                return _with_tensors(group, alone.own, alone, self.family)
+                member = group.population.group(slice(index, index + 1))
+                return _with_tensors(group, member.own, member, self.family)
             index -= group.population.members
         raise Misuse(f"member {index + self.networks}: the ensemble has {self.members}")
 
     def as_module(self, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False) -> nn.Module:
-        """The ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
+        """Return the ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
 
-        It takes inputs (N, ...) as one tensor: arrays as `fit` took them, images (N, C, H, W) in the pixel values of
-        training, or with `prepared` inputs that `prepare` returned. It returns float32 tensors by name, those of
-        `predict`: `mean` (N, K), and `entropy`, `expected_entropy`, `mutual_information` (N,), or for a regression
-        `aleatoric_var`, `epistemic_var`, `total_var` (N, K). Gaussian weights are drawn `draws` times a member, each
-        draw stored as a network. Networks compute in float32; conformal and abstention rules are not part of it.
+        Networks compute in float32; conformal and abstention rules are not part of the module.
+
+        Args:
+            draws: Networks drawn for each member with random weights; None: as many as the recipe says.
+            calibrated: Whether to apply the calibrator.
+            prepared: Whether the module takes inputs that `prepare` returned; otherwise arrays as `fit` took them, or
+                images (N, C, H, W) in the pixel values of training.
+
+        Returns:
+            A module from one tensor (N, ...) to float32 tensors by name, as of `predict`: `mean` (N, K), and
+            `entropy`, `expected_entropy`, `mutual_information` (N,), or for a regression `aleatoric_var`,
+            `epistemic_var`, `total_var` (N, K).
+
+        Raises:
+            Misuse: If a member is not a network, or inputs are not a single tensor.
 
         >>> module = Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)]).as_module()
         >>> sorted(module(torch.zeros(5, 4)))
@@ -199,30 +239,37 @@ class Ensemble:
         return EnsembleModule(prepare, networks, likelihood, calibrator).eval().to(self.device)
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
-        """Draws of the members' weights as networks, those that `predict` draws; the draws of a member are adjacent."""
-        family, plan, found = self.family, self.manifest.get("plan", {}), []
+        """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""
+        family, plan, networks = self.family, self.manifest.get("plan", {}), []
         if family.spec.rates or family.spec.dropout == "always":
-            raise Misuse(f"recipe {self.recipe.name}: its draws are dropout masks and no weights; write draws=1")
+            raise Misuse(f"recipe {self.recipe.name}: its draws are dropout masks, not weights; write draws=1")
         for group in self.groups:
             weights, population = family.for_draws(group.population)
             for index in range(population.members):
-                alone, member = population.group(slice(index, index + 1)), plan.get("first_member", 0) + index
+                single, member = population.group(slice(index, index + 1)), plan.get("first_member", 0) + index
                 for draw in range(draws):
                     noise = Noise(plan.get("seed", 0), member, draw, "prediction", per_example=False)
-                    made = weights.realise(alone.own, alone.shared, [noise], buffers=alone.buffers)
-                    found.append(_with_tensors(group, made.own, replace(alone, shared=made.shared), family))
-        return found
+                    realised = weights.realise(single.own, single.shared, [noise], buffers=single.buffers)
+                    networks.append(_with_tensors(group, realised.own, replace(single, shared=realised.shared), family))
+        return networks
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Return the device of the networks."""
         return self.groups[0].population.device if self.groups else torch.device(CPU)
 
     def to(self, device: str | torch.device) -> "Ensemble":
-        """The ensemble with its members on a device: cpu, cuda, cuda:1, mps or auto.
+        """Return the ensemble with its members on another device.
 
-        `predict` takes the same inputs as before, moves them there a pass at a time, and returns predictions on the
-        CPU.
+        Args:
+            device: "cpu", "cuda", "cuda:1", "mps" or "auto".
+
+        Returns:
+            An ensemble that takes the same inputs, moves them to the device one pass at a time, and returns
+            predictions on the CPU.
+
+        Raises:
+            Misuse: If the device is not available.
 
         >>> Ensemble.from_models([nn.Linear(4, 3)]).to("auto").members
         1
@@ -232,104 +279,78 @@ class Ensemble:
 
     @property
     def kernel_trace(self) -> KernelTrace:
-        """The kernels of the network, where the recipe does something with them."""
+        """Return the kernels of the network, where the recipe uses them."""
         return KernelTrace.from_json(self.manifest.get("kernels"))
 
     @property
     def parameter_roles(self) -> ParameterRoles:
-        """The role of every parameter under the recipe; empty for networks trained elsewhere."""
+        """Return the role of every parameter under the recipe; empty for networks trained elsewhere."""
         return ParameterRoles.from_json(self.manifest.get("parameters", []))
 
     @property
     def family(self) -> NetworkWeights:
-        """The weight family of this network, in the precision of its training."""
-        found = self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
-        return found.in_precision(self.manifest.get("plan", {}).get("precision", FLOAT32))
+        """Return the weight family of this network, in the precision of its training."""
+        family = self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
+        return family.in_precision(self.manifest.get("plan", {}).get("precision", FLOAT32))
 
     def prepare(self, x: Any) -> Tensor:
-        """Inputs (N, ...) as the networks take them, from inputs as `fit` took them.
+        """Prepare inputs for the networks.
 
-        `x` is an array, a tensor, a pandas table (columns by name, in any order), a path, a list of image files, a
-        split of a `Data`, or a `Data`, which stands for its test split.
+        Args:
+            x: Inputs as `fit` took them: an array, a tensor, a pandas table (columns by name, in any order), a path, a
+                list of image files, a split of a `Data`, or a `Data`, which stands for its test split.
+
+        Returns:
+            Inputs (N, ...) as the networks take them.
+
+        Raises:
+            Misuse: If they are of another kind or shape than those of training.
         """
         return self.keyed_inputs(x)[0]
 
     def keyed_inputs(self, x: Any, in_memory: bool | None = None) -> tuple[Tensor, Keys]:
-        """The inputs of `prepare`, and the caller's names of them: `index` of a table, `file` of images, or none.
+        """Prepare inputs as `prepare` does, and return them with the names of their rows.
 
-        `in_memory` is that of `open_data`, for files and arrays.
+        Args:
+            x: As for `prepare`.
+            in_memory: As for `open_data`, for files and arrays.
+
+        Returns:
+            Prepared inputs (N, ...), and their keys: `index` of a table, `file` of images, or none.
         """
-        source: Any = x.test if isinstance(x, Data) else x
-        if isinstance(source, Streamed) and self.preparation is not None:
-            read: Any = source.prepared(self.preparation)
-            return read, {}
-        if is_streamable(source):
-            return self._streamed(source), {}
-        if isinstance(source, Split):
-            if self.preparation is None:
-                return self._checked(source.prepared), source.keys
-            if isinstance(source.x, Streamed) and source.x.preparation == self.preparation:
-                return source.prepared, source.keys
-            if source.x is None:
-                raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
-            return self.keyed_inputs(source.x)[0], source.keys
-        if self.preparation is None:
-            return self._checked(source), {}
-        if isinstance(self.preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
-            return self.preparation.apply(source), {}
-        if isinstance(source, list) and not is_image_list(source):
-            source = np.asarray(source)
-        if is_series(source):
-            if isinstance(self.preparation, TablePreparation) or self.preparation.shape != (1,):
-                raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
-            source = source.to_numpy()
-        return open_keyed_inputs(source, preparation=self.preparation, in_memory=in_memory)
+        return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory)
 
-    def _streamed(self, source: Any, ordered: bool = True) -> Tensor:
-        """The inputs of a torch dataset or data loader, still to be read; refuses a loader in another order."""
-        if ordered and isinstance(source, DataLoader) and is_reordered(source):
-            raise Misuse(
-                "a DataLoader with shuffle=True or a sampler: write shuffle=False to keep the order of predictions"
-            )
-        if self.preparation is not None:
-            return open_keyed_inputs(source, preparation=self.preparation)[0]
-        inputs = stream_part(source, LoadOptions(labelled=False)).inputs
-        found: Tensor = inputs.prepared(as_given(inputs, None))
-        return found
+    @property
+    def _input_shape(self) -> tuple[int, ...] | None:
+        """Return the shape of one prepared input, or None if any is accepted."""
+        shape = self.manifest.get("input_shape")
+        return None if shape is None else tuple(shape)
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The type of prepared inputs: int64 for tokens, else float32."""
-        return torch.int64 if isinstance(self.preparation, TokenPreparation) else torch.float32
-
-    def _checked(self, x: Any) -> Tensor:
-        """Prepared inputs (N, ...), floats in single precision; refuses another shape than training's, and NaN."""
-        if isinstance(x, Streamed):
-            return x  # type: ignore[return-value]  # reads like a tensor
-        try:
-            inputs = torch.as_tensor(x)
-        except (TypeError, ValueError, RuntimeError):  # torch raises any of them
-            raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
-        if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
-            raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
-        expected = tuple(self.manifest.get("input_shape", inputs.shape[1:]))
-        if tuple(inputs.shape[1:]) != expected:
-            raise wrong_shape(inputs, expected)
-        if inputs.is_floating_point() and not self.input_dtype.is_floating_point:
-            raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
-        return inputs if self.preparation is None else inputs.to(self.input_dtype)
+        """Return the type of prepared inputs: int64 for tokens, else float32."""
+        return input_dtype(self.preparation)
 
     def predict(
         self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False
     ) -> Predictive:
-        """The predictive distribution for N inputs: outputs (S, N, K).
+        """Compute the predictive distribution of N inputs.
 
-        `x` is what `fit` took: an array, a tensor, a pandas table, a path or a split (see `prepare`). With `prepared`,
-        it is a tensor (N, ...) of inputs that were prepared before, such as `data.test.prepared`. Members with random
-        weights are drawn `draws` times each, by default as often as the recipe says: S is members times draws. The
-        calibrator, if there is one, is applied unless `calibrated` is False.
+        Args:
+            x: Inputs as `fit` took them: an array, a tensor, a pandas table, a path or a split (see `prepare`).
+            draws: Draws of each member with random weights; None: as many as the recipe says.
+            calibrated: Whether to apply the calibrator, if there is one.
+            prepared: Whether `x` is a tensor (N, ...) that was prepared before, such as `data.test.prepared`.
+
+        Returns:
+            Outputs (S, N, K) with their likelihood; S is members times draws.
+
+        Raises:
+            Misuse: If the inputs are of another kind or shape than those of training.
         """
-        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
+        inputs, keys = (
+            (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
+        )
         if isinstance(inputs, Streamed):
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
@@ -340,60 +361,74 @@ class Ensemble:
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
         weights = draw_weights(self.weights, self.networks, times)
-        made = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
+        pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
         if posthoc is None:
-            return made
-        better = posthoc.calibrated(made)
-        return better if better.posthoc is posthoc else replace(better, names=made.names, posthoc=posthoc, keys=keys)
+            return pred
+        better = posthoc.calibrated(pred)
+        return better if better.posthoc is posthoc else replace(better, names=pred.names, posthoc=posthoc, keys=keys)
 
     def stream(
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
     ) -> Iterator[Predictive]:
-        """Predictions for `size` inputs at a time, so that outputs (S, N, K) of all inputs are never in memory."""
-        inputs, keys = (self._checked(x), {}) if prepared else self.keyed_inputs(x)
+        """Predict a chunk of inputs at a time, so that the outputs (S, N, K) of all inputs are never in memory.
+
+        Args:
+            x: As for `predict`.
+            size: Inputs per chunk; None: as many as fit into memory.
+            calibrated: As for `predict`.
+            prepared: As for `predict`.
+
+        Returns:
+            An iterator over the predictives of successive chunks.
+        """
+        inputs, keys = (
+            (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
+        )
         size = size or stream_size(inputs)
 
-        def part(index: int, some: Tensor) -> Predictive:
-            made = self.predict(some, calibrated=calibrated, prepared=True)
-            return replace(made, keys=take_keys(keys, slice(index * size, (index + 1) * size)))
+        def part(index: int, chunk: Tensor) -> Predictive:
+            pred = self.predict(chunk, calibrated=calibrated, prepared=True)
+            return replace(pred, keys=take_keys(keys, slice(index * size, (index + 1) * size)))
 
-        return (part(index, some) for index, some in enumerate(inputs.split(size)))
+        return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))
 
     def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
-        """Labelled examples as a split with this ensemble's preparation and classes.
+        """Open labelled examples as a split with this ensemble's preparation and classes.
 
-        `source` is a split, a pair (x, y) with labels as `fit` took them, a table with its target, a path or a `Data`
-        (its test split).
+        Args:
+            source: A split, a pair (x, y) with labels as `fit` took them, a table with its target, a path, or a `Data`,
+                which stands for its test split.
+            target: Target column or columns of a table.
+
+        Returns:
+            A split with prepared inputs.
+
+        Raises:
+            Misuse: If inputs or labels are not as in training.
         """
-        if isinstance(source, Data):
-            source = source.test
-        if isinstance(source, Split):
-            return replace(source, prepared=self.prepare(source))
-        if self.preparation is None and is_streamable(source):
-            part = stream_part(source, LoadOptions())
-            return Split(part.inputs, self._targets(part.targets), self._streamed(source, ordered=False))
+        task: Any
         if self.preparation is None:
-            x, y = source
-            return Split(self._checked(x), self._targets(y))
-        record = self.manifest["data"]
-        known: dict[str, Any] = {"task": record["task"], "classes": tuple(record["classes"])}
-        return open_split(source, preparation=self.preparation, target=target, **known)
-
-    def _targets(self, y: Any) -> Tensor:
-        """Labels (N,), or targets (N, K) in double precision, for networks trained elsewhere."""
-        targets = torch.as_tensor(as_array(y))
-        if self.likelihood is not None and self.likelihood.task != CLASSIFICATION:
-            return (targets[:, None] if targets.ndim == 1 else targets).double()
-        if targets.is_floating_point() or targets.ndim != 1:
-            got = f"{targets.dtype} of shape {tuple(targets.shape)}"
-            raise Misuse(f"labels are {got}: expected whole numbers (N,), the places of the classes in the outputs")
-        return targets.long()
+            task, classes = CLASSIFICATION if self.likelihood is None else self.likelihood.task, ()
+        else:
+            task, classes = self.manifest["data"]["task"], tuple(self.manifest["data"]["classes"])
+        return open_labelled(
+            source, self.preparation, task=task, classes=classes, target=target, shape=self._input_shape
+        )
 
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
-        """The ensemble with a calibrator, conformal rules and abstention rules fitted on labelled examples.
+        """Fit a calibrator, conformal rules and abstention rules on labelled examples.
 
-        `x` is a split, a path or a table with its target; or inputs, with labels or targets `y` as `fit` took them. The
-        examples must not have been trained on; validation examples will do.
+        Args:
+            x: A split, a path or a table with its target; or inputs, with `y`. The examples must not have been trained
+                on; validation examples will do.
+            y: Labels or targets as `fit` took them, if `x` has none.
+            config: What to fit; None: the defaults of `PostHocConfig`.
+
+        Returns:
+            The ensemble with these steps as `posthoc`, which `predict` applies.
+
+        Raises:
+            Misuse: With fewer than 20 examples, or a method that the task does not have.
 
         >>> import murmuration as mm
         >>> data = mm.open_data("two-moons")
@@ -407,7 +442,7 @@ class Ensemble:
         return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config, counts))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
-        """The outputs (S, N, K) of all groups in single precision; refuses groups of different outputs."""
+        """Join the outputs (S, N, K) of all groups in single precision; refuse groups of different outputs."""
         shapes = dict.fromkeys(tuple(part.shape[1:]) for part in parts)
         if len(shapes) > 1 or len(next(iter(shapes))) != 2:
             got = " and ".join(map(str, shapes))
@@ -416,41 +451,63 @@ class Ensemble:
 
     @cached_property
     def _predictors(self) -> tuple[Predictor, ...]:
-        """The predictor of each group; they keep what repeated predictions can share."""
+        """Return the predictor of each group; they keep what repeated predictions can share."""
         plan = self.manifest.get("plan", {})
-        seed, first, found = plan.get("seed", 0), plan.get("first_member", 0), []
+        seed, first, predictors = plan.get("seed", 0), plan.get("first_member", 0), []
         for group in self.groups:
             dtype = precision(group.population) if self.preparation is None else None
             streams = {"seed": seed, "first_member": first}
-            found.append(Predictor(group.module, self.family, group.population, self.engine, dtype=dtype, **streams))
+            predictors.append(
+                Predictor(group.module, self.family, group.population, self.engine, dtype=dtype, **streams)
+            )
             first += group.population.members
-        return tuple(found)
+        return tuple(predictors)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: predictors are made anew by copies and in other processes."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        """Return the fields without the predictors, which copies and other processes make again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def save(self, path: str | Path) -> None:
-        """Write a run directory that `murmuration.load` reads back."""
+        """Write a run directory that `murmuration.load` reads back.
+
+        Args:
+            path: A new or empty directory.
+
+        Raises:
+            Misuse: If the directory holds a run or other files.
+            Failure: If it cannot be written.
+        """
         described = self if "data" in self.manifest else replace(self, manifest=self._description())
         with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
 
     def write(self, path: Path) -> None:
-        """Complete a run directory: post-hoc steps, models, networks, then the manifest that declares it complete."""
-        save_posthoc(path, self.posthoc)
+        """Complete a run directory: post-hoc steps, models, networks, then the manifest that declares it complete.
+
+        Args:
+            path: The directory, held by this process.
+        """
+        if self.posthoc is not None:
+            write_json(path / POSTHOC, to_json(self.posthoc))
         stored = {MODELS: save_models(path, self.models)} if self.models else {}
         runs.save_members(path, self.to_tensors(GIVEN in self.manifest), {**self.manifest, **stored}, self.history)
 
     def to_tensors(self, numbered: bool = False) -> Named:
-        """The tensors of all groups; their names begin with the number of the group if there are several."""
+        """Return the tensors of all groups by name.
+
+        Args:
+            numbered: Whether names begin with the number of the group even if there is only one.
+
+        Returns:
+            Tensors by name; with several groups, names begin with the number of the group.
+        """
         tensors = [group.population.to_tensors() for group in self.groups]
         if len(tensors) == 1 and not numbered:
             return tensors[0]
         return {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
 
     def _description(self) -> dict[str, Any]:
-        """The manifest of networks trained elsewhere."""
+        """Return the manifest of networks trained elsewhere."""
         return {
             "recipe": self.recipe.to_json(),
             "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
@@ -462,35 +519,30 @@ class Ensemble:
 
 
 def stream_size(inputs: Any) -> int:
-    """The number of inputs that are predicted at a time: as many as a data loader reads, where they come from one.
+    """Return the number of inputs to predict at a time.
 
-    Inputs in memory and rows of files are predicted in the same pieces, and so have the same bits.
+    It is as many as a data loader reads, where they come from one. Inputs in memory and rows of files are predicted in
+    the same chunks, so that results are bit-identical.
     """
     return inputs.chunk if isinstance(inputs, Streamed) else rows_at_once(inputs.shape)
 
 
 def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor | None:
-    """Weights (S,) of predictions from those of members: networks, each drawn so many times, then models."""
+    """Return the weights (S,) of predictions: those of networks, divided by their draws, then those of models."""
     if not weights:
         return None
-    given = torch.tensor(weights, dtype=torch.float64)
-    return torch.cat([(given[:networks] / draws).repeat_interleave(draws), given[networks:]])
+    member_weights = torch.tensor(weights, dtype=torch.float64)
+    return torch.cat([(member_weights[:networks] / draws).repeat_interleave(draws), member_weights[networks:]])
 
 
 def precision(population: Population) -> torch.dtype:
-    """The type of the first floating-point tensor of members; float32 if they have none."""
+    """Return the type of the first floating-point tensor of members; float32 if they have none."""
     named = population.to_tensors()
     return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
 
 
-def save_posthoc(path: Path, posthoc: PostHoc | None) -> None:
-    """Write post-hoc steps, if there are any, beside the members of a run."""
-    if posthoc is not None:
-        write_json(path / POSTHOC, to_json(posthoc))
-
-
 def load_posthoc(path: Path) -> PostHoc | None:
-    """The post-hoc steps of a run, or None; refused if they are not those that were written."""
+    """Read the post-hoc steps of a run, or None; refuse a file that has changed since it was written."""
     manifest, file = runs.read_run(path), path / POSTHOC
     if POSTHOC not in manifest[runs.FILES] and not file.exists():
         return None
@@ -501,24 +553,24 @@ def load_posthoc(path: Path) -> PostHoc | None:
         raise Failure(f"{file}: {error}") from None
 
 
-def _likelihood_of(known: Likelihood | None, width: int) -> Likelihood:
-    """The likelihood of so many outputs; networks trained elsewhere may have any number."""
-    if isinstance(known, Gaussian) and known == Gaussian(known.noise_std):
-        return replace(known, targets=width)
-    return known or Categorical(width)
+def _likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
+    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number."""
+    if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
+        return replace(likelihood, targets=width)
+    return likelihood or Categorical(width)
 
 
-def _with_tensors(group: MemberGroup, own: Named, alone: Population, family: NetworkWeights) -> nn.Module:
-    """A module with the own tensors (1, ...) given and the other ones of a single member.
+def _with_tensors(group: MemberGroup, own: Named, member: Population, family: NetworkWeights) -> nn.Module:
+    """Return a copy of the module with the tensors of one member: `own` (1, ...), and the others of `member`.
 
     Rank-one factors and masks are multiplied into its kernels.
     """
     module = copy.deepcopy(group.module)
-    mine = {name: tensor[0] for name, tensor in {**own, **alone.buffers, **alone.fixed}.items()}
-    tensors = {**mine, **alone.shared}
+    own_tensors = {name: tensor[0] for name, tensor in {**own, **member.buffers, **member.fixed}.items()}
+    tensors = {**own_tensors, **member.shared}
     plain = {name: effective_kernel(kernel, tensors, tensors[name]) for name, kernel in family.spec.kernels.items()}
     if family.spec.bias_inside:
         scaled = {bias: tensors.get(name + OUT) for name in plain for bias in family.spec.kernels[name].biases}
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
-    return module.eval().to(alone.device)
+    return module.eval().to(member.device)

@@ -25,7 +25,7 @@ class EnsembleModule(nn.Module):
         self,
         prepare: nn.Module,
         members: Sequence[nn.Module],
-        likelihood: Callable[[int], Likelihood],  # of so many outputs
+        likelihood: Callable[[int], Likelihood],  # of a number of outputs
         calibrator: Calibrator | None,
     ) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class EnsembleModule(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         inputs = self.prepare(x)
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
-        found = Predictive(outputs, self.likelihood(outputs.shape[-1]))
-        found = found if self.calibrator is None else self.calibrator(found)
-        names = MOMENTS if found.task == REGRESSION else ENTROPIES
-        return {name: getattr(found, name).float() for name in names}
+        pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
+        pred = pred if self.calibrator is None else self.calibrator(pred)
+        names = MOMENTS if pred.task == REGRESSION else ENTROPIES
+        return {name: getattr(pred, name).float() for name in names}
 
 
 class Standardise(nn.Module):
@@ -73,7 +73,7 @@ class NormalScores(nn.Module):
         return torch.special.ndtri((0.5 * (rising + falling)).clamp(EDGE, 1 - EDGE)).T.float()
 
     def levels(self, x: Tensor, right: bool) -> Tensor:
-        """The level of the quantile at x (D, N), between neighbours interpolated; of equal ones the last or first."""
+        """Return the level of the quantile at x (D, N), interpolated; among equal quantiles the last or the first."""
         count = self.quantiles.shape[1]
         above = torch.searchsorted(self.quantiles, x, right=right).clamp(1, count - 1)
         low, high = self.quantiles.gather(1, above - 1), self.quantiles.gather(1, above)
@@ -94,7 +94,7 @@ class AsType(nn.Module):
 
 
 def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> nn.Module:
-    """A preparation as a module; refuses tables and several inputs, which are no single tensor."""
+    """Return a preparation as a module; refuse tables and several inputs, which are not a single tensor."""
     if preparation is None or isinstance(preparation, TokenPreparation):
         return AsType(dtype)
     if isinstance(preparation, ArrayPreparation) and preparation.quantiles:

@@ -27,7 +27,7 @@ def load_given(
     output: Output | None = None,
     recipe: Recipe | None = None,
 ) -> Ensemble:
-    """The saved ensemble of networks trained elsewhere, in the structure of networks that are given again."""
+    """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
     tensors, manifest = runs.load_tensors(path)
     names = manifest[runs.GIVEN]
     populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]
@@ -39,8 +39,11 @@ def load_given(
         raise Misuse(
             f"{path} holds given models of {', '.join(names)}: give them again as net=, a list of {len(names)}"
         )
-    built = [each if isinstance(each, nn.Module) else net_source(each, (), 0).build() for each in nets]
-    modules = [copy.deepcopy(plain_module(each)) for each in built]
+    built = [
+        architecture if isinstance(architecture, nn.Module) else net_source(architecture, (), 0).build()
+        for architecture in nets
+    ]
+    modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
     for module, population, plain in zip(modules, populations, manifest[PLAIN], strict=True):
         require_same_tensors(module, population, path)
         require_same_plain_tensors(module, {PLAIN: plain})

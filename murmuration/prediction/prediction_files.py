@@ -25,23 +25,32 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")  # a spreadsheet computes 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictives of successive inputs, and the names of what they predict."""
+    """Predictives of successive inputs, to be written to a file.
+
+    Attributes:
+        parts: The predictives.
+        rows: Number of inputs.
+        names: Names of the classes, or of the targets of a regression.
+        members: Number of members.
+        per_member: Whether to write the predictions of every member.
+        keys: Names of all inputs: `index` of a table, `file` of images.
+    """
 
     parts: Iterator[Predictive]
     rows: int
-    names: tuple[str, ...]  # of the classes, or of the targets of a regression
+    names: tuple[str, ...]
     members: int
     per_member: bool = False
-    keys: Keys = field(default_factory=dict)  # of all inputs: `index` of a table, `file` of images
+    keys: Keys = field(default_factory=dict)
 
     def tables(self) -> Iterator[Columns]:
-        """Columns (n,) of successive inputs, for a table."""
+        """Yield the columns (n,) of successive inputs."""
         for first, part in self.located():
             keys = take_keys(self.keys, slice(first, first + part.outputs.shape[1]))
             yield replace(part, names=self.names, keys=keys).columns(first=first)
 
     def located(self) -> Iterator[tuple[int, Predictive]]:
-        """Every predictive with the place of its first input."""
+        """Yield every predictive with the index of its first input."""
         first = 0
         for part in self.parts:
             yield first, part
@@ -51,7 +60,7 @@ class Predictions:
 def predictions_of(
     ensemble: Ensemble, x: Any, *, per_member: bool = False, in_memory: bool | None = None
 ) -> Predictions:
-    """The predictions of an ensemble for inputs x as `predict` takes them, computed batch by batch when consumed."""
+    """Predict inputs as `predict` takes them, batch by batch when the result is consumed."""
     inputs, keys = ensemble.keyed_inputs(x, in_memory)
     parts = ensemble.stream(inputs, prepared=True)
     return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member, keys)
@@ -62,23 +71,35 @@ def save_predictions(
 ) -> Predictions:
     """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
 
-    `x` are inputs as `predict` takes them: an array, a table, a path, a split. The first column is `index`, that of a
-    pandas table unless it is 0 to N - 1, or `file`, the names of image files. With `per_member`, a .npz holds the
-    predictions of every member (S, N, K). A file that exists is replaced. Rows of large files are read and prepared
-    when they are needed, with `in_memory=False` those of any size, with the same results.
+    The first column is `index`, that of a pandas table unless it is 0 to N - 1, or `file`, the names of image files.
+
+    Args:
+        ensemble: The ensemble.
+        x: Inputs as `predict` takes them: an array, a table, a path, a split.
+        path: The file, replaced if it exists; its suffix is the format.
+        per_member: Whether a .npz also holds the predictions (S, N, K) of every member.
+        in_memory: None reads and prepares rows of large files when they are needed, False those of all files; results
+            are the same.
+
+    Returns:
+        The predictions that were written, with their number of rows.
+
+    Raises:
+        Misuse: If the suffix is unknown, or `per_member` is given for a table.
+        Failure: If the file cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() not in WRITERS:
         raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
-    found = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
-    write_predictions(path, found)
-    return found
+    predictions = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
+    write_predictions(path, predictions)
+    return predictions
 
 
 def safe_text(text: str) -> str:
-    """A text in a CSV file that no spreadsheet takes for a formula: with an apostrophe before = + - @ and the like.
+    """Return text for a CSV file that no spreadsheet takes for a formula: an apostrophe before = + - @.
 
     Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
 
@@ -89,7 +110,7 @@ def safe_text(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The text that `safe_text` wrote.
+    """Return the text that `safe_text` wrote.
 
     >>> [plain_text(safe_text(text)) for text in ("cat", "=1+1", "-1", "'=1", "''")]
     ['cat', '=1+1', '-1', "'=1", "''"]
@@ -98,14 +119,14 @@ def plain_text(text: str) -> str:
 
 
 def as_cell(value: Any) -> str:
-    """A value in a CSV file: whole numbers in full, others in nine significant digits, truth values as 0 and 1."""
+    """Format a value for a CSV file: integers in full, floats in nine significant digits, booleans as 0 and 1."""
     if isinstance(value, str):
         return safe_text(value)
     return str(int(value)) if isinstance(value, int) else f"{value:.9g}"
 
 
 def write_csv(path: Path, predictions: Predictions) -> None:
-    """A table with a header; numbers in nine significant digits."""
+    """Write a table with a header; numbers in nine significant digits."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         for turn, columns in enumerate(predictions.tables()):
@@ -116,7 +137,7 @@ def write_csv(path: Path, predictions: Predictions) -> None:
 
 
 def write_parquet(path: Path, predictions: Predictions) -> None:
-    """A parquet table, one row group for every few rows."""
+    """Write a Parquet table, one row group for each batch."""
     import pyarrow
     import pyarrow.parquet
 
@@ -132,18 +153,18 @@ def write_parquet(path: Path, predictions: Predictions) -> None:
 
 
 def write_npz(path: Path, predictions: Predictions) -> None:
-    """Arrays of all inputs; they grow in files beside the result, which then go into it and away."""
+    """Write arrays of all inputs: they grow in temporary .npy files, which are then packed and removed."""
     folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
     try:
         with contextlib.ExitStack() as stack:
             files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
-                found = part.arrays(per_member=predictions.per_member, first=start)
+                arrays = part.arrays(per_member=predictions.per_member, first=start)
                 if not files:
-                    files = {key: create_npy(folder / f"{key}.npy", found[key], predictions.rows) for key in found}
-                    for each in files.values():
-                        stack.enter_context(each.file)
-                for key, values in found.items():
+                    files = {key: create_npy(folder / f"{key}.npy", arrays[key], predictions.rows) for key in arrays}
+                    for npy in files.values():
+                        stack.enter_context(npy.file)
+                for key, values in arrays.items():
                     write_rows(files[key], values, start)
         for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
             np.save(folder / f"{key}.npy", values)
@@ -165,7 +186,7 @@ class NpyFile:
 
 
 def create_npy(path: Path, values: np.ndarray, rows: int) -> NpyFile:
-    """An .npy file with room for all rows of an array whose first ones are given."""
+    """Create an .npy file with room for all rows of an array, from the first ones."""
     axis = 1 if path.name.startswith("member_") else 0
     shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])
     file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack

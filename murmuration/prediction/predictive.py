@@ -46,18 +46,27 @@ ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictive:
-    """Outputs (S, N, width) of S members for N inputs, with the likelihood that interprets them.
+    """The predictive distribution of S members for N inputs.
 
-    Properties of the other task raise `Misuse`. Members are weighted by `weights` (S,), or equally without them.
+    Properties of another task raise `Misuse`.
+
+    Attributes:
+        outputs: Outputs (S, N, width) of the members.
+        likelihood: The distribution of the target given the outputs.
+        weights: Weights (S,) of the members, summing to one; None: equal.
+        names: Names of the K classes, labels or targets, if known.
+        posthoc: The fitted post-hoc steps whose sets and decisions belong to these predictions.
+        keys: Names (N,) of the inputs by the caller, the first columns of a table.
+        uncalibrated: The predictive before a calibrator; scores of members are taken from it.
     """
 
-    outputs: Tensor  # (S, N, width)
+    outputs: Tensor
     likelihood: Likelihood
-    weights: Tensor | None = None  # (S,), sums to one
-    names: tuple[str, ...] = ()  # of the K classes, labels or targets, where they are known
-    posthoc: Any = None  # the fitted post-hoc steps, whose sets and decisions belong to these predictions
-    keys: Keys = field(default_factory=dict)  # the caller's names (N,) of the inputs, the first columns of a table
-    uncalibrated: "Predictive | None" = None  # the same before a calibrator; scores of members are taken from it
+    weights: Tensor | None = None
+    names: tuple[str, ...] = ()
+    posthoc: Any = None
+    keys: Keys = field(default_factory=dict)
+    uncalibrated: "Predictive | None" = None
 
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
@@ -71,29 +80,45 @@ class Predictive:
 
     @property
     def task(self) -> str:
+        """Return "classification", "multi-label" or "regression"."""
         return self.likelihood.task
 
     @cached_property
     def member_weights(self) -> Tensor:
-        """The weight (S,) of each member, summing to one, in float64."""
+        """Return the weight (S,) of each member, summing to one, in float64."""
         if self.weights is not None:
             return self.weights.double()
         members = len(self.outputs)
         return self.outputs.new_full((members,), 1 / members, dtype=torch.float64)
 
     def average(self, values: Tensor) -> Tensor:
-        """The weighted mean (...) over members of values (S, ...)."""
+        """Average over members.
+
+        Args:
+            values: Values (S, ...) of each member.
+
+        Returns:
+            Their weighted mean (...).
+        """
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
     def mean(self) -> Tensor:
-        """The mean probabilities of classes or labels, or the mean of y, (N, K)."""
+        """Return the mean probabilities of classes or labels, or the mean of y, (N, K)."""
         return self.average(self.member_mean) if self.task == REGRESSION else self.mean_probs
 
     def member_log_prob(self, y: Any) -> Tensor:
-        """The log-likelihood (S, N) of each target under each member; probabilities are clipped at 1e-12.
+        """Compute the log-likelihood of each target under each member.
 
-        Labels of a multi-label task are independent given a member: theirs is the sum over labels.
+        Args:
+            y: Labels (N,), or targets (N, K).
+
+        Returns:
+            Log-likelihoods (S, N); probabilities are clipped at 1e-12. Labels of a multi-label task are independent
+            given a member: theirs is the sum over labels.
+
+        Raises:
+            Misuse: If `y` does not fit the predictions.
         """
         if self.task == REGRESSION:
             return self.distribution.log_prob(self.targets(y)).sum(-1)
@@ -104,10 +129,20 @@ class Predictive:
         return self.probs.gather(-1, labels[..., None]).squeeze(-1).clamp_min(SMALLEST_PROBABILITY).log()
 
     def log_prob(self, y: Any) -> Tensor:
-        """The log-likelihood (N,) of each target under the mixture of members: log-mean-exp of their log-likelihoods.
+        """Compute the log-likelihood of each target under the mixture of members.
 
-        Probabilities are averaged, never logits. Members are clipped before they are averaged, so the ensemble's loss
-        is never above the mean of its members' losses (Jensen), unless it is one moment-matched Gaussian.
+        It is the log-mean-exp of the members' log-likelihoods: probabilities are averaged, never logits. Members are
+        clipped before they are averaged, so the ensemble's loss is never above the mean of its members' losses
+        (Jensen), unless it is one moment-matched Gaussian.
+
+        Args:
+            y: Labels (N,), or targets (N, K).
+
+        Returns:
+            Log-likelihoods (N,).
+
+        Raises:
+            Misuse: If `y` does not fit the predictions.
         """
         if self.task == REGRESSION:
             components, weights = self.density
@@ -116,7 +151,7 @@ class Predictive:
 
     @property
     def logits(self) -> Tensor:
-        """The logits (S, N, K) of each member: outputs passed through the likelihood's link, before the softmax.
+        """Return the logits (S, N, K) of each member: outputs passed through the likelihood's link, before the softmax.
 
         For predictives made by `from_probs` they are the logarithms of the probabilities. Those of a multi-label task
         are before the sigmoid.
@@ -130,57 +165,58 @@ class Predictive:
 
     @cached_property
     def probs(self) -> Tensor:
-        """The probabilities (S, N, K) of classes, or of labels, of each member."""
+        """Return the probabilities (S, N, K) of classes, or of labels, of each member."""
         return self.logits.sigmoid() if self.task == MULTI_LABEL else mixtures.softmax(self.logits)
 
     @cached_property
     def mean_probs(self) -> Tensor:
-        """The mean probabilities (N, K) of classes or labels."""
+        """Return the mean probabilities (N, K) of classes or labels."""
         return self.average(self.probs)
 
     @cached_property
     def votes(self) -> Tensor:
-        """The class (S, N) of each member's largest probability, the first of equals; or its labels (S, N, K)."""
+        """Return the class (S, N) that each member predicts, the first of equals; or its labels (S, N, K)."""
         if self.task == MULTI_LABEL:
             return (self.probs > 0.5).long()
         return self.probs.max(-1).indices  # argmax takes half as long again
 
     @property
     def predicted(self) -> Tensor:
-        """The class (N,) of the largest mean probability; or the labels (N, K) whose mean probability is above 0.5."""
+        """Return the class (N,) of the largest mean probability; or the labels (N, K) with one above 0.5."""
         return (self.mean_probs > 0.5).long() if self.task == MULTI_LABEL else self.mean_probs.argmax(-1)
 
     @property
     def confidence(self) -> Tensor:
-        """The largest mean probability (N,)."""
+        """Return the largest mean probability (N,)."""
         self._require_classes("confidence")
         return self.mean_probs.amax(-1)
 
     def _require_classes(self, what: str) -> None:
+        """Refuse a multi-label task."""
         if self.task == MULTI_LABEL:
             raise Misuse(
                 f"{what} is for one class per input, and this is multi-label: read probs, entropy or total_var"
             )
 
     def _entropies(self, probs: Tensor) -> Tensor:
-        """Entropies (...) of probabilities (..., K); those of labels are summed."""
+        """Return the entropies (...) of probabilities (..., K), summed over labels of a multi-label task."""
         if self.task == MULTI_LABEL:
             return mixtures.entropy_of(torch.stack([probs, 1 - probs], -1)).sum(-1)
         return mixtures.entropy_of(probs)
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Total uncertainty (N,): the entropy of the mean probabilities, in nats; summed over labels."""
+        """Return the total uncertainty (N,): the entropy of the mean probabilities, in nats; summed over labels."""
         return self._entropies(self.mean_probs)
 
     @cached_property
     def expected_entropy(self) -> Tensor:
-        """Aleatoric uncertainty (N,): the mean entropy of the members, in nats; summed over labels."""
+        """Return the aleatoric uncertainty (N,): the mean entropy of members, in nats; summed over labels."""
         return self.average(self._entropies(self.probs))
 
     @property
     def mutual_information(self) -> Tensor:
-        """Epistemic uncertainty (N,): entropy minus expected entropy, the members' Jensen-Shannon divergence.
+        """Return the epistemic uncertainty (N,): entropy minus expected entropy (Jensen-Shannon divergence).
 
         It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only. That of a
         multi-label task is the sum of the labels' own.
@@ -189,13 +225,13 @@ class Predictive:
 
     @property
     def disagreement(self) -> Tensor:
-        """The fraction (N,) of pairs of distinct members that predict different classes; 0 for a single member."""
+        """Return the fraction (N,) of pairs of members that predict different classes; 0 for one member."""
         self._require_classes("disagreement")
         return mixtures.disagreement_of(self.votes, self.member_weights, self.probs.shape[-1])
 
     @property
     def energy(self) -> Tensor:
-        """The mean energy (N,) of the members, minus the logsumexp of their logits (Liu et al. 2020): low is familiar.
+        """Return the mean energy (N,) of the members, -logsumexp of their logits (Liu et al. 2020): low is familiar.
 
         It depends on the scale of the logits, which probabilities do not keep: a predictive made by `from_probs` has
         energy 0, up to rounding, for every input.
@@ -208,7 +244,7 @@ class Predictive:
 
     @property
     def logit_variance(self) -> Tensor:
-        """The variance (N,) over members of their logits, divided by S, mean over classes; 0 for a single member.
+        """Return the variance (N,) of logits over members, divided by S, mean over classes; 0 for one member.
 
         Each member's logits are centred over classes first, because the softmax is invariant to a shift. A given
         probability of zero counts as 1e-300, and makes the variance huge.
@@ -218,25 +254,25 @@ class Predictive:
 
     @property
     def aleatoric_covariance(self) -> Tensor:
-        """E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
+        """Return E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
         self._require_classes("aleatoric_covariance")
         return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
 
     @property
     def epistemic_covariance(self) -> Tensor:
-        """E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S and not S - 1."""
+        """Return E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S."""
         return mixtures.second_moment(self.probs - self.mean, self.member_weights)
 
     @property
     def total_covariance(self) -> Tensor:
-        """diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
+        """Return diag(mean) - mean mean^T (N, K, K): the covariance of a one-hot label; aleatoric plus epistemic."""
         self._require_classes("total_covariance")
         mean = self.mean_probs
         return torch.diag_embed(mean) - mean[:, :, None] * mean[:, None, :]
 
     @cached_property
     def distribution(self) -> mixtures.Components:
-        """The distribution of y of each member, in the target's units: Gaussians, or curves through quantiles."""
+        """Return each member's distribution of y, in the target's units: Gaussians, or curves through quantiles."""
         if self.task != REGRESSION:
             raise Misuse(
                 f"quantiles, intervals and members' means of y belong to regression, and this is a {self.task}: "
@@ -246,7 +282,7 @@ class Predictive:
 
     @cached_property
     def density(self) -> tuple[mixtures.Components, Tensor]:
-        """The components (C, N, K) of the distribution of y, and their weights (C,).
+        """Return the components (C, N, K) of the distribution of y, and their weights (C,).
 
         They are the members, or for a moment-matched likelihood one Gaussian of their mixture's mean and variance.
         """
@@ -257,60 +293,90 @@ class Predictive:
 
     @property
     def outliers(self) -> float:
-        """The share of outliers in the noise of a regression, 0 for Gaussian noise."""
+        """Return the share of outliers in the noise of a regression, 0 for Gaussian noise."""
         components = self._first.distribution if self.task == REGRESSION else None
         return components.outliers if isinstance(components, mixtures.Normals) else 0.0
 
     @property
     def is_gaussian(self) -> bool:
-        """Whether this is a regression whose members predict Gaussians."""
+        """Return whether this is a regression whose members predict Gaussians."""
         return self.task == REGRESSION and isinstance(self._first.distribution, mixtures.Normals)
 
     @property
     def member_mean(self) -> Tensor:
-        """The latent mean f (S, N, K) of each member, in the target's units."""
+        """Return the latent mean f (S, N, K) of each member, in the target's units."""
         return self.distribution.mean
 
     @property
     def member_var(self) -> Tensor:
-        """The noise variance (S, N, K) of each member around its mean."""
+        """Return the noise variance (S, N, K) of each member around its mean."""
         return self.distribution.var
 
     @property
     def aleatoric_var(self) -> Tensor:
-        """The mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
+        """Return the mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
         return self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs))
 
     @property
     def epistemic_var(self) -> Tensor:
-        """The variance (N, K) of members' means, or for classes of their probabilities, divided by S and not S - 1."""
+        """Return the variance (N, K) of members' means, or of their probabilities, divided by S and not S - 1."""
         means = self.member_mean if self.task == REGRESSION else self.probs
         return mixtures.weighted_variance(means, self.member_weights)
 
     @property
     def total_var(self) -> Tensor:
-        """The variance (N, K) of y: aleatoric plus epistemic, by the law of total variance.
+        """Return the variance (N, K) of y: aleatoric plus epistemic, by the law of total variance.
 
         Over classes, where y is the one-hot label, it sums to 1 - |mean|^2, which is at most 1 - 1/K.
         """
         return self.aleatoric_var + self.epistemic_var
 
     def cdf(self, y: Any) -> Tensor:
-        """P(Y <= y) (N, K) under the predictive distribution, for each target separately."""
+        """Compute the predictive probability P(Y <= y), for each target separately.
+
+        Args:
+            y: Targets (N, K).
+
+        Returns:
+            Probabilities (N, K).
+
+        Raises:
+            Misuse: If this is not a regression.
+        """
         return mixtures.mixture_cdf(self.targets(y), *self.density)
 
     def quantile(self, level: float) -> Tensor:
-        """The quantile (N, K) of y at `level`, exact to 1e-12 of the range of the members' quantiles."""
+        """Compute a quantile of y.
+
+        Args:
+            level: Probability in (0, 1).
+
+        Returns:
+            Quantiles (N, K), exact to 1e-12 of the range of the members' quantiles.
+
+        Raises:
+            Misuse: If this is not a regression.
+        """
         return mixtures.mixture_quantile(level, *self.density)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The central interval (low, high), each (N, K), of predictive probability `level` in (0, 1)."""
+        """Compute the central predictive interval.
+
+        Args:
+            level: Its probability, in (0, 1).
+
+        Returns:
+            The ends (low, high), each (N, K).
+
+        Raises:
+            Misuse: If `level` is outside (0, 1), or this is not a regression.
+        """
         if not 0 < level < 1:
             raise Misuse(f"interval({level}): expected a probability between 0 and 1, such as 0.9")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def uncertainties(self) -> dict[str, Tensor]:
-        """The uncertainty decomposition of every input, each (N,).
+        """Decompose the uncertainty of every input.
 
         | name | definition, for one class per input |
         |---|---|
@@ -325,8 +391,14 @@ class Predictive:
         The two traces add up to 1 - |mean|^2, which is at most 1 - 1/K. Epistemic terms of a single member are zero.
         For several labels per input there are the entropies and the mutual information, summed over labels.
 
-        >>> found = Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]]).uncertainties()
-        >>> found["aleatoric"].item(), found["epistemic"].item(), found["epistemic_predicted"].item()
+        Returns:
+            Values (N,) by name.
+
+        Raises:
+            Misuse: If this is a regression, which has `aleatoric_var`, `epistemic_var` and `total_var`.
+
+        >>> parts = Predictive.from_probs([[[1.0, 0.0]], [[0.0, 1.0]]]).uncertainties()
+        >>> parts["aleatoric"].item(), parts["epistemic"].item(), parts["epistemic_predicted"].item()
         (0.0, 0.5, 0.25)
         """
         entropies = ("entropy", "expected_entropy", "mutual_information")
@@ -336,55 +408,66 @@ class Predictive:
         aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
         total = 1 - torch.linalg.vecdot(self.mean, self.mean)
         index = self.predicted.expand(len(self.probs), -1)[..., None]
-        chosen = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
+        predicted_probs = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
         return {
             "confidence": self.confidence,
             **in_nats,
             "aleatoric": aleatoric.clamp_min(0),
             "epistemic": (total - aleatoric).clamp_min(0),
-            "aleatoric_predicted": self.average(chosen * (1 - chosen)),
-            "epistemic_predicted": mixtures.weighted_variance(chosen, self.member_weights),
+            "aleatoric_predicted": self.average(predicted_probs * (1 - predicted_probs)),
+            "epistemic_predicted": mixtures.weighted_variance(predicted_probs, self.member_weights),
         }
 
     def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
-        """Predictions and uncertainties as arrays (N,) or (N, K), with those of every member (S, N, K) if asked.
+        """Return predictions and uncertainties as arrays by name.
 
-        Post-hoc steps add the conformal set (N, K) or interval of each input and whether to answer; `first` is the
-        place of the first input among all, which random sets depend on.
+        Args:
+            per_member: Whether to add the predictions (S, N, K) of every member.
+            first: Index of the first input among all, which random conformal sets depend on.
+
+        Returns:
+            Arrays (N,) or (N, K). Post-hoc steps add the conformal set (N, K) or interval of each input and whether to
+            answer it.
         """
         if self.task == REGRESSION:
             stds = ("aleatoric", "epistemic", "total")
-            found = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
-            found["low_90"], found["high_90"] = self.interval(0.9)
+            tensors = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
+            tensors["low_90"], tensors["high_90"] = self.interval(0.9)
             members = {"member_mean": self.member_mean, "member_std": self.member_var.sqrt()} if per_member else {}
         else:
-            found = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
+            tensors = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
             members = {"member_probs": self.probs} if per_member else {}
-        plain = {name: values.numpy() for name, values in {**found, **members}.items()}
+        plain = {name: values.numpy() for name, values in {**tensors, **members}.items()}
         return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
 
     def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
-        """The same as columns (N,) of a table: arrays (N, K) by name, the classes of a set side by side.
+        """Return predictions and uncertainties as columns of a table.
 
-        First come the keys of the inputs, if they have some: `index` of a pandas table, `file` of images.
+        Args:
+            first: As for `arrays`.
+
+        Returns:
+            Columns (N,) by name: first the keys of the inputs, if any (`index` of a pandas table, `file` of images),
+            then those of `arrays`, with a column for each class or target; the classes of a set as one text.
         """
         return {**self.keys, **self._value_columns(first)}
 
     def _value_columns(self, first: int) -> dict[str, np.ndarray]:
-        found = self.arrays(first=first)
+        """Return the columns without the keys."""
+        arrays = self.arrays(first=first)
         names = self.names or tuple(map(str, range(self.mean.shape[1])))
-        probs = found.pop("probs", None)
+        probs = arrays.pop("probs", None)
         if probs is not None:
-            posthoc = [name for name in found if name.startswith("set_") or name == "answered"]
-            last = {name: found.pop(name) for name in posthoc}
-            found |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
+            posthoc = [name for name in arrays if name.startswith("set_") or name == "answered"]
+            last = {name: arrays.pop(name) for name in posthoc}
+            arrays |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
         if self.task == CLASSIFICATION:
-            found["predicted"] = np.array(names)[found["predicted"]]
-            sets = {key: v for key, v in found.items() if v.ndim > 1}
+            arrays["predicted"] = np.array(names)[arrays["predicted"]]
+            sets = {key: v for key, v in arrays.items() if v.ndim > 1}
             marked = np.array([name.replace("\\", "\\\\").replace("|", "\\|") for name in names])  # as in a set a|b
-            return found | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
+            return arrays | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
         table: dict[str, np.ndarray] = {}
-        for key, values in found.items():
+        for key, values in arrays.items():
             if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):
                 table[key] = values if values.ndim == 1 else values[:, 0]
             else:
@@ -392,7 +475,11 @@ class Predictive:
         return table
 
     def to_pandas(self) -> Any:
-        """A pandas table with one row per input: the columns that `murmur predict` writes."""
+        """Return a pandas table with one row per input.
+
+        Returns:
+            A `DataFrame` with the columns that `murmur predict` writes.
+        """
         import pandas as pd
 
         return pd.DataFrame(self.columns())
@@ -402,14 +489,21 @@ class Predictive:
 
     @property
     def _first(self) -> "Predictive":
-        """The first member on the first input: enough to know K without computing the rest."""
+        """Return the first member on the first input: enough to know K without computing the rest."""
         return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None)
 
     def labels(self, y: Any) -> Tensor:
-        """The labels y as checked class indices (N,).
+        """Check labels and return them as class indices.
 
-        A tensor holds indices, as `data.test.y` does. In an array or list, texts are labels, and so are numbers if the
-        classes are numbers other than 0 to K - 1.
+        Args:
+            y: Labels (N,). A tensor holds indices, as `data.test.y` does. In an array or list, strings are class names,
+                and so are numbers if the classes are numbers other than 0 to K - 1.
+
+        Returns:
+            Class indices (N,).
+
+        Raises:
+            Misuse: If a label is not a class, or their number is not N.
         """
         self._require_classes("a class index")
         if self.names and not isinstance(y, Tensor):
@@ -418,14 +512,24 @@ class Predictive:
         return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
-        """Labels (N,) of the caller as class indices."""
+        """Return class names (N,) as class indices."""
         numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
         if y.ndim != 1 or not (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
             return y
         return encode_labels(y, None, self.names)
 
     def targets(self, y: Any) -> Tensor:
-        """The targets y as checked values (N, K), or zeros and ones of labels; (N,) is taken for one target."""
+        """Check targets and return them as values.
+
+        Args:
+            y: Targets (N, K), or zeros and ones of labels; (N,) stands for one target.
+
+        Returns:
+            Values (N, K), float64.
+
+        Raises:
+            Misuse: If they have another shape or are not finite.
+        """
         labels = self.task == MULTI_LABEL
         width = self.outputs.shape[-1] if labels else self._first.member_mean.shape[-1]
         targets = checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
@@ -434,45 +538,106 @@ class Predictive:
         return targets
 
     def checked(self, y: Any) -> Tensor:
-        """The targets y of this task: class indices (N,), or values or labels (N, K)."""
+        """Check the targets of this task.
+
+        Args:
+            y: Labels (N,), or targets (N, K).
+
+        Returns:
+            Class indices (N,), or values or labels (N, K).
+
+        Raises:
+            Misuse: If they do not fit the predictions.
+        """
         return self.labels(y) if self.task == CLASSIFICATION else self.targets(y)
 
     def at(self, inputs: Any) -> "Predictive":
-        """The predictive of the chosen inputs: a slice, or indices or a mask (N,), in their order."""
-        chosen = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
-        rows = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
+        """Select inputs.
+
+        Args:
+            inputs: A slice, indices, or a mask (N,).
+
+        Returns:
+            The predictive of these inputs, in their order.
+        """
+        index = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
+        rows = index if isinstance(index, slice) else index.cpu().numpy()
         before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
-        return replace(self, outputs=self.outputs[:, chosen], keys=take_keys(self.keys, rows), uncalibrated=before)
+        return replace(self, outputs=self.outputs[:, index], keys=take_keys(self.keys, rows), uncalibrated=before)
 
     def with_logits(self, logits: Tensor) -> "Predictive":
-        """The same members with other logits (S, N, K), which are then their outputs."""
+        """Replace the logits.
+
+        Args:
+            logits: Logits (S, N, K), which become the outputs.
+
+        Returns:
+            The predictive of the same members with these logits.
+        """
         plain = _plain_likelihood(self.task, logits.shape[-1])
         return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
-        """The predictive of the chosen members, in that order; their weights are scaled to sum to one."""
-        chosen = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
-        weights = None if self.weights is None else self.weights[chosen] / self.weights[chosen].sum()
+        """Select members.
+
+        Args:
+            members: Their indices; negative ones count from the end.
+
+        Returns:
+            The predictive of these members, in this order; their weights are scaled to sum to one.
+
+        Raises:
+            Misuse: If there is no such member.
+        """
+        index = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        weights = None if self.weights is None else self.weights[index] / self.weights[index].sum()
         before = None if self.uncalibrated is None else self.uncalibrated.select(members)
-        return replace(self, outputs=self.outputs[chosen], weights=weights, uncalibrated=before)
+        return replace(self, outputs=self.outputs[index], weights=weights, uncalibrated=before)
 
     def batches(self, size: int) -> Iterator["Predictive"]:
-        """Predictives of at most `size` inputs each, in order; their outputs are views."""
+        """Split into predictives of successive inputs.
+
+        Args:
+            size: Largest number of inputs in each.
+
+        Yields:
+            Predictives whose outputs are views.
+        """
         for first in range(0, self.outputs.shape[1], size):
             yield self.at(slice(first, first + size))
 
     @staticmethod
     def concatenate(parts: Sequence["Predictive"]) -> "Predictive":
-        """The predictive of the same members for all inputs of the parts: the inverse of `batches`."""
+        """Join predictives of the same members for successive inputs: the inverse of `batches`.
+
+        Args:
+            parts: One or more predictives of one likelihood.
+
+        Returns:
+            The predictive of all inputs.
+
+        Raises:
+            Misuse: If there are none, or their likelihoods differ.
+        """
         check_alike([part.likelihood for part in parts])
         outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
         before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
-        joined = Predictive.concatenate(before) if len(before) == len(parts) else None
-        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=joined)
+        uncalibrated = Predictive.concatenate(before) if len(before) == len(parts) else None
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated)
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":
-        """The predictive of all members of the parts for the same inputs; the parts are weighted equally."""
+        """Join the members of several predictives for the same inputs.
+
+        Args:
+            parts: One or more predictives of one likelihood; they are weighted equally.
+
+        Returns:
+            The predictive of all their members.
+
+        Raises:
+            Misuse: If there are none, or their likelihoods differ.
+        """
         check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
         outputs = torch.cat([part.outputs for part in parts])
@@ -480,7 +645,17 @@ class Predictive:
 
     @staticmethod
     def from_probs(probs: Any, weights: Any = None) -> "Predictive":
-        """The predictive of class probabilities (S, N, K), or (N, K) for one model, from any source.
+        """Make a predictive from class probabilities of any source.
+
+        Args:
+            probs: Probabilities (S, N, K), or (N, K) for one model.
+            weights: Weights (S,) of the members; None: equal.
+
+        Returns:
+            A predictive whose outputs are the logarithms of the probabilities.
+
+        Raises:
+            Misuse: If rows are not probabilities.
 
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
@@ -490,10 +665,20 @@ class Predictive:
 
     @staticmethod
     def from_moments(mean: Any, std: Any, weights: Any = None, outliers: float = 0.0) -> "Predictive":
-        """The predictive of Gaussian means and standard deviations (S, N, K), in the target's units.
+        """Make a predictive from Gaussian means and standard deviations, in the target's units.
 
-        `std` is the noise of each member around its mean, and may be one number for all. With a share of `outliers` it
-        has heavy tails, and the same standard deviation (`HeteroscedasticGaussian`).
+        Args:
+            mean: Means (S, N, K) of the members.
+            std: Noise of each member around its mean, (S, N, K) or one number for all.
+            weights: Weights (S,) of the members; None: equal.
+            outliers: Share of outliers in the noise, which then has heavy tails and the same standard deviation
+                (`HeteroscedasticGaussian`).
+
+        Returns:
+            A predictive of Gaussians, or of Gaussians with outliers.
+
+        Raises:
+            Misuse: If shapes differ, or numbers are not finite, or a standard deviation is not positive.
 
         >>> two = Predictive.from_moments([[[0.0]], [[2.0]]], 0.5)
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
@@ -505,20 +690,20 @@ class Predictive:
 
 @cache
 def _plain_likelihood(task: str, width: int) -> Likelihood:
-    """The likelihood whose outputs are logits themselves."""
+    """Return the likelihood whose outputs are logits themselves."""
     return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)
 
 
 def checked_members(members: Any, *, count: int) -> Tensor:
-    """Chosen members as indices (C,), int64; negative ones count from the end."""
-    chosen = torch.as_tensor(members, dtype=torch.long)
-    if chosen.ndim != 1 or not len(chosen) or chosen.min() < -count or chosen.max() >= count:
-        raise Misuse(f"members {chosen.tolist()}: expected a list of indices 0..{count - 1}")
-    return chosen
+    """Return indices (C,) of members, int64; negative ones count from the end."""
+    indices = torch.as_tensor(members, dtype=torch.long)
+    if indices.ndim != 1 or not len(indices) or indices.min() < -count or indices.max() >= count:
+        raise Misuse(f"members {indices.tolist()}: expected a list of indices 0..{count - 1}")
+    return indices
 
 
 def checked_logits(probs: Any) -> Tensor:
-    """The logarithms (S, N, K) of class probabilities whose rows sum to one, up to rounding; zero counts as 1e-300.
+    """Return the logarithms (S, N, K) of class probabilities; zero counts as 1e-300.
 
     Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
     """
@@ -556,18 +741,18 @@ def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
 
 
 def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
-    """The number of inputs of outputs (S, N, K) in one chunk of at most so many elements, at least one."""
+    """Return the number of inputs of outputs (S, N, K) in one chunk of at most `elements`, at least one."""
     members, _, width = outputs.shape
     return max(1, elements // max(1, members * width))
 
 
 def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
-    """Labels as class indices (N,), int64."""
+    """Check labels and return them as class indices (N,), int64."""
     labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
     if labels.shape != (inputs,):
         raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
     bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
     if bad.any():
-        where = int(bad.nonzero()[0])
-        raise Misuse(f"label {labels[where].item()} at [{where}]: expected a class index 0..{classes - 1}")
+        row = int(bad.nonzero()[0])
+        raise Misuse(f"label {labels[row].item()} at [{row}]: expected a class index 0..{classes - 1}")
     return labels.long()

@@ -45,7 +45,7 @@ class Progress:
 def save_checkpoint(
     path: Path, progress: Progress, ranks: Ranks = ALONE, trajectory: dict[str, str] | None = None
 ) -> None:
-    """The state of a run in progress: tensors first, then the small file that names them, then the old ones go.
+    """Write a checkpoint: tensors first, then the small file that names them; then remove the old ones.
 
     Every process writes its members. The first one names the files of all after they are written, and the points of the
     trajectory so far, `trajectory`, with their SHA-256.
@@ -53,7 +53,7 @@ def save_checkpoint(
     state, folder = progress.state, path / CHECKPOINTS
     block = write_block(folder, progress, ranks) if ranks.part == 0 else {}
     blocks = ranks.records(block)
-    failed = [each["error"] for each in blocks if "error" in each]
+    failed = [block["error"] for block in blocks if "error" in block]
     if failed:
         raise Failure(failed[0])
     if not ranks.first:
@@ -70,15 +70,17 @@ def save_checkpoint(
     }
     files.write_record(folder / LATEST, latest)
     write_history(path, progress.history)
-    kept = {each["file"] for each in blocks}
+    current = {block["file"] for block in blocks}
     for old in folder.glob(STEPS):
-        if old.name not in kept and old.name < step_file(state.step + 1):  # others may write the next one already
+        if old.name not in current and old.name < step_file(state.step + 1):  # others may write the next one already
             old.unlink()
 
 
 def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any]:
-    """The record of a file with the members of this process, written before; an error, where other processes wait."""
-    state, tensors = progress.state, _progress_tensors(progress)
+    """Write the members of this process and return the record of the file, or of the error if other ranks wait."""
+    state, best = progress.state, replace(progress.kept, fixed={}).to_tensors()
+    tensors = {**state_tensors(state), **{f"kept/{name}": tensor for name, tensor in best.items()}}
+    tensors |= {name: getattr(progress, name) for name in ("best", "waited", "kept_epoch", "loss_sum")}
     file = folder / step_file(state.step)
     if ranks.size > 1:
         file = file.with_name(f"{file.stem}-{ranks.rank + 1}-of-{ranks.size}{file.suffix}")
@@ -96,12 +98,12 @@ def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any
         "order": list(tensors),  # the file has another; sums over tensors are rounded by it
         "off_cpu": [name for name, tensor in tensors.items() if tensor.device.type != "cpu"],
         "sha256": digest,
-        "diverged": {str(member): asdict(found) for member, found in state.diverged.items()},
+        "diverged": {str(member): asdict(divergence) for member, divergence in state.diverged.items()},
     }
 
 
 def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) -> Progress | None:
-    """The progress of a run at its last whole checkpoint, members and optimizer on `device`; None before the first.
+    """Load the last complete checkpoint, members and optimizer on `device`; None before the first.
 
     `rows` are the members of this process; by default all. The files may have been written by any number of processes.
     """
@@ -114,17 +116,17 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
     diverged: dict[int, Divergence] = {}
     start = 0  # of a block, among all members
     for block in blocks:
-        wanted = range(start, sys.maxsize) if rows is None else range(max(start, rows.start), rows.stop)
+        needed = range(start, sys.maxsize) if rows is None else range(max(start, rows.start), rows.stop)
         end = start + (block["members"] or sys.maxsize)
-        if wanted.start < min(end, wanted.stop):
-            found = files.read_tensors(folder / block["file"], block["sha256"])
-            end, off_cpu = start + len(found["active"]), set(block.get("off_cpu", ()))
-            tensors = {name: _placed(name, found[name], device, off_cpu) for name in block["order"]}
+        if needed.start < min(end, needed.stop):
+            stored = files.read_tensors(folder / block["file"], block["sha256"])
+            end, off_cpu = start + len(stored["active"]), set(block.get("off_cpu", ()))
+            tensors = {name: _placed(name, stored[name], device, off_cpu) for name in block["order"]}
             first = 0 if rows is None else rows.start
-            mine = range(wanted.start - start, min(end, wanted.stop) - start)
-            parts.append((_rows(tensors, mine, latest["points"], first - start), len(mine)))
+            local_rows = range(needed.start - start, min(end, needed.stop) - start)
+            parts.append((_rows(tensors, local_rows, latest["points"], first - start), len(local_rows)))
             for member, record in block["diverged"].items():
-                if int(member) in mine:
+                if int(member) in local_rows:
                     diverged[start + int(member) - first] = Divergence(**record)
         start = end
     tensors = _join(parts, latest["points"])
@@ -132,48 +134,48 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
 
 
 def checked_trajectory(path: Path) -> dict[str, str]:
-    """The points of the trajectory at the last checkpoint, with their SHA-256; refuses one that is not as written."""
+    """Return the points of the trajectory with their SHA-256; refuse one that has changed."""
     file = path / CHECKPOINTS / LATEST
-    found: dict[str, str] = files.read_record(file).get("trajectory", {}) if file.exists() else {}
-    for name, digest in found.items():
+    digests: dict[str, str] = files.read_record(file).get("trajectory", {}) if file.exists() else {}
+    for name, digest in digests.items():
         files.require_digest(path / name, digest)
-    return found
+    return digests
 
 
 def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
-    """The tensors of some members of a block; `first` is the row of the block that becomes row 0."""
+    """Select members of a block; `first` is the row of the block that becomes row 0."""
     if rows == range(len(tensors["active"])) and first == 0:
         return tensors
-    found = {}
+    selected = {}
     for name, tensor in tensors.items():
         if name.startswith(f"{MEMORY}/"):
-            member, rest = name.removeprefix(f"{MEMORY}/").split("/", 1)
+            member, suffix = name.removeprefix(f"{MEMORY}/").split("/", 1)
             if int(member) in rows:
-                found[f"{MEMORY}/{int(member) - first}/{rest}"] = tensor
+                selected[f"{MEMORY}/{int(member) - first}/{suffix}"] = tensor
             elif int(member) == ALL_MEMBERS:
-                found[name] = tensor
+                selected[name] = tensor
         elif _has_members(name, points) and not (_is_fixed(name) and len(tensor) == 1):
-            found[name] = tensor[rows.start : rows.stop].clone()
+            selected[name] = tensor[rows.start : rows.stop].clone()
         else:
-            found[name] = tensor
-    return found
+            selected[name] = tensor
+    return selected
 
 
 def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
-    """The tensors of neighbouring members, from those of several files, given with their numbers of members."""
+    """Join the tensors of neighbouring members from several files, each given with its number of members."""
     if len(parts) == 1:
         return parts[0][0]
-    found: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
-    for name in [name for name in found if _has_members(name, points)]:
-        each = [(part[name], count) for part, count in parts]
-        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, each[0][0]) for t, _ in each)
-        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in each]
-        found[name] = each[0][0] if once else torch.cat(rows)
-    return found
+    combined: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
+    for name in [name for name in combined if _has_members(name, points)]:
+        pieces = [(part[name], count) for part, count in parts]
+        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, pieces[0][0]) for t, _ in pieces)
+        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in pieces]
+        combined[name] = pieces[0][0] if once else torch.cat(rows)
+    return combined
 
 
 def _has_members(name: str, points: list[str]) -> bool:
-    """Whether a tensor of a checkpoint has a member axis."""
+    """Return whether a tensor of a checkpoint has a member axis."""
     kinds = [
         f"{prefix}/{kind}/"
         for prefix in ("population", "kept", *(f"path/{point}" for point in points))
@@ -190,10 +192,10 @@ def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Diverg
     """Return the progress of the members whose tensors these are."""
     state = state_from_tensors(tensors, latest["points"])
     state.step, state.diverged = latest["step"], diverged
-    kept = population_from_tensors(below(tensors, "kept"), state.population.members)
+    best = population_from_tensors(below(tensors, "kept"), state.population.members)
     return Progress(
         state,
-        replace(kept, fixed=state.population.fixed),
+        replace(best, fixed=state.population.fixed),
         tensors["kept_epoch"],
         tensors["loss_sum"],
         tensors["best"],
@@ -205,17 +207,10 @@ def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Diverg
 
 
 def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:
-    """A tensor of a checkpoint where training needs it.
+    """Move a tensor of a checkpoint to where training needs it.
 
     That is the device for members, their path and the optimizer. A torch optimizer may count its steps on the CPU.
     """
     kind = name.partition("/")[0]
     moves = kind in ON_DEVICE or (kind == MEMORY and (tensor.dim() > 0 or name in off_cpu))
     return tensor.to(device) if moves else tensor
-
-
-def _progress_tensors(progress: Progress) -> Named:
-    kept = replace(progress.kept, fixed={}).to_tensors()
-    names = ("best", "waited", "kept_epoch", "loss_sum")
-    tensors = {f"kept/{name}": tensor for name, tensor in kept.items()}
-    return {**state_tensors(progress.state), **tensors, **{name: getattr(progress, name) for name in names}}

@@ -13,7 +13,7 @@
 Every file is replaced whole or not at all (`files.py`), by the one process that holds the directory (`locks.py`). The
 manifest holds the SHA-256 of every file and of itself; `checkpoints/latest.json` and `sweep.json`, which change while a
 run trains, hold their own. A file is checked when it is read. What must be there before the manifest is written before
-it: a directory without one is of a process that was killed, and the same command begins anew.
+it: a directory without one is of a process that was killed, and the same command starts again.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a r
 
 @contextmanager
 def locked(path: Path | None) -> Iterator[None]:
-    """Hold a run directory against other processes, and remove what killed ones left; None: nothing is held."""
+    """Hold a run directory inside the block and remove what killed processes left; None: nothing is held."""
     if path is None:
         yield
         return
@@ -70,7 +70,7 @@ def locked(path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def new_run(path: Path | None) -> Iterator[None]:
-    """Hold a directory for a new run; refuses one that holds a run, or anything else. None: nothing is held."""
+    """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held."""
     if path is None:
         yield
         return
@@ -89,7 +89,7 @@ def check_new(out: str | Path | None) -> None:
 
 @contextmanager
 def creating(path: Path, preparation: Preparation | None = None) -> Iterator[None]:
-    """Hold a directory while the first files of a run are written; they are removed again, by name, if that fails.
+    """Hold a directory while the first files of a run are written; remove them if that fails.
 
     The network of a preparation that computes features is the first of them, and the features it has computed.
     """
@@ -111,7 +111,7 @@ def create_run(
     preparation: Preparation | None = None,
     first: Callable[[], object] = lambda: None,
 ) -> None:
-    """Begin a run: the files of `creating`, those that `first` writes, and then the manifest."""
+    """Start a run: write the files of `creating`, those of `first`, and then the manifest."""
     with creating(path, preparation):
         first()
         stored = digests_of(path, (BACKBONE, STORED))
@@ -119,22 +119,23 @@ def create_run(
 
 
 def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of those of the files of a run that are there."""
+    """Return the SHA-256 of those files of a run that exist."""
     return {name: files.digest_of(path / name) for name in names if (path / name).is_file()}
 
 
 def is_settled(path: Path) -> bool:
-    """Whether a run is complete, and nothing is left of killed processes that only its holder may remove."""
-    left = locks.holders(path) or (path / CHECKPOINTS).exists()
-    return not left and read_run(path)["status"] == "complete"
+    """Return whether a run is complete and killed processes have left nothing to remove."""
+    unfinished = locks.holders(path) or (path / CHECKPOINTS).exists()
+    return not unfinished and read_run(path)["status"] == "complete"
 
 
 def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest of a run, with its digest."""
     files.write_record(path / MANIFEST, manifest)
 
 
 def describe_data(data: Data, task: str) -> dict[str, Any]:
-    """The record of the data in a manifest, which is needed to open it again and to prepare inputs."""
+    """Describe data for a manifest, so that it can be opened again and inputs can be prepared."""
     return {
         "name": data.name,
         "source": data.source,
@@ -150,13 +151,13 @@ def describe_data(data: Data, task: str) -> dict[str, Any]:
 
 
 def describe_process() -> dict[str, Any]:
-    """Versions, command and time of a run, for its manifest."""
+    """Return versions, command and time of a run for its manifest."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {"versions": versions(), "command": command, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
 def versions() -> dict[str, str]:
-    """Versions of the software that the numbers depend on."""
+    """Return the versions of the software that results depend on."""
     import numpy
 
     import murmuration
@@ -201,7 +202,7 @@ def discard_run(path: Path) -> None:
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether a run in progress has a checkpoint to continue from."""
+    """Return whether a run in progress has a checkpoint to continue from."""
     return (path / CHECKPOINTS / LATEST).exists()
 
 
@@ -252,27 +253,27 @@ def remove_partial_files(path: Path) -> None:
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """The manifest of a run."""
+    """Read the manifest of a run."""
     if not path.exists():
         raise Misuse(f"no run at {path}: the directory does not exist")
     if has_lost_manifest(path):
         lost = f"{path / MANIFEST} is missing, and {path} holds other files of a run"
-        raise Failure(f"{lost}: restore it, or remove the directory and begin anew")
+        raise Failure(f"{lost}: restore it, or remove the directory and start again")
     if not (path / MANIFEST).is_file():
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
     manifest = files.read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else "unknown"
-        raise Failure(f"{path / MANIFEST}: format {found}, expected {FORMAT}; written by another version?")
+        version = manifest.get("format") if isinstance(manifest, dict) else "unknown"
+        raise Failure(f"{path / MANIFEST}: format {version}, expected {FORMAT}; written by another version?")
     return files.unsealed(path / MANIFEST, manifest)
 
 
 def has_lost_manifest(path: Path) -> bool:
-    """Whether a directory holds files of a run and not its manifest, and no process that was killed left them.
+    """Return whether a directory holds files of a run and not its manifest, and no process that was killed left them.
 
     Such a process had found the directory empty; one that had not held a run.
     """
-    if (path / MANIFEST).exists() or any(each.about.get("empty", True) for each in locks.holders(path)):
+    if (path / MANIFEST).exists() or any(holder.about.get("empty", True) for holder in locks.holders(path)):
         return False
     return any(
         file.is_file() for pattern in (*OWN, *(f"*/{name}" for name in kind_files())) for file in path.glob(pattern)
@@ -286,8 +287,8 @@ def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: 
     stored = read_run(path)[FILES] if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
     points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
     stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
-    kept = {key: value for key, value in manifest.items() if key not in STORAGE}
-    complete = {**kept, "format": FORMAT, "status": "complete", FILES: stored}
+    described = {key: value for key, value in manifest.items() if key not in STORAGE}
+    complete = {**described, "format": FORMAT, "status": "complete", FILES: stored}
     complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
     write_manifest(path, complete)
     remove_checkpoints(path)
@@ -314,13 +315,13 @@ def replace_files(path: Path, contents: dict[str, bytes]) -> None:
 
 
 def _replaced(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
-    """The digests of the files that a killed process had replaced already."""
+    """Return the digests of the files that a killed process had replaced already."""
     new = manifest.get(CHANGING, {"files": {}})["files"]
     return {name: digest for name, digest in digests_of(path, new).items() if digest == new[name]}
 
 
 def require_unchanged(path: Path, manifest: dict[str, Any], name: str) -> Path:
-    """A file of a run; refused if it is missing, or is not the one that was written."""
+    """Return the path of a file of a run; refuse one that is missing or has changed."""
     new = manifest.get(CHANGING, {"files": {}})["files"]
     return files.require_digest(path / name, manifest[FILES].get(name), new.get(name))
 
@@ -347,36 +348,36 @@ def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:
 
 
 def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
-    """The stored tensors, in their order, and the manifest of a complete run."""
+    """Read the tensors of a complete run, in their stored order, and its manifest."""
     manifest = read_run(path)
     if manifest["status"] != "complete":
         raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
     warn_if_mixed(path, manifest)
-    found = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
+    tensors = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
     order = manifest.get("tensors", [])
-    return {name: found[name] for name in order} if set(order) == set(found) else found, manifest
+    return {name: tensors[name] for name in order} if set(order) == set(tensors) else tensors, manifest
 
 
 def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
-    """The tensors of every group of networks: none, one, or as many as a run of several folds has."""
+    """Return the tensors of every group of networks: none, one, or one per fold."""
     count = manifest.get(GROUPS, 1)
     return [below(tensors, str(group)) for group in range(count)] if count > 1 else [tensors] if tensors else []
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    files.write_bytes(
-        path / HISTORY,
-        "".join(json.dumps(files.json_numbers(record), allow_nan=False) + "\n" for record in history).encode(),
-    )
+    """Write one line of JSON per epoch."""
+    lines = [json.dumps(files.json_numbers(record), allow_nan=False) + "\n" for record in history]
+    files.write_bytes(path / HISTORY, "".join(lines).encode())
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read the history of a run; empty before the first epoch."""
     file = path / HISTORY
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def checked_history(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The history of a complete run; nothing, with a warning, if its file is damaged: predictions do not need it."""
+    """Read the history of a complete run; with a warning, nothing if its file is damaged."""
     try:
         require_unchanged(path, manifest, HISTORY)
         return read_history(path)
@@ -386,12 +387,12 @@ def checked_history(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]
 
 
 def step_file(step: int) -> str:
-    """The name of the file of a checkpoint."""
+    """Return the name of the file of a checkpoint."""
     return f"step-{step:09d}.safetensors"
 
 
 def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> dict[str, str]:
-    """One checkpoint of the trajectory and its SHA-256, by its name; a resumed run writes the same bytes again."""
+    """Write one checkpoint of the trajectory and return its SHA-256 by its name."""
     (path / TRAJECTORY).mkdir(exist_ok=True)
     name = f"{TRAJECTORY}/{step_file(step)}"
     files.write_tensors(path / name, tensors)
@@ -399,12 +400,12 @@ def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> dict[s
 
 
 def stored_steps(path: Path) -> list[int]:
-    """The steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
+    """Return the steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
     return sorted(int(file.stem.partition("-")[2]) for file in (path / TRAJECTORY).glob(STEPS))
 
 
 def path_steps(path: Path) -> list[int]:
-    """The steps of the trajectory of a complete run, in order, after a check of all its files."""
+    """Return the steps of the trajectory of a complete run, in order, after a check of all its files."""
     manifest = read_run(path)
     names = [name for name in manifest[FILES] if name.startswith(f"{TRAJECTORY}/")]
     for name in names:
@@ -413,7 +414,7 @@ def path_steps(path: Path) -> list[int]:
 
 
 def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
-    """One member at one checkpoint of the trajectory, and whether it was still trained then.
+    """Read one member at one checkpoint of the trajectory, and whether it was still trained then.
 
     No more than that member and the shared tensors are read from the file.
     """
@@ -423,10 +424,10 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
     try:
         with safe_open(str(file), framework="pt") as stored:
             names = list(stored.keys())
-            whole = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
-            found = {name: stored.get_tensor(name) for name in whole}
-            found |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in whole}
+            unsliced = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
+            tensors = {name: stored.get_tensor(name) for name in unsliced}
+            tensors |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in unsliced}
     except (SafetensorError, OSError, ValueError) as error:
         raise Failure(f"{file} is not a readable checkpoint: {error}") from error
-    active = bool(found.pop(ACTIVE))
-    return population_from_tensors(found, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
+    active = bool(tensors.pop(ACTIVE))
+    return population_from_tensors(tensors, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active

@@ -1,8 +1,8 @@
 """Locks of directories: one process at a time writes into a run.
 
 A lock is a small file `.lock.HOST.PID` in the directory. A process writes its own and then looks for those of others:
-of two that begin at the same moment at least one sees the other, so never do both go on. The name alone says who holds
-a lock; one of a process of this host that is not running any more is removed by the next process.
+if two start at the same moment, at least one sees the other, so that never both proceed. The file name identifies the
+holder; a lock of a process of this host that is no longer running is removed by the next process.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Holder:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it was a process of this host that is not running any more."""
+        """Return whether it was a process of this host that is not running any more."""
         if self.host != this_host():
             return False
         if self.process == os.getpid() or not is_running(self.process):
@@ -59,11 +59,16 @@ class Holder:
 
 @contextmanager
 def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
-    """Hold a directory, which is made if it is missing; refused in one line while somebody else holds it.
+    """Hold the lock of a directory inside the block; the thread that holds it may lock it again.
 
-    The thread that holds it may lock it again. `tidy(path, empty)` is called when the directory is held first; `empty`
-    says whether it was empty when a killed process began to write into it, so that all files are of killed processes.
-    Directories that were made for the lock are removed again if they are empty in the end.
+    Args:
+        path: The directory, created if missing; directories made for the lock are removed if they are empty at the end.
+        tidy: Called as `tidy(path, empty)` after the lock is acquired. `empty` says whether the directory was empty
+            when a killed process started to write into it, so that all of its files are of killed processes.
+
+    Raises:
+        Misuse: While another process or thread holds the directory.
+        Failure: If the directory cannot be written.
     """
     key, thread = (os.getpid(), os.path.realpath(path)), threading.get_ident()
     if _held.get(key) == thread:
@@ -71,10 +76,10 @@ def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
         return
     if _held.setdefault(key, thread) != thread:
         raise Misuse(f"{path} is being written by another thread of this process: wait until it has ended")
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         try:
-            _take(path, tidy, made)
+            _acquire(path, tidy, created)
         except OSError as error:
             raise cannot_write(path, error) from error
         yield
@@ -82,82 +87,81 @@ def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
         del _held[key]
         with contextlib.suppress(OSError):
             own_file(path).unlink()
-        remove_empty(made)
+        remove_empty(created)
 
 
-def _take(path: Path, tidy: Tidy, made: list[Path]) -> None:
-    """Write this process's lock, unless another process that is running has one; remove those of dead ones."""
-    alive: list[Holder] = []
+def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
+    """Write the lock of this process, or raise if a running process has one; remove the locks of dead processes.
+
+    `created` receives the directories that were made, the innermost first.
+    """
+    running: list[Holder] = []
     for attempt in range(ATTEMPTS):
         if attempt:
             time.sleep(random.uniform(0.1, 1) * PAUSE)
-        made[:0] = make_directories(path)
-        killed = holders(path)  # or running: then nothing is done here
-        empty = all(each.about.get("empty", False) for each in killed) if killed else is_empty(path)
+        created[:0] = make_directories(path)
+        earlier = holders(path)  # of dead processes; if one is running, the lock is not acquired
+        was_empty = all(holder.about.get("empty", False) for holder in earlier) if earlier else is_empty(path)
         try:
-            own_file(path).write_text(json.dumps(describe_holder(empty)))
-        except FileNotFoundError:  # another process had made the directory, and gave it up
+            own_file(path).write_text(json.dumps(describe_holder(was_empty)))
+        except FileNotFoundError:  # another process had made the directory and has removed it
             continue
-        others = [each for each in holders(path) if each.file != own_file(path)]
-        alive = [each for each in others if not each.is_dead]
-        if not alive:
-            tidy(path, empty and bool(killed))
-            for each in others:
-                each.file.unlink(missing_ok=True)
+        rivals = [holder for holder in holders(path) if holder.file != own_file(path)]
+        running = [holder for holder in rivals if not holder.is_dead]
+        if not running:
+            tidy(path, was_empty and bool(earlier))
+            for holder in rivals:
+                holder.file.unlink(missing_ok=True)
             return
         own_file(path).unlink(missing_ok=True)
-    if not alive:
+    if not running:
         raise Misuse(f"{path} is being made and removed by another process: wait until it has ended")
-    hint = "" if alive[0].host == this_host() else f"; if it has, remove {alive[0].file}"
-    raise Misuse(f"{path} is being written by {alive[0]}: wait until it has ended{hint}")
+    hint = "" if running[0].host == this_host() else f"; if it has, remove {running[0].file}"
+    raise Misuse(f"{path} is being written by {running[0]}: wait until it has ended{hint}")
 
 
 def holders(path: Path) -> list[Holder]:
-    """The processes that have a lock in a directory, dead ones too."""
-    found = []
+    """Return the processes that have a lock in a directory, dead ones too."""
+    processes = []
     for file in sorted(path.glob(f"{PREFIX}*")):
         host, _, process = file.name.removeprefix(PREFIX).rpartition(".")
         if process.isdigit():
-            found.append(Holder(file, host, int(process), _read(file)))
-    return found
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+            content = None
+            with contextlib.suppress(OSError, ValueError):
+                content = json.loads(file.read_bytes())
+            processes.append(Holder(file, host, int(process), content if isinstance(content, dict) else {}))
+    return processes
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process that is running, this one too, holds the directory."""
-    return any(each.process == os.getpid() or not each.is_dead for each in holders(path))
+    """Return whether a process that is running, this one too, holds the directory."""
+    return any(holder.process == os.getpid() or not holder.is_dead for holder in holders(path))
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a directory holds nothing but locks."""
+    """Return whether a directory holds nothing but locks."""
     return all(file.name.startswith(PREFIX) for file in path.iterdir())
 
 
 def own_file(path: Path) -> Path:
+    """Return the lock file of this process."""
     return path / f"{PREFIX}{this_host()}.{os.getpid()}"
 
 
 def describe_holder(empty: bool) -> dict[str, Any]:
-    """The content of this process's lock."""
+    """Return the content of this process's lock."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since, started = time.strftime("%Y-%m-%dT%H:%M:%S%z"), process_start(os.getpid())
     return {"command": command, "since": since, "started": started, "empty": empty}
 
 
 def this_host() -> str:
-    """The name of this machine, as part of a file name."""
+    """Return the name of this machine, as part of a file name."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", platform.node()) or "localhost"
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of this number on this machine; one that only waits to be reaped is not running."""
+    """Return whether a process of this number is running on this machine; a zombie is not."""
     if os.name == "nt":
         return _is_running_on_windows(process)
     try:
@@ -181,7 +185,7 @@ def _is_running_on_windows(process: int) -> bool:
 
 
 def process_start(process: int) -> str | None:
-    """When a process began, by which two of one number are told apart; None where the system does not say (not Linux).
+    """Return when a process started, which tells apart two of one number; None except on Linux.
 
     The time is counted from the start of the machine, so it goes with that: a process number returns after a restart.
     """
@@ -189,12 +193,12 @@ def process_start(process: int) -> str | None:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-    found = _process_stat(process)
-    return f"{boot} {found[19]}" if len(found) > 19 else None
+    stat = _process_stat(process)
+    return f"{boot} {stat[19]}" if len(stat) > 19 else None
 
 
 def _process_stat(process: int) -> list[str]:
-    """The fields of a process in Linux from its state on; nothing elsewhere."""
+    """Return the fields of a process in Linux from its state on; nothing elsewhere."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -202,22 +206,22 @@ def _process_stat(process: int) -> list[str]:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Make a directory and those above it; returns those that were missing, the innermost first."""
-    made: list[Path] = []
+    """Create a directory and its parents; return those that were missing, the innermost first."""
+    created: list[Path] = []
     while not path.is_dir():
         try:
             path.mkdir()
-            made.insert(0, path)
+            created.insert(0, path)
         except FileNotFoundError:
-            made[:0] = make_directories(path.parent)
+            created[:0] = make_directories(path.parent)
         except FileExistsError:
             if not path.is_dir():
                 raise
-    return made
+    return created
 
 
 def remove_empty(directories: Iterable[Path]) -> None:
-    """Remove these directories, from the innermost on, as far as they are empty: others may have written there."""
+    """Remove those of the directories that are empty, from the innermost on."""
     for directory in directories:
         with contextlib.suppress(OSError):
             directory.rmdir()

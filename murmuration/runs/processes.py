@@ -25,26 +25,26 @@ from murmuration.runs.directory import MANIFEST
 from murmuration.system.errors import Failure, Misuse, first_line
 from murmuration.system.interrupts import STARTED, Stopped, was_stopped
 
-LOOKS = 0.5  # seconds between two looks whether the launcher is running
+POLL_SECONDS = 0.5  # between two checks whether the launcher is running
 TIMEOUT, SECONDS = "MURMUR_RANK_TIMEOUT", 600.0  # environment: how long ranks wait for each other; its default
-WHAT = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a network", "weights": "first weights"}
+FACT_NAMES = {"data": "data", "recipe": "a recipe", "plan": "a plan", "net": "a network", "weights": "first weights"}
 
 Result = TypeVar("Result")
 
 
-class Meetings:
-    """Counts the agreements of this process, so that an error is reported to the others once."""
+class Agreements:
+    """Counts the calls of `agree` in this process, so that an error is reported to the other ranks once."""
 
-    held = 0
+    count = 0
 
 
 def launched_ranks() -> int:
-    """The number of processes that `torchrun`, or another launcher, says it has started."""
+    """Return the number of processes that `torchrun`, or another launcher, says it has started."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
 
 
 def is_first() -> bool:
-    """Whether this process shows, prints and writes the run: the only one, or rank 0."""
+    """Return whether this process prints and writes the run: the only one, or rank 0."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank() == 0
     return launched_ranks() == 1 or os.environ["RANK"] == "0"
@@ -52,7 +52,7 @@ def is_first() -> bool:
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """A process group of the processes that a launcher has started, inside this block; nothing if there is one."""
+    """Join the process group of the launched processes inside the block, unless there is one already."""
     if launched_ranks() == 1 or dist.is_initialized():
         yield
         return
@@ -76,7 +76,7 @@ def process_group() -> Iterator[None]:
 
 
 def join_group(timeout: timedelta) -> None:
-    """Meet the other processes; one that does not come in time is a failure."""
+    """Join the process group; raise if a process is missing after the timeout."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     require_launcher()
@@ -92,7 +92,7 @@ def join_group(timeout: timedelta) -> None:
 
 @contextmanager
 def ending_with_launcher() -> Iterator[None]:
-    """Inside this block a process whose launcher has died gets SIGTERM, as if the launcher had been told to stop.
+    """Send SIGTERM to this process if its launcher dies inside the block.
 
     A launcher that is killed tells its processes nothing, and nobody else would end them.
     """
@@ -102,7 +102,7 @@ def ending_with_launcher() -> Iterator[None]:
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(LOOKS):
+        while not over.wait(POLL_SECONDS):
             if os.getppid() != parent:
                 return os.kill(os.getpid(), signal.SIGTERM)
 
@@ -116,7 +116,7 @@ def ending_with_launcher() -> Iterator[None]:
 
 
 def require_launcher() -> None:
-    """Refuse at once, and not after the timeout, where the store of a launcher that has one is gone with it."""
+    """Raise at once, not after the timeout, if the launcher's store is gone."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -129,65 +129,67 @@ def require_launcher() -> None:
 
 
 def no_group(error: Exception) -> str:
-    """Why the processes did not find each other, in one line."""
-    text, where = str(error), f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
+    """Explain in one line why the processes did not find each other."""
+    text, address = str(error), f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
     if "EADDRINUSE" in text or "in use" in text:
-        return f"{where} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
+        return f"{address} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
     if isinstance(error, ValueError):
         return f"the launcher's environment is incomplete: {first_line(error)}"
     return (
-        f"not all {launched_ranks()} processes came to {where} in time: start the missing ones, or give them more"
+        f"not all {launched_ranks()} processes came to {address} in time: start the missing ones, or give them more"
         f" with {TIMEOUT}=1200 ({first_line(error)[:160]})"
     )
 
 
 def lost(error: Exception) -> bool:
-    """Whether an error is that of a collective whose other processes are gone or silent."""
+    """Return whether an error is of a collective whose other processes are gone or silent."""
     words = ("Connection closed", "Connection reset", "Timed out", "timeout", "Broken pipe", "Socket", "gloo")
     return isinstance(error, dist.DistError) or any(word in str(error) for word in words)
 
 
 def agree(facts: dict[str, Any], error: Exception | None = None) -> None:
-    """Compare the facts of all processes; raises on all of them where they differ, or where one has met an error."""
+    """Compare facts across ranks; raise on all of them if they differ or one has an error."""
     if not in_process_group():
         return
-    Meetings.held += 1
-    mine = {"error": None if error is None else [isinstance(error, Misuse), " ".join(str(error).split())], **facts}
-    found = [json.loads(text) for text in exchange_texts(json.dumps(mine))]
+    Agreements.count += 1
+    own_facts = {"error": None if error is None else [isinstance(error, Misuse), " ".join(str(error).split())], **facts}
+    all_facts = [json.loads(text) for text in exchange_texts(json.dumps(own_facts))]
     if error is not None:
         return  # the caller raises it
-    for rank, other in enumerate(found):
+    for rank, other in enumerate(all_facts):
         if other["error"] is not None:
             raise (Misuse if other["error"][0] else Failure)(f"rank {rank}: {other['error'][1]}")
-    for rank, other in enumerate(found):
+    for rank, other in enumerate(all_facts):
         for name in facts:
-            if other[name] != found[0][name]:
-                raise Misuse(f"{difference(name, found[0][name], other[name], rank)}: give all processes the same")
+            if other[name] != all_facts[0][name]:
+                raise Misuse(f"{difference(name, all_facts[0][name], other[name], rank)}: give all processes the same")
 
 
 def difference(name: str, first: Any, other: Any, rank: int) -> str:
-    """One difference between rank 0 and another.
+    """Describe one difference between rank 0 and another rank.
 
     >>> difference("plan", {"seed": 0, "lr": 0.1}, {"seed": 1, "lr": 0.1}, 2)
     'rank 2 has a plan with seed=1, and rank 0 with seed=0'
     """
     keys = [key for key in first if first[key] != other.get(key)] if isinstance(first, dict) else []
     if not keys or not isinstance(other, dict):
-        return f"rank {rank} has other {WHAT.get(name, name).removeprefix('a ')} ({other}) than rank 0 ({first})"
+        return f"rank {rank} has other {FACT_NAMES.get(name, name).removeprefix('a ')} ({other}) than rank 0 ({first})"
     key = keys[0]
-    return f"rank {rank} has {WHAT.get(name, name)} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
+    return (
+        f"rank {rank} has {FACT_NAMES.get(name, name)} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
+    )
 
 
 def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function with errors that are raised before the processes have agreed raised by all of them."""
+    """Decorate: raise an error of one rank on every rank if it occurs before `agree`."""
 
     @functools.wraps(function)
     def run(*args: Any, **settings: Any) -> Result:
-        before = Meetings.held
+        before = Agreements.count
         try:
             return function(*args, **settings)
         except Exception as error:
-            if Meetings.held == before and not was_stopped():  # others are stopped too, and may be anywhere
+            if Agreements.count == before and not was_stopped():  # others are stopped too, and may be anywhere
                 agree({}, error)
             raise
 
@@ -195,33 +197,35 @@ def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def refuse_several(model: str) -> None:
-    """Refuse to fit a model that is not a network in several processes, which divide networks alone."""
+    """Refuse to fit a model that is not a network in several processes."""
     if in_process_group():
         world = dist.get_world_size()
-        raise Misuse(f"{model} in {world} processes, which is no network: start one process, without torchrun")
+        raise Misuse(f"{model} in {world} processes, which is not a network: start one process, without torchrun")
 
 
 def from_first(text: str) -> str:
-    """The text of rank 0."""
+    """Return the text of rank 0."""
     return exchange_texts(text)[0] if in_process_group() else text
 
 
 def continues(path: str | Path | None) -> bool:
-    """Whether `torchrun` has started these processes again after a failure, and the run was begun before it."""
+    """Return whether `torchrun` has restarted these processes after the run was started."""
     if path is None or not in_process_group():
         return False
-    found = [json.loads(text) for text in exchange_texts(json.dumps([restarts(), (Path(path) / MANIFEST).exists()]))]
-    return bool(found[0][1]) and any(count > 0 for count, _ in found)  # machines count their own restarts
+    ranks = [json.loads(text) for text in exchange_texts(json.dumps([restarts(), (Path(path) / MANIFEST).exists()]))]
+    return bool(ranks[0][1]) and any(count > 0 for count, _ in ranks)  # machines count their own restarts
 
 
 def restarts() -> int:
-    """How often `torchrun` has started these processes again after a failure."""
+    """Return how often `torchrun` has restarted these processes after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def require_visible(path: Path, ranks: Ranks) -> None:
     """Wait for rank 0 to create a run directory; refuse one that other processes do not see."""
     ranks.wait()
-    seen = ranks.texts(str((path / MANIFEST).exists()))
-    if "False" in seen:
-        raise Failure(f"rank {seen.index('False')} does not see {path}: give out= a directory that all processes share")
+    visible = ranks.texts(str((path / MANIFEST).exists()))
+    if "False" in visible:
+        raise Failure(
+            f"rank {visible.index('False')} does not see {path}: give out= a directory that all processes share"
+        )

@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused(regression: Data, classification: Data):
     with pytest.raises(Misuse, match="features with ridge: they are for networks"):
         mm.fit("ridge", regression, pretrained=True)
     ensemble = mm.fit("ridge", regression)
-    with pytest.raises(Misuse, match="member 0 is a ridge and no network"):
+    with pytest.raises(Misuse, match="member 0 is a ridge, not a network"):
         ensemble.member(0)
     with pytest.raises(Misuse, match="only networks can be one module"):
         ensemble.as_module()

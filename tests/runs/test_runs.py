@@ -114,7 +114,7 @@ DAMAGE = {
         "members.safetensors has changed since it was written",
     ),
     "members missing": (lambda run: (run / "members.safetensors").unlink(), "members.safetensors is missing"),
-    "manifest broken": (lambda run: (run / "run.json").write_text("{"), "run.json cannot be read"),
+    "manifest broken": (lambda run: (run / "run.json").write_text("{"), "run.json is not valid JSON"),
     "manifest of another format": (
         lambda run: (run / "run.json").write_text('{"format": 99}'),
         "format 99, expected 2",

@@ -44,7 +44,7 @@ class Abstention:
             raise Misuse(f"{len(self.costs)} costs of an abstention rule: expected two or none")
 
     def answers(self, values: Any) -> np.ndarray:
-        """Which inputs (N,) are answered, from their uncertainty (N,); NaN is not.
+        """Return which inputs (N,) are answered, from their uncertainty (N,); NaN is not.
 
         >>> Abstention("error-rate", "entropy", 0.5, 0.05, "", 100).answers([0.1, 0.5, 0.9]).tolist()
         [True, True, False]
@@ -53,7 +53,7 @@ class Abstention:
         return numbers >= self.threshold if larger_is_certain(self.uncertainty) else numbers <= self.threshold
 
     def cost(self, values: Any, losses: Any) -> np.ndarray:
-        """The cost (N,) of each input: its loss times the cost of an error if answered, else that of abstaining."""
+        """Return the cost (N,) of each input: `error_cost` times its loss if answered, else `abstain_cost`."""
         if len(self.costs) != 2:
             raise Misuse(f"rule '{self.name}' has no costs: choose it with by_cost(...)")
         return np.where(self.answers(values), self.costs[0] * np.asarray(losses, dtype=float), self.costs[1])
@@ -67,14 +67,14 @@ def by_cost(
     abstain_cost: float = ABSTAIN_COST,
     uncertainty: str = "confidence",
 ) -> Abstention:
-    """The rule with the smallest mean cost on these examples; among equals, the one that answers most.
+    """Return the rule with the smallest mean cost on these examples; among equals, the one that answers most.
 
     An answer costs `error_cost` times its loss, abstaining costs `abstain_cost`. With calibrated probabilities the
     threshold is near `chow_threshold`; where they are not, it follows the examples.
     """
     target = 1 - chow_threshold(error_cost, abstain_cost)
-    numbers, given = check_columns(values, losses)
-    path = selection_path(certainty_of(numbers, uncertainty), given)
+    numbers, loss_values = check_columns(values, losses)
+    path = selection_path(certainty_of(numbers, uncertainty), loss_values)
     loss, answered = np.insert(path.loss, 0, 0.0), np.insert(path.answered, 0, 0)
     cost = error_cost * loss + abstain_cost * (path.examples - answered)  # (G + 1,), by the number of steps
     rounding = 1e-12 * (error_cost * loss[-1] + abstain_cost * path.examples)
@@ -87,7 +87,7 @@ def by_cost(
 
 
 def chow_threshold(error_cost: float = ERROR_COST, abstain_cost: float = ABSTAIN_COST) -> float:
-    """The confidence below which abstaining is cheaper, for calibrated probabilities: 1 - abstain / error (Chow 1970).
+    """Return the confidence below which abstaining is cheaper: 1 - abstain_cost / error_cost (Chow 1970).
 
     At most zero if abstaining costs as much as an error: then everything is answered.
     """
@@ -105,7 +105,7 @@ def by_error_rate(
     confidence_level: float = 0.95,
     uncertainty: str = "confidence",
 ) -> Abstention:
-    """The rule that answers most with an error rate of at most `max_error_rate` among its answers.
+    """Return the rule that answers most with an error rate of at most `max_error_rate` among its answers.
 
     It holds with probability `confidence_level` over the choice of the examples, by an exact binomial test (see
     `certified_threshold`). Losses must be 0 or 1. With too few examples or too many errors nothing is answered, and
@@ -130,7 +130,7 @@ def by_error_rate(
 
 
 def by_risk_control(values: Any, losses: Any, *, max_risk: float = 0.05, uncertainty: str = "confidence") -> Abstention:
-    """The rule that answers most with a mean over all inputs of loss times answered of at most `max_risk`.
+    """Return the rule that answers most with a mean over all inputs of loss times answered of at most `max_risk`.
 
     The mean is an expectation over the choice of the examples too (see `controlled_threshold`), and over all inputs:
     with half of them answered, the error rate among the answered may be twice `max_risk`. Losses in [0, 1].
@@ -164,20 +164,20 @@ class SelectionPath:
         return int(self.answered[-1])
 
     def threshold(self, steps: int) -> float:
-        """The threshold that answers the first so many steps: just above the next certainty, or -inf."""
+        """Return the threshold that answers a number of first steps: just above the next certainty, or -inf."""
         if steps == len(self.certainty):
             return -math.inf
         return float(np.nextafter(self.certainty[steps], np.inf))
 
 
 def selection_path(certainty: np.ndarray, losses: np.ndarray) -> SelectionPath:
-    """The path from the most certain example to the least, from certainty and losses (N,)."""
+    """Return the path from the most certain example to the least, from certainty and losses (N,)."""
     decreasing, group = np.unique(-certainty, return_inverse=True)
     return SelectionPath(-decreasing, np.cumsum(np.bincount(group)), np.cumsum(np.bincount(group, weights=losses)))
 
 
 def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: float) -> float:
-    """The smallest threshold t with (n R(t) + 1) / (n + 1) <= max_risk, from certainty and losses (n,) in [0, 1].
+    """Return the smallest t with (n R(t) + 1) / (n + 1) <= max_risk, from certainty and losses (n,) in [0, 1].
 
     R(t) is the mean over all examples of loss times answered, which decreases in t. The expected loss times answered of
     a new input is then at most `max_risk` (conformal risk control: Angelopoulos et al. 2024). With n < 1 / max_risk - 1
@@ -193,7 +193,7 @@ def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: fl
 def certified_threshold(
     uncertainty: np.ndarray, wrong: np.ndarray, max_error_rate: float, confidence_level: float
 ) -> float:
-    """The largest uncertainty to answer with an error rate of at most `max_error_rate` among answers; -inf for none.
+    """Return the largest uncertainty to answer with an error rate of at most `max_error_rate`; -inf for none.
 
     It holds with probability `confidence_level` over the choice of the examples. Answering up to t passes if its number
     of errors among n_t answers has probability at most d under the error rate r = `max_error_rate`:
@@ -206,19 +206,19 @@ def certified_threshold(
     from scipy.special import bdtr
 
     path = selection_path(-on_grid(uncertainty), wrong)
-    each = (1 - confidence_level) / len(STARTS)
-    passed = bdtr(path.loss, path.answered, max_error_rate) <= each  # (G,)
-    fewest = math.ceil(min(math.log(each) / math.log1p(-max_error_rate), len(uncertainty) + 1))
-    found = 0
+    level = (1 - confidence_level) / len(STARTS)
+    passed = bdtr(path.loss, path.answered, max_error_rate) <= level  # (G,)
+    fewest = math.ceil(min(math.log(level) / math.log1p(-max_error_rate), len(uncertainty) + 1))
+    steps = 0
     for start in np.searchsorted(path.answered, fewest * np.array(STARTS)):
         failed = np.flatnonzero(~passed[start:])
         run = failed[0] if len(failed) else len(passed) - start
-        found = max(found, start + run if run > 0 else 0)
-    return float(-path.certainty[found - 1]) if found else -math.inf
+        steps = max(steps, start + run if run > 0 else 0)
+    return float(-path.certainty[steps - 1]) if steps else -math.inf
 
 
 def on_grid(values: np.ndarray) -> np.ndarray:
-    """Each value (N,) rounded up to seven significant bits: a grid that does not depend on the data.
+    """Return each value (N,) rounded up to seven significant bits: a grid that does not depend on the data.
 
     >>> on_grid(np.array([0.0, 0.5, 0.501, 100.1])).tolist()
     [0.0, 0.5, 0.5078125, 101.0]
@@ -228,7 +228,7 @@ def on_grid(values: np.ndarray) -> np.ndarray:
 
 
 def check_columns(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values and losses as float arrays (N,), all finite."""
+    """Check values and losses and return them as float arrays (N,)."""
     numbers, costs = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
     if numbers.ndim != 1 or numbers.shape != costs.shape or not len(numbers):
         raise Misuse(f"values of shape {numbers.shape} and losses of shape {costs.shape}: expected (N,) both, N >= 1")
@@ -240,12 +240,12 @@ def check_columns(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def larger_is_certain(uncertainty: str) -> bool:
-    """Whether larger values of the named uncertainty mean more certain: of "confidence" alone."""
+    """Return whether larger values of the named uncertainty mean more certain: of "confidence" alone."""
     return uncertainty == "confidence"
 
 
 def certainty_of(values: np.ndarray, uncertainty: str) -> np.ndarray:
-    """The values (N,) with the sign that makes larger mean more certain."""
+    """Return the values (N,) with the sign that makes larger mean more certain."""
     return values if larger_is_certain(uncertainty) else -values
 
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical, Quantiles
-from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, check_predictive, check_range, span
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
+from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
 from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.posthoc.std_scaling import (
     MemberStdScaling,
@@ -35,13 +35,15 @@ from murmuration.prediction.posthoc.std_scaling import (
     fit_noise,
     fit_std,
 )
-from murmuration.prediction.predictive import SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, SMALLEST_STORED, Predictive, inputs_at_once
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
 
-FEWEST = 2  # examples to fit on
+MIN_EXAMPLES = 2  # to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
 PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
+PRIOR_STDS = 0.06, 0.12, 0.25, 0.5  # of log T, to choose from
+LARGEST_LOSS = -math.log(SMALLEST_PROBABILITY)  # that `Predictive.log_prob` reports of classes
 VECTOR_PRIOR_STD = 1.0  # of the normal prior of `vector` around (1, 0), counted once against N examples
 
 Knots = tuple[tuple[float, ...], tuple[float, ...]]  # increasing probabilities, and the frequency at each
@@ -61,6 +63,15 @@ class Temperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "Temperature":
+        return cls(1.0)
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path:
+        return temperature_path(cls, pred, y)
 
     @property
     def about(self) -> str:
@@ -75,10 +86,15 @@ class Temperature(Calibrator):
 
 @dataclass(frozen=True)
 class MemberTemperature(Calibrator):
-    """Each member's logits divided by a temperature of its own."""
+    """Logits divided by one temperature per member."""
 
     temperatures: tuple[float, ...]  # (S,)
     name: ClassVar[str] = "member_temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "MemberTemperature":
+        return cls((1.0,) * len(pred.outputs))
 
     @property
     def about(self) -> str:
@@ -92,8 +108,18 @@ class MemberTemperature(Calibrator):
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
 
+def temperature_path(kind: Callable[[float], Calibrator], pred: Predictive, y: Tensor) -> Path:
+    """Return the temperatures exp(t) of a mixture of classes."""
+
+    def losses_at(t: float) -> Tensor:
+        return losses.mixture_losses(pred, y, lambda logits: logits / math.exp(t)).clamp_max(LARGEST_LOSS)
+
+    ends = math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1])
+    return Path(lambda t: kind(math.exp(t)), losses_at, lambda t, s: t.square() / (2 * s**2), ends)
+
+
 def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> Temperature:
-    """The temperature T, shared by all members, that is most probable given labels y (N,).
+    """Fit the temperature T, shared by all members, that is most probable given labels y (N,).
 
     It minimises the mean loss of the mixture plus (log T)^2 / (2 N prior_std^2): log T has a normal prior around 0.
     Without it (`prior_std=math.inf`), T has no lower bound on a few examples that are all classified correctly. With
@@ -106,27 +132,31 @@ def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -
         penalty = log_temperature**2 / (2 * len(y) * prior_std**2)
         return losses.mixture_loss(pred, y, lambda logits: logits / temperature) + penalty
 
-    found = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
-    return losses.better_of(pred, y, Temperature(math.exp(found)), Temperature(1.0))
+    best = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
+    return losses.better_of(pred, y, Temperature(math.exp(best)), Temperature(1.0))
 
 
 def fit_member_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> MemberTemperature:
-    """The temperature of each member that minimises the loss of this member alone on labels y (N,).
+    """Fit each member's temperature to labels y (N,), by the loss of this member alone.
 
     Averaging reduces confidence: members that are calibrated one by one can leave their mixture underconfident, the
     more so the more they disagree (Rahaman & Thiery 2021; Wu & Gales 2021). `temperature` fits the mixture itself.
     """
-    alone = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
-    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in alone))
+    members = (replace(pred, outputs=outputs[None], weights=None) for outputs in pred.outputs)
+    return MemberTemperature(tuple(fit_temperature(member, y, prior_std).temperature for member in members))
 
 
 @dataclass(frozen=True)
 class LabelTemperatures(Calibrator):
-    """The logits of each label of a multi-label task divided by a temperature of its own, shared by all members."""
+    """Logits of a multi-label task divided by one temperature per label, shared by all members."""
 
     temperatures: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "temperature"
     task: ClassVar[str] = MULTI_LABEL
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "LabelTemperatures":
+        return cls((1.0,) * pred.outputs.shape[-1])
 
     @property
     def about(self) -> str:
@@ -140,15 +170,15 @@ class LabelTemperatures(Calibrator):
 
 
 def labels_alone(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
-    """Each label of y (N, K) alone: a label with logit z is a classification of two classes with logits 0 and z."""
+    """Yield each label of y (N, K) as a classification of two classes, with logits 0 and z."""
     for z, labels in zip(pred.logits.unbind(-1), y.unbind(-1), strict=True):
         yield Predictive(torch.stack([torch.zeros_like(z), z], -1), Categorical(2), pred.weights), labels.long()
 
 
 def fit_label_temperatures(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> LabelTemperatures:
-    """The temperature of each label that minimises the loss of the mixture on this label alone, y (N, K)."""
-    found = [fit_temperature(alone, labels, prior_std) for alone, labels in labels_alone(pred, y)]
-    return LabelTemperatures(tuple(each.temperature for each in found))
+    """Fit each label's temperature to y (N, K), by the loss of the mixture on this label alone."""
+    fitted = [fit_temperature(label_pred, labels, prior_std) for label_pred, labels in labels_alone(pred, y)]
+    return LabelTemperatures(tuple(label.temperature for label in fitted))
 
 
 # A factor and a shift for each class
@@ -162,6 +192,12 @@ class VectorScaling(Calibrator):
     shifts: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "vector"
     valid: ClassVar[tuple[float, float]] = (-VALID[1], VALID[1])
+    prior_stds: ClassVar[tuple[float, ...]] = (0.1, 0.3, 1.0)  # of the numbers themselves
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "VectorScaling":
+        width = pred.outputs.shape[-1]
+        return cls((1.0,) * width, (0.0,) * width)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +218,7 @@ class VectorScaling(Calibrator):
 
 
 def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD) -> VectorScaling:
-    """The factor and shift of each class that minimise the loss of the mixture on labels y (N,), by L-BFGS from (1, 0).
+    """Fit the factor and shift of each class to labels y (N,): smallest loss of the mixture, by L-BFGS from (1, 0).
 
     The penalty |(w, b) - (1, 0)|^2 / (2 N prior_std^2), a normal prior on each number, is added to the mean loss.
     Without it the shift of a class that never occurs would go to minus infinity; with it the class keeps a probability
@@ -190,15 +226,15 @@ def fit_vector(pred: Predictive, y: Tensor, prior_std: float = VECTOR_PRIOR_STD)
     """
     width = pred.outputs.shape[-1]
     start = torch.cat([torch.ones(width), torch.zeros(width)]).double().to(pred.outputs.device)
-    found = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
-    fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (found, start))
+    minimum = losses.minimise(lambda point: vector_loss(pred, y, point, start, prior_std), start)
+    fitted, identity = (VectorScaling(*(tuple(half.tolist()) for half in point.chunk(2))) for point in (minimum, start))
     return losses.better_of(pred, y, fitted, identity)
 
 
 def vector_loss(
     pred: Predictive, y: Tensor, point: Tensor, centre: Tensor, prior_std: float = VECTOR_PRIOR_STD
 ) -> tuple[float, Tensor]:
-    """The mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
+    """Return the mean penalised loss of the mixture and its gradient (2 K,), at K factors followed by K shifts.
 
     The gradient of -log sum_s w_s p_s(y) with respect to member s's logits is r_s (p_s - onehot(y)), where the
     responsibility r_s = w_s p_s(y) / sum_t w_t p_t(y).
@@ -207,14 +243,14 @@ def vector_loss(
     away = (point - centre) / prior_std
     value, gradient = 0.5 * away.square().sum().item(), away / prior_std
     for part, labels in losses.chunks(pred, y):
-        given = losses.clipped_logits(part).double()  # (S, n, K)
-        logits = given * factors + shifts
+        raw_logits = losses.clipped_logits(part).double()  # (S, n, K)
+        logits = raw_logits * factors + shifts
         weighted = part.member_weights.log()[:, None] + losses.label_log_probs(logits, labels)  # (S, n)
         value -= weighted.logsumexp(0).sum().item()
         errors = logits.softmax(-1)
-        errors.scatter_add_(-1, labels.expand(len(given), -1)[..., None], -torch.ones_like(weighted)[..., None])
+        errors.scatter_add_(-1, labels.expand(len(raw_logits), -1)[..., None], -torch.ones_like(weighted)[..., None])
         errors *= weighted.softmax(0)[..., None]
-        gradient = gradient + torch.cat([(errors * given).sum((0, 1)), errors.sum((0, 1))])
+        gradient = gradient + torch.cat([(errors * raw_logits).sum((0, 1)), errors.sum((0, 1))])
     return value / len(y), gradient / len(y)
 
 
@@ -222,7 +258,7 @@ def vector_loss(
 
 
 def with_mean(pred: Predictive, q: Tensor) -> Predictive:
-    """Members (S, N, K) close to the given ones, whose mean probabilities are exactly q (N, K).
+    """Shift members (S, N, K) so that their mean probabilities are exactly q (N, K).
 
     Each class is first scaled by q / mean and each member's row renormalised: a step of iterative proportional
     fitting (Deming & Stephan 1940), after which the mean is nearly q. The rest is a shift, q + lambda (p_s - mean),
@@ -232,26 +268,25 @@ def with_mean(pred: Predictive, q: Tensor) -> Predictive:
     """
     if q.shape != pred.outputs.shape[1:]:
         raise Misuse(f"mean probabilities of shape {tuple(q.shape)}: expected {tuple(pred.outputs.shape[1:])}")
-    return Predictive.concatenate([_with_mean(part, rows) for part, rows in losses.chunks(pred, q)])
-
-
-def _with_mean(pred: Predictive, q: Tensor) -> Predictive:
-    scaled = pred.probs * (q / pred.mean.clamp_min(SMALLEST_STORED))  # (S, N, K)
-    sums = scaled.sum(-1, keepdim=True)
-    members = torch.where(sums > 0, scaled / sums, q)  # a member with no possible class left takes the mean
-    mean = pred.average(members)
-    values = q + largest_lambda(members, mean, q)[:, None] * (members - mean)
-    return pred.with_logits(values.clamp_min(SMALLEST_STORED).log())
+    shifted = []
+    for part, rows in losses.chunks(pred, q):
+        scaled = part.probs * (rows / part.mean.clamp_min(SMALLEST_STORED))  # (S, n, K)
+        sums = scaled.sum(-1, keepdim=True)
+        members = torch.where(sums > 0, scaled / sums, rows)  # a member with no possible class left takes the mean
+        mean = part.average(members)
+        values = rows + largest_lambda(members, mean, rows)[:, None] * (members - mean)
+        shifted.append(part.with_logits(values.clamp_min(SMALLEST_STORED).log()))
+    return Predictive.concatenate(shifted)
 
 
 def largest_lambda(members: Tensor, mean: Tensor, q: Tensor) -> Tensor:
-    """The largest lambda (N,) in [0, 1] for which q + lambda (members - mean) has no negative entry."""
+    """Return the largest lambda (N,) in [0, 1] for which q + lambda (members - mean) has no negative entry."""
     below = mean - members.amin(0)  # (N, K): only the lowest member of a class can become negative
     return torch.where(below > 0, q / below, torch.inf).amin(-1).clamp_max(1)
 
 
 def mean_probs_by_chunk(pred: Predictive) -> Tensor:
-    """The mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
+    """Return the mean probabilities (N, K); the members' own (S, n, K) exist for one chunk at a time."""
     return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, losses.ELEMENTS))])
 
 
@@ -261,6 +296,15 @@ class PoolTemperature(Calibrator):
 
     temperature: float
     name: ClassVar[str] = "pool_temperature"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "PoolTemperature":
+        return cls(1.0)
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path:
+        return temperature_path(cls, Predictive.from_probs(mean_probs_by_chunk(pred)), y)
 
     @property
     def about(self) -> str:
@@ -276,12 +320,12 @@ class PoolTemperature(Calibrator):
 
 
 def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> PoolTemperature:
-    """The temperature of the mean probabilities with the smallest loss on labels y (N,): convex in 1 / T.
+    """Fit the temperature of the mean probabilities to labels y (N,): a problem convex in 1 / T.
 
     Pooling before calibrating repairs the underconfidence of averages (Rahaman & Thiery 2021).
     """
-    found = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
-    return losses.better_of(pred, y, PoolTemperature(found.temperature), PoolTemperature(1.0))
+    fitted = fit_temperature(Predictive.from_probs(mean_probs_by_chunk(pred)), y, prior_std)
+    return losses.better_of(pred, y, PoolTemperature(fitted.temperature), PoolTemperature(1.0))
 
 
 @dataclass(frozen=True)
@@ -295,6 +339,10 @@ class Isotonic(Calibrator):
     knots: tuple[Knots, ...]  # (K,)
     name: ClassVar[str] = "isotonic"
     valid: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "Isotonic":
+        return cls((UNCHANGED,) * pred.mean.shape[-1])
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -319,7 +367,7 @@ class Isotonic(Calibrator):
 
 
 def interpolate(values: Tensor, knots: Knots) -> Tensor:
-    """The frequencies (N,) at values (N,): linear between knots, constant beyond the first and the last."""
+    """Return the frequencies (N,) at values (N,): linear between knots, constant beyond the first and the last."""
     x, y = (values.new_tensor(part) for part in knots)
     if len(x) == 1:
         return y.expand_as(values)
@@ -329,7 +377,7 @@ def interpolate(values: Tensor, knots: Knots) -> Tensor:
 
 
 def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:
-    """The non-decreasing map of each class's mean probability with the smallest squared error, one against the rest.
+    """Fit the non-decreasing map of each class's mean probability with the smallest squared error.
 
     Pool-adjacent-violators (Zadrozny & Elkan 2002). It takes any monotone shape and so overfits below about a thousand
     examples of a class. Before normalisation, no class's Brier score on the fitting examples is worse than before.
@@ -364,6 +412,11 @@ class LogitAdjustment(Calibrator):
     name: ClassVar[str] = "logit_adjustment"
     valid: ClassVar[tuple[float, float]] = (0.0, VALID[1])
 
+    @classmethod
+    def identity(cls, pred: Predictive) -> "LogitAdjustment":
+        width = pred.mean.shape[-1]
+        return cls((1 / width,) * width, 0.0)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self.frequencies, "frequencies", VALID[0], 1.0)
@@ -379,7 +432,7 @@ class LogitAdjustment(Calibrator):
         return with_mean(pred, self.adjusted(pred.mean))
 
     def adjusted(self, mean: Tensor) -> Tensor:
-        """The adjusted mean probabilities (N, K)."""
+        """Return the adjusted mean probabilities (N, K)."""
         logits = mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()
         return logits.softmax(-1)
 
@@ -387,18 +440,18 @@ class LogitAdjustment(Calibrator):
 def fit_logit_adjustment(
     pred: Predictive, y: Tensor, counts: Sequence[float] | None = None, tau: float | None = None
 ) -> LogitAdjustment:
-    """The adjustment by the frequencies of the training classes, with the tau of least balanced error on labels y (N,).
+    """Fit the adjustment by class frequencies, with the tau of least balanced error on labels y (N,).
 
     The balanced error is the mean over classes of the share of their examples that are classified wrongly; among
     equal ones the balanced log-loss decides. `counts` are the training examples of each class, those of y if None; a
     class without any counts as one. A given `tau` is taken as it is.
     """
     width = pred.outputs.shape[-1]
-    found = y.bincount(minlength=width).tolist() if counts is None else list(counts)
-    if len(found) != width:
-        raise Misuse(f"counts of {len(found)} classes for predictions of {width}: expected one for each class")
-    known = [max(float(count), 1.0) for count in found]
-    frequencies = tuple(count / sum(known) for count in known)
+    class_counts = y.bincount(minlength=width).tolist() if counts is None else list(counts)
+    if len(class_counts) != width:
+        raise Misuse(f"counts of {len(class_counts)} classes for predictions of {width}: expected one for each class")
+    positive_counts = [max(float(count), 1.0) for count in class_counts]
+    frequencies = tuple(count / sum(positive_counts) for count in positive_counts)
     if tau is not None:
         return LogitAdjustment(frequencies, float(tau))
     mean = pred.mean  # (N, K)
@@ -408,7 +461,7 @@ def fit_logit_adjustment(
         wrong, label = probs.argmax(-1) != y, probs.gather(-1, y[:, None])[:, 0]
         return losses.balanced_mean(wrong, y), losses.balanced_mean(-label.clamp_min(SMALLEST_STORED).log(), y)
 
-    return min((LogitAdjustment(frequencies, each) for each in TAUS), key=scores)
+    return min((LogitAdjustment(frequencies, candidate) for candidate in TAUS), key=scores)
 
 
 # The table
@@ -416,11 +469,21 @@ def fit_logit_adjustment(
 
 @dataclass(frozen=True)
 class CalibrationMethod:
-    """A calibration method: a one-line description, and for each task it serves its record and fit function."""
+    """A row of `CALIBRATORS`: a calibration method and how it is fitted.
+
+    Attributes:
+        about: One-line description.
+        fits: For each task that it serves, the class and the function that fits it, called with (pred, y) and the
+            settings by name.
+        settings: Numbers that may be written after the name: `temperature:prior_std=1`.
+        balances_classes: It balances the errors of classes: the fit function also takes the `counts` of training
+            examples, settings may be 0, and there is no choice by log-loss.
+    """
 
     about: str
-    fits: dict[str, tuple[type, Callable[..., Calibrator]]]  # of (pred, y), and counts and settings where it has any
-    settings: tuple[str, ...] = ("prior_std",)  # numbers that may be written after the name: temperature:prior_std=1
+    fits: dict[str, tuple[type[Calibrator], Callable[..., Calibrator]]]
+    settings: tuple[str, ...] = ("prior_std",)
+    balances_classes: bool = False
 
 
 CALIBRATORS: dict[str, CalibrationMethod] = {
@@ -464,40 +527,43 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
         {"classification": (LogitAdjustment, fit_logit_adjustment)},
         ("tau",),
+        balances_classes=True,
     ),
 }
-NOT_BY_LOSS = ("logit_adjustment",)  # it balances the errors of classes
 
 
 def parse_method(text: str) -> tuple[str, dict[str, float]]:
-    """The name of a calibration method and its settings.
+    """Split a calibration method into its name and its settings.
 
     >>> parse_method("logit_adjustment:tau=1"), parse_method("temperature")
     (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
     """
-    name, _, rest = text.partition(":")
+    name, _, options = text.partition(":")
     if name not in CALIBRATORS:
         raise unknown("calibrator", name, CALIBRATORS)
-    settings, known = {}, CALIBRATORS[name].settings
-    for part in rest.split(",") if rest else ():
-        key, _, value = part.partition("=")
-        if key.strip() not in known:
-            had = f"{name} has {known[0]}=1" if known else f"{name} has no settings; write {name}"
-            raise Misuse(f"calibrator '{text}': {had}")
-        settings[key.strip()] = number(value, f"{key.strip()} of calibrator {name}")
-        if not (settings[key.strip()] > 0 or (settings[key.strip()] == 0 and name in NOT_BY_LOSS)):
-            least = "that is not negative" if name in NOT_BY_LOSS else "above 0"
-            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{known[0]}=1")
+    settings, method = {}, CALIBRATORS[name]
+    for option in options.split(",") if options else ():
+        key, _, value = option.partition("=")
+        key = key.strip()
+        if key not in method.settings:
+            expected = (
+                f"{name} has {method.settings[0]}=1" if method.settings else f"{name} has no settings; write {name}"
+            )
+            raise Misuse(f"calibrator '{text}': {expected}")
+        settings[key] = number(value, f"{key} of calibrator {name}")
+        if not (settings[key] > 0 or (settings[key] == 0 and method.balances_classes)):
+            least = "that is not negative" if method.balances_classes else "above 0"
+            raise Misuse(f"calibrator '{text}': expected a number {least}, such as {name}:{method.settings[0]}=1")
     return name, settings
 
 
 def calibrator_kinds() -> tuple[type, ...]:
-    """The record classes of all calibrators, as `from_json` needs them."""
+    """Return the record classes of all calibrators, as `from_json` needs them."""
     return tuple(kind for method in CALIBRATORS.values() for kind, _ in method.fits.values())
 
 
 def calibrator_names(task: str) -> list[str]:
-    """The methods that serve a task.
+    """Return the methods that serve a task.
 
     >>> calibrator_names("regression")
     ['temperature', 'noise_scaling', 'moment_matching', 'member_temperature']
@@ -508,50 +574,46 @@ def calibrator_names(task: str) -> list[str]:
 
 
 def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None) -> Calibrator:
-    """A calibrator fitted to a predictive and its targets y, (N,) labels or (N, K) values.
+    """Fit a calibrator on held-out examples.
 
-    The examples must not have been trained on, where networks are overconfident, nor be those that are scored later.
-    `counts` are the training examples of each class, which `logit_adjustment` divides by; those of y if None. Whether
-    it helps on other examples is not asked here: `choose_calibrator` does.
+    Whether it helps on other examples is not tested: `choose_calibrator` does that.
+
+    Args:
+        method: A key of `CALIBRATORS`, with settings if any: "temperature", "logit_adjustment:tau=1".
+        pred: Predictions for examples that were not trained on, where networks are overconfident, and that are not
+            scored later.
+        y: Their labels `(N,)`, or targets `(N, K)`.
+        counts: Training examples of each class, for `logit_adjustment`; those of `y` if None.
+
+    Returns:
+        A calibrator; `calibrator(pred)` is the calibrated predictive.
+
+    Raises:
+        Misuse: If the method is unknown or does not serve the task, or with fewer than two examples or outputs that
+            are not finite.
     """
     name, settings = parse_method(method)
     check_fit(name, pred)
-    given: dict[str, Any] = {"counts": counts, **settings} if name in NOT_BY_LOSS else settings
-    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **given)
+    options: dict[str, Any] = {"counts": counts, **settings} if CALIBRATORS[name].balances_classes else settings
+    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **options)
 
 
 def check_fit(name: str, pred: Predictive) -> None:
-    """Refuse to fit a method on predictions of a task that it does not serve, on too few, and on those not finite."""
-    row = CALIBRATORS[name].fits
-    if pred.task not in row:
+    """Refuse predictions of a task that a method does not serve, too few of them, and outputs that are not finite."""
+    fits = CALIBRATORS[name].fits
+    if pred.task not in fits:
         raise Misuse(
-            f"calibrator '{name}' belongs to {next(iter(row))}, and this is a {pred.task}: "
+            f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: "
             f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
         )
-    stretches = isinstance(pred.likelihood, Quantiles) and name == "temperature"
-    if pred.task == REGRESSION and not (pred.is_gaussian or stretches):
+    if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
         raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
     inputs = pred.outputs.shape[1]
-    if inputs < FEWEST:
-        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: expected at least {FEWEST}, better hundreds")
+    if inputs < MIN_EXAMPLES:
+        least = f"expected at least {MIN_EXAMPLES}, better hundreds"
+        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: {least}")
     check_finite(pred)
-
-
-def identity(name: str, pred: Predictive) -> Calibrator:
-    """The calibrator of a method that changes nothing, for predictions like these."""
-    members, width = len(pred.outputs), pred.mean.shape[-1]
-    if pred.task == REGRESSION:
-        ones = (1.0,) * width
-        return MemberStdScaling((ones,) * members) if name == "member_temperature" else StdScaling(ones)
-    known: dict[str, Calibrator] = {
-        "temperature": Temperature(1.0),
-        "pool_temperature": PoolTemperature(1.0),
-        "member_temperature": MemberTemperature((1.0,) * members),
-        "vector": VectorScaling((1.0,) * width, (0.0,) * width),
-        "isotonic": Isotonic((UNCHANGED,) * width),
-    }
-    return known[name]
 
 
 def check_finite(pred: Predictive) -> None:

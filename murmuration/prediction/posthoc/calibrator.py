@@ -1,10 +1,16 @@
 """`Calibrator`: the base class of the fitted maps from predictives to predictives, and the checks that they share."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
+import murmuration.prediction.posthoc.losses as losses
+from murmuration.likelihoods import REGRESSION
 from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
@@ -13,12 +19,54 @@ VALID = 1e-9, 1e9  # range of a temperature or factor in a record
 
 
 @dataclass(frozen=True)
-class Calibrator(ABC):
-    """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers."""
+class Path:
+    """Calibrators of one number t, for a choice between priors with each example left out in turn.
 
-    name: ClassVar[str]  # the method that fitted it, a key of `CALIBRATORS`
-    task: ClassVar[str] = "classification"  # it was fitted for
+    Attributes:
+        make: Returns the calibrator at t.
+        losses: Returns the loss (N,) of each example at t.
+        penalty: Returns minus the log prior (G,) of values t (G,) for a prior std, up to a constant.
+        ends: Smallest and largest t.
+        is_identity: Whether the calibrator at 0 leaves predictions unchanged.
+    """
+
+    make: Callable[[float], "Calibrator"]
+    losses: Callable[[float], Tensor]
+    penalty: Callable[[Tensor, float], Tensor]
+    ends: tuple[float, float]
+    is_identity: bool = True
+
+    def best(self, prior_std: float, low: float, high: float) -> float:
+        """Return the t in [low, high] with the smallest total loss plus penalty."""
+
+        def penalised(t: float) -> float:
+            penalty = self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()
+            return self.losses(t).sum().item() + penalty
+
+        return losses.minimise_scalar(penalised, low=low, high=high)
+
+
+@dataclass(frozen=True)
+class Calibrator(ABC):
+    """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers.
+
+    A subclass is a frozen dataclass with `name`, `about`, `__call__` and `identity`. One row of `CALIBRATORS` makes it
+    available by name; everything else has a default.
+
+    Attributes:
+        name: The method that fits it, a key of `CALIBRATORS`.
+        task: The task that it is fitted for.
+        valid: Smallest and largest value of a field.
+        prior_stds: Strengths of the prior to choose from, passed to the fit function as `prior_std`; smaller is nearer
+            to the identity. With infinity, the default, the fit function is called without one.
+        alternatives: Other methods that the choice also considers.
+    """
+
+    name: ClassVar[str]
+    task: ClassVar[str] = "classification"
     valid: ClassVar[tuple[float, float]] = VALID
+    prior_stds: ClassVar[tuple[float, ...]] = (math.inf,)
+    alternatives: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -27,11 +75,26 @@ class Calibrator(ABC):
     @property
     @abstractmethod
     def about(self) -> str:
-        """A one-line description with the fitted numbers."""
+        """Describe the map in one line, with the fitted numbers."""
 
     @abstractmethod
     def __call__(self, pred: Predictive) -> Predictive:
-        """The calibrated predictive; the given one is not modified."""
+        """Return the calibrated predictive; `pred` is not modified."""
+
+    @classmethod
+    @abstractmethod
+    def identity(cls, pred: Predictive) -> "Calibrator":
+        """Return a calibrator that leaves predictions with the members and outputs of `pred` unchanged."""
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path | None:
+        """Return the calibrators as functions of one number, or None to compare priors by folds."""
+        return None
+
+    @classmethod
+    def serves(cls, pred: Predictive) -> bool:
+        """Return whether it can calibrate predictions of this likelihood; of regressions, Gaussians by default."""
+        return pred.task != REGRESSION or pred.is_gaussian
 
 
 def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) -> None:
@@ -43,10 +106,10 @@ def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) ->
         )
     width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
     got = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
-    for what, count in fitted.items():
-        if count != got[what]:
+    for axis, count in fitted.items():
+        if count != got[axis]:
             raise Misuse(
-                f"calibrator '{calibrator.name}' was fitted on {count} {what}, got {got[what]}: "
+                f"calibrator '{calibrator.name}' was fitted on {count} {axis}, got {got[axis]}: "
                 "fit another with fit_calibrator on predictions like these"
             )
 
@@ -63,7 +126,7 @@ def check_range(values: Any, name: str, low: float, high: float) -> None:
 
 
 def span(values: Sequence[float]) -> str:
-    """The smallest and the largest value as text.
+    """Return the smallest and the largest value as text.
 
     >>> span([1.5, 1.1234]), span([2.0])
     ('1.12 to 1.5', '2')

@@ -10,6 +10,7 @@ examples that are all right would sharpen every classifier: their losses hardly 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,8 @@ from torch import Tensor
 
 import murmuration.prediction.posthoc.calibration as calibration
 import murmuration.prediction.posthoc.losses as losses
-import murmuration.prediction.posthoc.std_scaling as std_scaling
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION
-from murmuration.prediction.posthoc.calibrator import Calibrator
+from murmuration.prediction.posthoc.calibrator import Calibrator, Path
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 
 ERRORS = 1.0  # standard errors that a held-out gain must exceed
@@ -31,16 +31,8 @@ TINY = 1e-6  # gain of the log-loss that is none
 MANY = 1000  # examples whose total log-loss is normal enough
 POINTS = 33  # of one number between, and beyond, the identity and its best value
 FOLDS = 5  # of calibrators of several numbers
-PRIOR_STDS = {  # of the logarithm of a temperature or factor; of the numbers themselves for `vector`
-    "classification": (0.06, 0.12, 0.25, 0.5),
-    "regression": (0.05, 0.1, 0.2, 0.4),
-    "vector": (0.1, 0.3, 1.0),
-    "isotonic": (math.inf,),  # it has no prior
-}
-LARGEST_LOSS = -math.log(SMALLEST_PROBABILITY)  # that `Predictive.log_prob` reports of classes
 
 Fit = Callable[[float], Calibrator]  # of a prior std
-Penalty = Callable[[Tensor, float], Tensor]  # minus log prior (G,) of values t (G,), up to a constant
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Choice:
 
     @property
     def about(self) -> str:
-        """The decision in one sentence, without its full stop."""
+        """Return the decision in one sentence, without its full stop."""
         if abs(self.gain) < TINY:
             return f"{self.method} is left out: the NLL of held-out examples does not change"
         held_out = f"the NLL of held-out examples {'falls' if self.gain > 0 else 'rises'} by {abs(self.gain):.3g}"
@@ -77,7 +69,7 @@ class Candidate:
     fit: Fit
 
     def gain(self, before: Tensor) -> tuple[float, float]:
-        """The mean by which losses (N,) fall, and its standard error."""
+        """Return the mean by which losses (N,) fall, and its standard error."""
         falls = before - self.held_out
         return falls.mean().item(), (falls.std() / math.sqrt(len(falls))).item()
 
@@ -85,24 +77,24 @@ class Candidate:
 def choose_calibrator(
     method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None
 ) -> tuple[Calibrator, Choice | None]:
-    """The calibrator of a method that helps on held-out examples, or its identity; and the record of the choice.
+    """Choose the calibrator of a method that helps on held-out examples, or its identity; return it with the record.
 
     A method with settings written after its name (`temperature:prior_std=0.5`) is fitted as it says, without a choice;
     so is `logit_adjustment`, whose aim is not the log-loss. The `temperature` of a regression chooses also between
     scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments.
     """
     name, settings = calibration.parse_method(method)
-    if settings or name in calibration.NOT_BY_LOSS:
+    if settings or calibration.CALIBRATORS[name].balances_classes:
         return calibration.fit_calibrator(method, pred, y, counts), None
     calibration.check_fit(name, pred)
     targets = pred.checked(y)
-    if pred.task == MULTI_LABEL:
+    if calibration.CALIBRATORS[name].fits[pred.task][0] is calibration.LabelTemperatures:
         return choose_label_temperatures(pred, targets)
     return best_or_identity(name, pred, targets, LEVEL)
 
 
 def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
-    """The candidate of the largest gain minus its standard error, or the identity; and the record."""
+    """Return the candidate of the largest gain minus its standard error, or the identity; and the record."""
     before = -pred.log_prob(y)
 
     def bound(candidate: Candidate) -> float:
@@ -113,79 +105,56 @@ def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tu
     gain, error = best.gain(before)
     fitted = best.fit(best.prior_std)
     p_value = luck(pred, fitted, gain) if gain > ERRORS * error else 1.0
-    kept = gain > ERRORS * error and p_value <= level
-    choice = Choice(name, kept, best.prior_std, gain, error, p_value)
-    return fitted if kept else calibration.identity(name, pred), choice
+    helps = gain > ERRORS * error and p_value <= level
+    choice = Choice(name, helps, best.prior_std, gain, error, p_value)
+    return fitted if helps else calibration.CALIBRATORS[name].fits[pred.task][0].identity(pred), choice
 
 
 def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, Choice]:
-    """The temperature of each label (N, K), or 1, by a choice of its own; the record sums up those that are kept.
+    """Choose the temperature of each label (N, K), or 1; the record sums up those that are kept.
 
     The level of the test is divided by the number of labels.
     """
-    alone = calibration.labels_alone(pred, y)
-    found = [best_or_identity("temperature", each, labels, LEVEL / y.shape[1]) for each, labels in alone]
-    choices = [choice for _, choice in found]
-    told = [choice for choice in choices if choice.kept] or [max(choices, key=lambda each: each.gain - each.error)]
-    total, error = sum(each.gain for each in told), math.sqrt(sum(each.error**2 for each in told))
-    smallest = min(1.0, min(each.p_value for each in told) * y.shape[1])
-    record = Choice("temperature", told[0].kept, max(each.prior_std for each in told), total, error, smallest)
-    return calibration.LabelTemperatures(tuple(each.temperature for each, _ in found)), record  # type: ignore[attr-defined]
+    level = LEVEL / y.shape[1]
+    fits = [best_or_identity("temperature", *label, level) for label in calibration.labels_alone(pred, y)]
+    choices = [choice for _, choice in fits]
+    reported = [c for c in choices if c.kept] or [max(choices, key=lambda c: c.gain - c.error)]
+    total, error = sum(c.gain for c in reported), math.sqrt(sum(c.error**2 for c in reported))
+    p_value = min(1.0, min(c.p_value for c in reported) * y.shape[1])
+    record = Choice("temperature", reported[0].kept, max(c.prior_std for c in reported), total, error, p_value)
+    temperatures = tuple(calibrator.temperature for calibrator, _ in fits)  # type: ignore[attr-defined]
+    return calibration.LabelTemperatures(temperatures), record
 
 
 # Candidates
 
 
 def candidates(name: str, pred: Predictive, y: Tensor) -> Iterator[Candidate]:
-    """Every candidate of a method: its calibrators under priors of several strengths."""
-    kind = name if name in PRIOR_STDS else pred.task
-    if pred.task == REGRESSION:
-        forms = list(FACTOR_KINDS) if name == "temperature" and pred.is_gaussian else [name]
-        one = y.shape[1] == 1 and pred.is_gaussian and name != "member_temperature"
-        for form in forms:
-            yield from on_path(factor_path(form, pred, y), PRIOR_STDS[kind]) if one else by_folds(form, pred, y, kind)
-    elif name == "temperature":
-        yield from on_path(temperature_path(pred, y, calibration.Temperature), PRIOR_STDS[kind])
-    elif name == "pool_temperature":
-        pooled = Predictive.from_probs(calibration.mean_probs_by_chunk(pred))
-        yield from on_path(temperature_path(pooled, y, calibration.PoolTemperature), PRIOR_STDS[kind])
-    else:
-        yield from by_folds(name, pred, y, kind)
+    """Yield every candidate of a method: its calibrators under priors of several strengths."""
+    for method in (name, *calibration.CALIBRATORS[name].fits[pred.task][0].alternatives):
+        kind, fit = calibration.CALIBRATORS[method].fits[pred.task]
+        if kind.serves(pred):
+            path = kind.path(pred, y)
+            yield from by_folds(fit, pred, y, kind.prior_stds) if path is None else on_path(path, kind.prior_stds)
 
 
-def by_folds(name: str, pred: Predictive, y: Tensor, kind: str) -> Iterator[Candidate]:
-    """Candidates of calibrators of several numbers, each fitted without one fold of the examples at a time."""
-    fit = calibration.CALIBRATORS[name].fits[pred.task][1]
+def by_folds(
+    fit: Callable[..., Calibrator], pred: Predictive, y: Tensor, prior_stds: Sequence[float]
+) -> Iterator[Candidate]:
+    """Yield candidates of calibrators of several numbers, each fitted without one fold of the examples at a time."""
     order = np.random.default_rng(0).permutation(len(y))
     folds = [torch.from_numpy(np.sort(fold)) for fold in np.array_split(order, min(FOLDS, len(y)))]
-    for prior_std in PRIOR_STDS[kind]:
-        given = {} if math.isinf(prior_std) else {"prior_std": prior_std}
+    for prior_std in prior_stds:
+        fit_prior = fit if math.isinf(prior_std) else partial(fit, prior_std=prior_std)
         held_out = torch.empty(len(y), dtype=torch.float64, device=y.device)
         for fold in folds:
-            rest = torch.from_numpy(np.setdiff1d(order, fold))
-            fitted = fit(pred.at(rest), y[rest], **given)
-            held_out[fold] = -fitted(pred.at(fold)).log_prob(y[fold])
-        yield Candidate(prior_std, held_out, lambda _, given=given: fit(pred, y, **given))  # type: ignore[misc]
-
-
-@dataclass(frozen=True)
-class Path:
-    """Calibrators of one number t, the identity at 0."""
-
-    make: Callable[[float], Calibrator]
-    losses: Callable[[float], Tensor]  # t -> (N,)
-    penalty: Penalty
-    ends: tuple[float, float]
-    is_identity: bool = True  # at 0
-
-    def best(self, prior_std: float, low: float, high: float) -> float:
-        """The t in [low, high] of the smallest total loss and penalty."""
-        at = lambda t: self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()  # noqa: E731
-        return losses.minimise_scalar(lambda t: self.losses(t).sum().item() + at(t), low=low, high=high)
+            training = torch.from_numpy(np.setdiff1d(order, fold))
+            held_out[fold] = -fit_prior(pred.at(training), y[training])(pred.at(fold)).log_prob(y[fold])
+        yield Candidate(prior_std, held_out, lambda _, fit_prior=fit_prior: fit_prior(pred, y))  # type: ignore[misc]
 
 
 def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
-    """Candidates of one number, each example left out in turn: losses at points of a grid serve all of them."""
+    """Yield candidates of one number, with each example left out in turn; losses on a grid serve all of them."""
     furthest = path.best(max(prior_stds), *path.ends)
     examples = len(path.losses(0.0))
     reach = max(abs(furthest), 1 / math.sqrt(examples)) / 2
@@ -194,8 +163,8 @@ def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
     table = torch.stack([path.losses(t) for t in grid.tolist()])  # (G, N)
     for prior_std in prior_stds:
         total = table.sum(1) + path.penalty(grid, prior_std).to(table)  # (G,)
-        chosen = (total[:, None] - table).argmin(0)  # (N,)
-        held_out = table.gather(0, chosen[None])[0]
+        best_points = (total[:, None] - table).argmin(0)  # (N,)
+        held_out = table.gather(0, best_points[None])[0]
         near = int(total.argmin())
         ends = float(grid[max(near - 1, 0)]), float(grid[min(near + 1, len(grid) - 1)])
         yield Candidate(prior_std, held_out, lambda s, ends=ends: path.make(path.best(s, *ends)))  # type: ignore[misc]
@@ -203,45 +172,17 @@ def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
         yield Candidate(0.0, path.losses(0.0), lambda _: path.make(0.0))
 
 
-def temperature_path(pred: Predictive, y: Tensor, kind: Callable[[float], Calibrator]) -> Path:
-    """Temperatures exp(t) of a mixture of classes."""
-
-    def losses_at(t: float) -> Tensor:
-        found = losses.mixture_losses(pred, y, lambda logits: logits / math.exp(t))
-        return found.clamp_max(LARGEST_LOSS)
-
-    ends = math.log(calibration.TEMPERATURES[0]), math.log(calibration.TEMPERATURES[1])
-    return Path(lambda t: kind(math.exp(t)), losses_at, lambda t, s: t.square() / (2 * s**2), ends)
-
-
-FACTOR_KINDS: dict[str, Callable[[tuple[float, ...]], Calibrator]] = {
-    "temperature": std_scaling.StdScaling,
-    "noise_scaling": std_scaling.NoiseScaling,
-    "moment_matching": std_scaling.MomentMatching,
-}
-
-
-def factor_path(form: str, pred: Predictive, y: Tensor) -> Path:
-    """Standard deviations multiplied by exp(t), of Gaussians of one target."""
-    plain = Predictive.from_moments(pred.member_mean, pred.member_var.sqrt(), pred.weights, pred.outliers)
-    make = lambda t: FACTOR_KINDS[form]((math.exp(t),))  # noqa: E731
-
-    def losses_at(t: float) -> Tensor:
-        return torch.cat([-make(t)(part).log_prob(target) for part, target in losses.chunks(plain, y)])
-
-    return Path(make, losses_at, std_scaling.factor_penalty, std_scaling.LOG_FACTORS, form != "moment_matching")
-
-
 # The test
 
 
 def luck(pred: Predictive, calibrator: Calibrator, gain: float) -> float:
-    """The probability that targets drawn from the predictions have a mean loss so much lower after the calibrator.
+    """Return the probability of such a gain for targets that are drawn from the predictions.
 
     On average they lose by it: no other distribution has a lower expected loss than their own. Noise of a regression is
-    drawn with heavier tails, those of Student's t. Regressions other than Gaussian ones are not tested: 0.
+    drawn with heavier tails, those of Student's t. Several labels per input and regressions other than Gaussian ones
+    are not tested: 0.
     """
-    if pred.task == REGRESSION and not pred.is_gaussian:
+    if pred.task == MULTI_LABEL or (pred.task == REGRESSION and not pred.is_gaussian):
         return 0.0
     gains = own_gains(pred, calibrator, DRAWS if pred.outputs.shape[1] <= MANY else FEW_DRAWS)  # (D, N)
     if len(gains) < DRAWS:
@@ -251,19 +192,21 @@ def luck(pred: Predictive, calibrator: Calibrator, gain: float) -> float:
 
 
 def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
-    """By how much the calibrator lowers the losses (D, N) of targets drawn from the predictions, by a fixed seed."""
+    """Compute by how much the calibrator lowers the losses (D, N) of targets drawn from the predictions."""
     rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
     if pred.task != REGRESSION:
-        probs, other = (each.mean.clamp_min(SMALLEST_PROBABILITY) for each in (pred, calibrator(pred)))  # (N, K)
+        probs, other = (
+            predictive.mean.clamp_min(SMALLEST_PROBABILITY) for predictive in (pred, calibrator(pred))
+        )  # (N, K)
         levels = torch.from_numpy(rng.random((count, draws))).to(probs)
         labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
         return (other.log() - probs.log()).gather(1, labels).T
     mean, std, rows = pred.member_mean, pred.member_var.sqrt(), torch.arange(count)
-    after, found, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
+    after, gains, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
     most = max(1, losses.ELEMENTS // (members * count * mean.shape[-1]))
     for size in [most] * (draws // most) + [draws % most] * (draws % most > 0):
         who = torch.from_numpy(rng.choice(members, (size, count), p=weights))
         noise = math.sqrt(1 - 2 / TAILS) * torch.from_numpy(rng.standard_t(TAILS, (size, *mean.shape[1:]))).to(mean)
-        y, again = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
-        found.append((after.at(again).log_prob(y) - pred.at(again).log_prob(y)).view(size, count))
-    return torch.cat(found)
+        y, repeated_rows = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
+        gains.append((after.at(repeated_rows).log_prob(y) - pred.at(repeated_rows).log_prob(y)).view(size, count))
+    return torch.cat(gains)

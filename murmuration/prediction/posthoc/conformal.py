@@ -46,7 +46,7 @@ Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends
 
 
 def quantile_rank(examples: int, coverage: float) -> int:
-    """The rank, counted from one, of the threshold among the sorted scores: ceil((n + 1) coverage).
+    """Return the rank, counted from one, of the threshold among the sorted scores: ceil((n + 1) coverage).
 
     The product is rounded before it is rounded up: 100 * 0.55 is 55.00000000000001 in floating point.
     """
@@ -54,7 +54,7 @@ def quantile_rank(examples: int, coverage: float) -> int:
 
 
 def conformal_quantile(scores: np.ndarray, coverage: float) -> np.ndarray:
-    """The ceil((n + 1) coverage)-th smallest (...) of scores (n, ...); infinite if n is too small for the coverage.
+    """Return the ceil((n + 1) coverage)-th smallest (...) of scores (n, ...); infinite if n is too small.
 
     A new score is exchangeable with the n given ones, so it is at most this value with probability at least `coverage`
     (Vovk, Gammerman and Shafer 2005). This fails under distribution shift.
@@ -69,7 +69,7 @@ def conformal_quantile(scores: np.ndarray, coverage: float) -> np.ndarray:
 
 
 def fewest_examples(coverage: float) -> int:
-    """The smallest number of calibration examples with a finite threshold: n with ceil((n + 1) coverage) <= n.
+    """Return the smallest number of calibration examples with a finite threshold: n with ceil((n + 1) coverage) <= n.
 
     >>> fewest_examples(0.9), fewest_examples(0.95), fewest_examples(0.5)
     (9, 19, 1)
@@ -86,7 +86,7 @@ def check_rule(coverage: float, examples: int) -> None:
 
 
 def check_finite(values: np.ndarray, what: str) -> np.ndarray:
-    """The values, if all are finite: NaN from a diverged member must not enter a threshold."""
+    """Return the values, if all are finite: NaN from a diverged member must not enter a threshold."""
     bad = ~np.isfinite(values)
     if bad.any():
         place = tuple(np.argwhere(bad)[0].tolist())
@@ -95,7 +95,7 @@ def check_finite(values: np.ndarray, what: str) -> np.ndarray:
 
 
 def shortage_note(examples: int, coverage: float) -> str:
-    """A warning for the description of a rule with an infinite threshold; empty if there were enough examples."""
+    """Return a warning if a threshold is infinite for want of calibration examples; else an empty string."""
     fewest = fewest_examples(coverage)
     if examples >= fewest:
         return ""
@@ -140,11 +140,11 @@ class SetRule:
 
     @property
     def about(self) -> str:
-        """A one-line description, with a warning if there were too few calibration examples."""
+        """Return a one-line description, with a warning if there were too few calibration examples."""
         return SET_METHODS[self.method] + shortage_note(self.examples, self.coverage)
 
     def sets(self, pred: Predictive, *, first: int = 0) -> np.ndarray:
-        """Membership (N, K) of each class in the set of each input.
+        """Return the membership (N, K) of each class in the set of each input.
 
         `first` is the index of the first input in its data set: batches that pass it get the same random draws, and so
         the same sets, as the whole data set.
@@ -161,14 +161,14 @@ class SetRule:
     regions = sets
 
     def scores(self, probs: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """The nonconformity score (N, K) of each class, from probabilities (N, K) and uniform draws (N,)."""
+        """Return the nonconformity score (N, K) of each class, from probabilities (N, K) and uniform draws (N,)."""
         if self.method in ("lac", "mondrian"):
             return 1 - probs
         return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
 
 
 def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
-    """The rule with the threshold of these predictions and labels."""
+    """Return the rule with the threshold of these predictions and labels."""
     labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
     scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
     of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
@@ -180,7 +180,7 @@ def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
 
 
 def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start: int) -> np.ndarray:
-    """The scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
+    """Return the scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
 
     The cumulative probability down to the class, less draw times its own, plus `penalty` for each rank beyond `start`.
     Equal probabilities rank by class index.
@@ -197,7 +197,7 @@ def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start
 
 
 def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
-    """Uniform draws (count,) in [0, 1) for the inputs from index `first` on; each follows from seed and index alone.
+    """Return uniform draws (count,) for the inputs from index `first` on, by seed and index alone.
 
     A counter-based generator (Philox) jumps to any index; it makes four numbers at a time.
     """
@@ -206,7 +206,7 @@ def uniforms(seed: int, moment: int, first: int, count: int) -> np.ndarray:
 
 
 def mean_probs(pred: Predictive) -> np.ndarray:
-    """The mean probabilities (N, K) of the members, checked to be finite."""
+    """Return the mean probabilities (N, K) of the members, checked to be finite."""
     if pred.task != "classification":
         raise Misuse(f"sets of classes belong to classification, and this is a {pred.task}: ask for intervals")
     with torch.no_grad():
@@ -220,7 +220,7 @@ def mean_probs(pred: Predictive) -> np.ndarray:
 class IntervalRule:
     """Prediction intervals: the method's own ends, moved outwards by threshold times scale.
 
-    Each of several targets has a threshold of its own, and the coverage holds for each of them alone (marginal): all
+    Each of several targets has its threshold, and the coverage holds for each of them alone (marginal): all
     targets of an input are covered at once less often, at worst 1 - K (1 - coverage) for K targets.
     """
 
@@ -241,17 +241,17 @@ class IntervalRule:
 
     @property
     def threshold(self) -> float:
-        """The threshold of a single target; of several, the largest."""
+        """Return the threshold of a single target; of several, the largest."""
         return max(self.thresholds)
 
     @property
     def about(self) -> str:
-        """A one-line description, with a warning if there were too few calibration examples."""
-        several = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
-        return INTERVAL_METHODS[self.method] + several + shortage_note(self.examples, self.coverage)
+        """Return a one-line description, with a warning if there were too few calibration examples."""
+        plural = "; coverage is of each target alone, not of all at once" if len(self.thresholds) > 1 else ""
+        return INTERVAL_METHODS[self.method] + plural + shortage_note(self.examples, self.coverage)
 
     def intervals(self, pred: Predictive, *, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """The ends (low, high), each (N, K), of the interval of each input and target.
+        """Return the ends (low, high), each (N, K), of the interval of each input and target.
 
         An interval that a negative threshold would turn inside out becomes its midpoint. `first` is not used: it is
         there so that both kinds of rules are called alike.
@@ -266,7 +266,7 @@ class IntervalRule:
     regions = intervals
 
     def ends(self, pred: Predictive) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The uncorrected ends, low and high (N, K), and the scale (N, K) of the correction."""
+        """Return the uncorrected ends, low and high (N, K), and the scale (N, K) of the correction."""
         if pred.task != "regression":
             raise Misuse(f"intervals belong to regression, and this is a {pred.task}: ask for sets of classes")
         with torch.no_grad():
@@ -277,7 +277,7 @@ class IntervalRule:
 
 
 def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
-    """The rule with the thresholds of these predictions and targets.
+    """Return the rule with the thresholds of these predictions and targets.
 
     The score of a target is its distance outside the ends, in units of the scale; negative inside.
     """
@@ -289,7 +289,7 @@ def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
 
 
 def predicted_std(pred: Predictive, scale: str) -> Tensor:
-    """The predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
+    """Return the predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
 
     The floor depends on the input's own prediction only, so the guarantee stays exact.
     """
@@ -318,11 +318,28 @@ def fit_conformal(
     start: int | None = None,
     scale: str | None = None,
 ) -> Rule:
-    """A rule whose sets or intervals contain the target of a new input with probability `coverage` or more.
+    """Fit a conformal rule on held-out examples.
 
-    The examples must not have been used in training or calibration, and new inputs must be exchangeable with them.
-    `seed` fixes the randomisation of aps and raps; `penalty` (0.01) and `start` (5, or one less than the number of
-    classes) belong to raps; `scale` ("epistemic" for several members, else "total") to normalised.
+    Its sets or intervals contain the target of a new input with probability `coverage` or more, if new inputs are
+    exchangeable with the examples.
+
+    Args:
+        method: Nonconformity score: "lac", "aps", "raps" or "mondrian" for classes; "absolute", "quantile" or
+            "normalised" for a regression.
+        pred: Predictions for examples that were used neither in training nor in calibration.
+        y: Their labels (N,), or targets (N, K).
+        coverage: Nominal probability of the target being covered.
+        seed: Seed of the randomisation of aps and raps.
+        penalty: For raps: penalty on each rank beyond `start`; None: 0.01.
+        start: For raps: the last rank without a penalty; None: 5, or one less than the number of classes.
+        scale: For normalised: "epistemic" or "total"; None: "epistemic" with several members, else "total".
+
+    Returns:
+        A `SetRule` or `IntervalRule`; `rule.regions(pred)` gives a mask (N, K), or the ends (low, high) of intervals.
+
+    Raises:
+        Misuse: If the task does not have the method, or the method does not take an option.
+        Failure: If predictions are not finite.
 
     >>> pred = Predictive.from_probs([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7]])
     >>> fit_conformal("lac", pred, [0, 1, 1], coverage=0.5).threshold.__round__(6)
@@ -353,20 +370,25 @@ def check_method(method: str, task: str, options: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class GroupedRule:
-    """A rule for each group, and one of all examples for groups that were not seen (Mondrian: Vovk 2012)."""
+    """Conformal rules by group (Mondrian: Vovk 2012).
+
+    Attributes:
+        rules: The rule of each group.
+        rest: The rule of all examples, for other groups.
+    """
 
     rules: dict[str, Rule]
     rest: Rule
 
     def regions(self, pred: Predictive, by: Sequence[Any] | np.ndarray, *, first: int = 0) -> Regions:
-        """Sets (N, K), or the ends of intervals, each (N, K), by the rule of each input's group by[i]."""
+        """Return sets (N, K), or the ends of intervals, each (N, K), by the rule of each input's group `by[i]`."""
         names = group_names(by, pred.outputs.shape[1])
-        found = self.rest.regions(pred, first=first)
+        regions = self.rest.regions(pred, first=first)
         for name in sorted(set(names) & set(self.rules)):
-            here, own = names == name, self.rules[name].regions(pred, first=first)
-            for whole, part in zip(arrays(found), arrays(own), strict=True):
-                whole[here] = part[here]
-        return found
+            in_group, own = names == name, self.rules[name].regions(pred, first=first)
+            for target, part in zip(arrays(regions), arrays(own), strict=True):
+                target[in_group] = part[in_group]
+        return regions
 
 
 def fit_conformal_by_group(
@@ -378,22 +400,34 @@ def fit_conformal_by_group(
     coverage: float = 0.9,
     seed: int = 0,
 ) -> GroupedRule:
-    """A rule for each group of inputs by[i]: within every group the target is covered with probability `coverage`.
+    """Fit a conformal rule for each group of inputs: coverage then holds within every group.
 
-    Groups are anything known without the target: a column of the input, a site, the predicted class. A group with fewer
-    examples than the coverage needs gets sets of all classes, or infinite intervals.
+    Args:
+        method: As for `fit_conformal`.
+        pred: As for `fit_conformal`.
+        y: As for `fit_conformal`.
+        by: Group (N,) of each input, known without the target: a column of the input, a site, the predicted class.
+        coverage: Nominal coverage within each group. A group with fewer examples than it needs gets sets of all
+            classes, or infinite intervals.
+        seed: As for `fit_conformal`.
+
+    Returns:
+        A rule; `rule.regions(pred, by)` uses the group of each input.
+
+    Raises:
+        Misuse: As `fit_conformal`, or if there is not one group per input.
     """
     names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
-    rest = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
+    overall = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
     rules = {
         str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
         for name in np.unique(names)
     }
-    return GroupedRule(rules, rest)
+    return GroupedRule(rules, overall)
 
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
-    """The name (N,) of each input's group, as text."""
+    """Return the name (N,) of each input's group, as text."""
     names = np.asarray(by)
     if names.shape != (inputs,):
         raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
@@ -404,12 +438,12 @@ def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
 
 
 def arrays(regions: Regions) -> tuple[np.ndarray, ...]:
-    """The arrays of regions: one of sets, or two of ends."""
+    """Return the arrays of regions: one of sets, or two of ends."""
     return regions if isinstance(regions, tuple) else (regions,)
 
 
 def covered(regions: Regions, y: Any) -> np.ndarray:
-    """Whether each target is covered (N,): bool for sets and for one target, the fraction of targets for several.
+    """Return whether each target is covered (N,), or of several targets the fraction that is.
 
     >>> covered(np.array([[True, False], [True, True]]), [1, 0]).tolist()
     [False, True]
@@ -427,5 +461,5 @@ def covered(regions: Regions, y: Any) -> np.ndarray:
 
 
 def region_sizes(regions: Regions) -> np.ndarray:
-    """The size (N,) of each region: the number of classes, or the mean width over targets."""
+    """Return the size (N,) of each region: the number of classes, or the mean width over targets."""
     return (regions[1] - regions[0]).mean(1) if isinstance(regions, tuple) else regions.sum(1)

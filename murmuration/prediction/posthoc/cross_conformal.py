@@ -18,7 +18,7 @@ CROSS_METHODS = {
 def cross_intervals(
     means: np.ndarray, folds: np.ndarray, residuals: np.ndarray, coverage: float, method: str = "plus"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ends (low, high), each (N, K), of the intervals of new inputs.
+    """Return the ends (low, high), each (N, K), of the intervals of new inputs.
 
     `means` (F, N, K) are the predictions of the model of every fold for them, `folds` (n,) the folds of the training
     examples, and `residuals` (n, K) their absolute residuals. Ends are infinite if n is too small for the coverage.

@@ -52,14 +52,23 @@ class PostHocConfig:
 
 @dataclass(frozen=True)
 class PostHoc:
-    """The fitted post-hoc steps of an ensemble, and the numbers of examples they were fitted on."""
+    """The fitted post-hoc steps of an ensemble.
+
+    Attributes:
+        calibrator: The calibrator, or None.
+        conformal: Conformal rules; predictions are written with the first.
+        abstention: Abstention rules.
+        calibrator_examples: Number of examples that the calibrator was fitted on.
+        rule_examples: Number of examples that the rules were fitted on.
+        choice: Why the calibrator is applied or is the identity; None if the caller decided.
+    """
 
     calibrator: Calibrator | None
-    conformal: tuple[Rule, ...]  # predictions are written with the first
+    conformal: tuple[Rule, ...]
     abstention: tuple[Abstention, ...]
     calibrator_examples: int
     rule_examples: int
-    choice: Choice | None = None  # why the calibrator is applied or is the identity; None where the caller decided
+    choice: Choice | None = None
 
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
@@ -73,46 +82,79 @@ class PostHoc:
         if len(tasks) > 1 or len({*methods, *names}) < len(methods) + len(names):
             raise Misuse(f"{', '.join([*sorted(tasks), *methods, *names])}: expected one of each")
         for rule in self.abstention:
-            known = rule.name in ABSTENTION_RULES and rule.uncertainty in uncertainties
-            if not known or bool(rule.costs) != (rule.name == COST):
+            is_known = rule.name in ABSTENTION_RULES and rule.uncertainty in uncertainties
+            if not is_known or bool(rule.costs) != (rule.name == COST):
                 got = f"rule '{rule.name:.40}' by '{rule.uncertainty:.40}' with {len(rule.costs)} costs"
                 raise Misuse(f"{got}: expected {', '.join(ABSTENTION_RULES)}; the first with two")
 
     def calibrated(self, pred: Predictive) -> Predictive:
-        """The predictive after the calibrator, which keeps the one before it; unchanged if there is none."""
-        found = pred if self.calibrator is None else self.calibrator(pred)
-        return pred if found is pred else replace(found, uncalibrated=pred)
+        """Apply the calibrator.
+
+        Args:
+            pred: Uncalibrated predictions.
+
+        Returns:
+            The calibrated predictive, with `pred` as its `uncalibrated`; `pred` itself without a calibrator.
+
+        Raises:
+            Misuse: If the calibrator was fitted on other members or classes.
+        """
+        calibrated = pred if self.calibrator is None else self.calibrator(pred)
+        return pred if calibrated is pred else replace(calibrated, uncalibrated=pred)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
-        """Columns (N,) of a calibrated predictive: covered and region size by each conformal rule, answered by each
-        abstention rule. `first` is the index of the first input in its data set."""
-        found: dict[str, np.ndarray] = {}
+        """Apply all rules to labelled examples.
+
+        Args:
+            pred: Calibrated predictions.
+            y: Labels (N,), or targets (N, K).
+            first: Index of the first input in its data set, which random sets depend on.
+
+        Returns:
+            Columns (N,): covered and region size for each conformal rule, answered for each abstention rule.
+        """
+        columns: dict[str, np.ndarray] = {}
         for rule in self.conformal:
             regions = rule.regions(pred, first=first)
-            found[f"covered_{rule.method}"] = conformal.covered(regions, y)
-            found[f"size_{rule.method}"] = conformal.region_sizes(regions)
-        return {**found, **self.answered(pred)}
+            columns[f"covered_{rule.method}"] = conformal.covered(regions, y)
+            columns[f"size_{rule.method}"] = conformal.region_sizes(regions)
+        return {**columns, **self.answered(pred)}
 
     def columns(self, pred: Predictive, first: int = 0) -> dict[str, np.ndarray]:
-        """The conformal set or interval (N, K) of calibrated predictions, and whether the rule by cost answers (N,)."""
-        found: dict[str, np.ndarray] = {}
+        """Return the conformal sets or intervals and the decisions that are written with predictions.
+
+        Args:
+            pred: Calibrated predictions.
+            first: As for `per_example`.
+
+        Returns:
+            The set or interval (N, K) by the first conformal rule, and whether the rule by cost answers (N,).
+        """
+        columns: dict[str, np.ndarray] = {}
         if self.conformal:
             percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
             if isinstance(regions, tuple):
-                found = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
+                columns = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
             else:
-                found = {f"set_{percent}": regions}
+                columns = {f"set_{percent}": regions}
         answered = next(iter(self.answered(pred).values()), None)
-        return found if answered is None else {**found, "answered": answered}
+        return columns if answered is None else {**columns, "answered": answered}
 
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
-        """Which inputs (N,) of a calibrated predictive each abstention rule answers."""
+        """Decide which inputs to answer.
+
+        Args:
+            pred: Calibrated predictions.
+
+        Returns:
+            A mask (N,) for each abstention rule.
+        """
         values = uncertainty_of(pred) if self.abstention else np.empty(0)
         return {f"answered_{rule.name}": rule.answers(values) for rule in self.abstention}
 
 
 def posthoc_from_json(record: Any) -> PostHoc:
-    """The post-hoc steps that `to_json` wrote, every part checked."""
+    """Return the post-hoc steps that `to_json` wrote, every part checked."""
     return from_json(
         record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
     )
@@ -120,9 +162,9 @@ def posthoc_from_json(record: Any) -> PostHoc:
 
 def check_config(config: PostHocConfig, task: str) -> None:
     """Refuse a calibrator or conformal method that the task does not have."""
-    known, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
-    if name not in known:
-        raise unknown(f"calibrator for {task}", name, known)
+    names, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
+    if name not in names:
+        raise unknown(f"calibrator for {task}", name, names)
     if config.calibrate != NONE:
         parse_method(config.calibrate)
     if task == MULTI_LABEL:
@@ -135,14 +177,24 @@ def check_config(config: PostHocConfig, task: str) -> None:
 def fit_posthoc(
     pred: Predictive, y: Any, config: PostHocConfig | None = None, counts: Sequence[float] | None = None
 ) -> PostHoc:
-    """The post-hoc steps fitted on predictions and targets of examples that were not trained on.
+    """Fit a calibrator, conformal rules and abstention rules on examples that were not trained on.
 
-    The predictions may be those of one ensemble on validation examples, or out-of-fold ones: of models that were each
-    trained without a fold of the data, on this fold, joined by `Predictive.concatenate`. The calibrator is fitted on
-    one random half and the rules on the other: conformal coverage is guaranteed only if calibration used other
-    examples. It is applied if it helps held-out examples (see `choose_calibrator`). Without a calibrator the rules
-    have them all. A multi-label task has a calibrator alone, fitted on all. `counts` are the training examples of each
-    class, for calibrators that need them.
+    The calibrator is fitted on one random half and the rules on the other: conformal coverage is guaranteed only if
+    calibration used other examples. The calibrator is applied if it helps held-out examples (`choose_calibrator`).
+    Without a calibrator the rules have all examples; a multi-label task has only a calibrator, fitted on all.
+
+    Args:
+        pred: Predictions of one ensemble on validation examples, or out-of-fold predictions of models that were each
+            trained without a fold of the data, joined by `Predictive.concatenate`.
+        y: Their labels (N,), or targets (N, K).
+        config: What to fit; None: the defaults.
+        counts: Training examples of each class, for calibrators that need them.
+
+    Returns:
+        The fitted steps.
+
+    Raises:
+        Misuse: With fewer than 20 examples, or a method that the task does not have.
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
@@ -150,23 +202,23 @@ def fit_posthoc(
     if len(targets) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
     if pred.task == MULTI_LABEL:
-        chosen = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
-        return PostHoc(chosen[0], (), (), 0 if chosen[0] is None else len(targets), 0, chosen[1])
+        fitted = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
+        return PostHoc(fitted[0], (), (), 0 if fitted[0] is None else len(targets), 0, fitted[1])
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
     if config.calibrate != NONE:
         calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
-    rest = pred.at(second) if calibrator is None else calibrator(pred.at(second))
+    held_out = pred.at(second) if calibrator is None else calibrator(pred.at(second))
     rules = tuple(
-        conformal.fit_conformal(method, rest, targets[second], coverage=config.coverage)
+        conformal.fit_conformal(method, held_out, targets[second], coverage=config.coverage)
         for method in conformal_methods(pred.task, config.conformal)
     )
-    abstention = fit_abstention(rest, targets[second], config)
+    abstention = fit_abstention(held_out, targets[second], config)
     return PostHoc(calibrator, rules, abstention, len(first), len(second), choice)
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
-    """The indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
+    """Return the indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
     if config.calibrate == NONE:
         return torch.arange(0), torch.arange(count)
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
@@ -174,30 +226,30 @@ def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
 
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
-    """The conformal methods of a task, the chosen one first."""
-    known = conformal.CONFORMAL_METHODS[task]
-    if chosen is not None and chosen not in known:
-        raise unknown(f"{task} method", chosen, known)
+    """Return the conformal methods of a task, the chosen one first."""
+    methods = conformal.CONFORMAL_METHODS[task]
+    if chosen is not None and chosen not in methods:
+        raise unknown(f"{task} method", chosen, methods)
     first = chosen or DEFAULT_METHOD[task]
-    return [first, *(method for method in known if method != first)]
+    return [first, *(method for method in methods if method != first)]
 
 
 def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> tuple[Abstention, ...]:
-    """The rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
+    """Return the rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
     values, kind, classes = uncertainty_of(pred), UNCERTAINTY[pred.task], pred.task == "classification"
     wrong = (pred.predicted != targets).double() if classes else (pred.mean - targets).abs().mean(-1)
     losses = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
     cost = ABSTAIN_COST if config.abstain_cost is None and classes else config.abstain_cost
-    found = []
+    rules = []
     if cost is not None:
-        found.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
+        rules.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
     if classes:
-        found.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
-        found.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
-    return tuple(found)
+        rules.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
+        rules.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
+    return tuple(rules)
 
 
 def uncertainty_of(pred: Predictive) -> np.ndarray:
-    """The values (N,) that abstention rules compare: confidence, or the total standard deviation."""
+    """Return the values (N,) that abstention rules compare: confidence, or the total standard deviation."""
     values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
     return values.cpu().numpy()

@@ -29,13 +29,13 @@ Fitted = TypeVar("Fitted", bound=Callable[[Predictive], Predictive])
 
 
 def chunks(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
-    """Pairs of a predictive and its rows of y (N, ...), one chunk of inputs at a time."""
+    """Yield a predictive and its rows of y (N, ...), one chunk of inputs at a time."""
     size = inputs_at_once(pred.outputs, ELEMENTS)
     yield from zip(pred.batches(size), y.split(size), strict=True)
 
 
 def clipped_logits(pred: Predictive) -> Tensor:
-    """The logits (S, N, K), at least in single precision; a given probability of zero counts as 1e-12.
+    """Return the logits (S, N, K), at least in single precision; a given probability of zero counts as 1e-12.
 
     Random forests and rounded files contain zeros, whose logit is arbitrary: unclipped, one wrong zero would outweigh
     thousands of examples. Rows that contain one are clipped as `log_prob` does; logits of networks pass unchanged.
@@ -45,44 +45,44 @@ def clipped_logits(pred: Predictive) -> Tensor:
         low, high = map(float, torch.aminmax(logits))
         if high - low <= IMPOSSIBLE:  # no row can hold one
             return logits
-    given = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE
+    has_zero = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE
     floor = logits.logsumexp(-1, keepdim=True) + math.log(SMALLEST_PROBABILITY)
-    return torch.where(given, logits.maximum(floor), logits)
+    return torch.where(has_zero, logits.maximum(floor), logits)
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """The log-probability (S, N) of the labels (N,) under each member's logits (S, N, K)."""
+    """Return the log-probability (S, N) of the labels (N,) under each member's logits (S, N, K)."""
     index = labels.expand(len(logits), -1)[..., None]
     return logits.gather(-1, index).squeeze(-1) - logits.logsumexp(-1)
 
 
 def mixture_losses(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> Tensor:
-    """-log (N,) of the members' mean probability of each label, with logits passed through `rescale`."""
-    found = []
+    """Compute -log (N,) of the members' mean probability of each label, with logits passed through `rescale`."""
+    parts = []
     for part, labels in chunks(pred, y):
         members = label_log_probs(rescale(clipped_logits(part).double()), labels)
-        found.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
-    return torch.cat(found)
+        parts.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
+    return torch.cat(parts)
 
 
 def mixture_loss(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> float:
-    """The mean of `mixture_losses`."""
+    """Return the mean of `mixture_losses`."""
     return mixture_losses(pred, y, rescale).mean().item()
 
 
 def reported_loss(pred: Predictive, y: Tensor, calibrate: Callable[[Predictive], Predictive]) -> float:
-    """The mean of -log_prob of the calibrated predictive, as metrics report it."""
+    """Return the mean of -log_prob of the calibrated predictive, as metrics report it."""
     return -sum(calibrate(part).log_prob(labels).sum().item() for part, labels in chunks(pred, y)) / len(y)
 
 
 def better_of(pred: Predictive, y: Tensor, fitted: Fitted, identity: Fitted) -> Fitted:
-    """The fitted calibrator if it lowers the reported loss on the fitting examples, else the identity."""
+    """Return the fitted calibrator if it lowers the reported loss on the fitting examples, else the identity."""
     before = reported_loss(pred, y, lambda part: part)
     return fitted if reported_loss(pred, y, fitted) < before else identity
 
 
 def balanced_mean(values: Tensor, y: Tensor) -> float:
-    """The mean over the classes of labels y (N,) of the mean of values (N,) over their examples.
+    """Return the mean over the classes of labels y (N,) of the mean of values (N,) over their examples.
 
     >>> balanced_mean(torch.tensor([1.0, 1.0, 1.0, 0.0]), torch.tensor([0, 0, 0, 2]))
     0.5
@@ -93,7 +93,7 @@ def balanced_mean(values: Tensor, y: Tensor) -> float:
 
 
 def minimise_scalar(loss: Callable[[float], float], *, low: float, high: float) -> float:
-    """The x in [low, high] with the smallest loss: a scan, then Brent's method around its best point.
+    """Minimise over [low, high]: a scan, then Brent's method around its best point.
 
     The scan makes local minima unlikely; a minimum narrower than the spacing of the scan may be missed.
 
@@ -106,14 +106,14 @@ def minimise_scalar(loss: Callable[[float], float], *, low: float, high: float) 
     losses = [loss(float(x)) for x in grid]
     best = int(np.argmin(losses))
     bracket = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, POINTS - 1)])
-    found = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": SCALAR_TOLERANCE})
-    return float(found.x) if found.fun < losses[best] else float(grid[best])
+    result = minimize_scalar(loss, bounds=bracket, method="bounded", options={"xatol": SCALAR_TOLERANCE})
+    return float(result.x) if result.fun < losses[best] else float(grid[best])
 
 
 def minimise(
     loss: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, *, low: float = -np.inf, high: float = np.inf
 ) -> Tensor:
-    """The point (D,) that L-BFGS-B reaches from `start` within [low, high]; its loss is never above that of the start.
+    """Minimise by L-BFGS-B from `start` within [low, high]; the result is never worse than the start.
 
     `loss` returns the value and the gradient (D,).
     """
@@ -126,5 +126,5 @@ def minimise(
     options = {"maxiter": STEPS, "gtol": GRADIENT_TOLERANCE, "ftol": 1e-14, "maxcor": MEMORY}
     bounds = [(low, high)] * len(start)
     first = start.double().cpu().numpy()
-    found = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return torch.from_numpy(np.array(found.x)).to(start.device)
+    result = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return torch.from_numpy(np.array(result.x)).to(start.device)

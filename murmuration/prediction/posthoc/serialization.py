@@ -14,11 +14,11 @@ from typing import Any, get_args, get_origin
 from murmuration.system.errors import Failure, Misuse
 
 INFINITE = {"inf": inf, "-inf": -inf}  # JSON has no literal for them
-SHOWN = 60  # characters of a damaged value that its message repeats
+MESSAGE_LENGTH = 60  # characters of a damaged value that its message repeats
 
 
 def to_json(value: Any) -> Any:
-    """The value as JSON can write it: dataclasses as objects with their type, tuples as lists, infinity as a string.
+    """Convert to JSON: dataclasses to objects with their type, tuples to lists, infinity to a string.
 
     >>> to_json((1.5, float("inf")))
     [1.5, 'inf']
@@ -34,19 +34,19 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any:
-    """The record of type `of`, a class or a union of classes, that `to_json` wrote; `kinds` are records inside it.
+    """Read the record of type `of`, a class or a union, that `to_json` wrote; `kinds` are records inside it.
 
     A damaged one raises a `Failure` of one line that begins with `what` it is.
     """
-    known = {kind.__name__: kind for kind in (*_options(of), *kinds)}
+    kinds_by_name = {kind.__name__: kind for kind in (*_options(of), *kinds)}
     try:
-        return _read(value, of, "the record", known)
+        return _read(value, of, "the record", kinds_by_name)
     except Misuse as error:
         raise Failure(f"damaged {what}: {error}") from None
 
 
 def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
-    """A JSON value as the type `of`: a scalar, a tuple, a dict by name, a record, or a union of records and None."""
+    """Read a JSON value as type `of`: a scalar, tuple, dict, record, or a union of records and None."""
     options = _options(of)
     if get_origin(of) is tuple and isinstance(value, list):
         return _read_tuple(value, of, where, kinds)
@@ -59,9 +59,9 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     if (of in (str, bool, int) and type(value) is of) or (value is None and NoneType in options):
         return value
     if isinstance(value, dict) and get_origin(of) in (None, UnionType):
-        made = _read_record(value, where, kinds)
-        if made is not None and isinstance(made, options):
-            return made
+        record = _read_record(value, where, kinds)
+        if record is not None and isinstance(record, options):
+            return record
     names = [option.__name__ if isinstance(option, type) else str(option) for option in options]
     raise damaged(where, value, " or ".join(names))
 
@@ -72,16 +72,16 @@ def _options(of: Any) -> tuple[Any, ...]:
 
 def _read_tuple(values: list[Any], of: Any, where: str, kinds: Mapping[str, type]) -> tuple[Any, ...]:
     inside = get_args(of)
-    each = [inside[0]] * len(values) if inside[-1] is ... else inside
-    if len(each) != len(values):
-        raise damaged(where, values, f"a list of {len(each)}")
+    types = [inside[0]] * len(values) if inside[-1] is ... else inside
+    if len(types) != len(values):
+        raise damaged(where, values, f"a list of {len(types)}")
     return tuple(
-        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, each, strict=True))
+        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, types, strict=True))
     )
 
 
 def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:
-    """The dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
+    """Return the dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
     name = value.get("type")
     if not isinstance(name, str) or name not in kinds:
         return None
@@ -94,7 +94,7 @@ def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -
 
 
 def damaged(where: str, value: Any, expected: str) -> Misuse:
-    """The refusal of a value that `to_json` cannot have written."""
-    shown = repr(value)
-    shown = shown if len(shown) <= SHOWN else shown[: SHOWN - 3] + "..."
-    return Misuse(f"{where} is {shown}, expected {expected}")
+    """Return the refusal of a value that `to_json` cannot have written."""
+    text = repr(value)
+    text = text if len(text) <= MESSAGE_LENGTH else text[: MESSAGE_LENGTH - 3] + "..."
+    return Misuse(f"{where} is {text}, expected {expected}")

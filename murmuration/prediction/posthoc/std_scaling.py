@@ -16,24 +16,55 @@ from torch import Tensor
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MomentMatched, Quantiles
 from murmuration.likelihoods.mixtures import contaminated_parts
-from murmuration.prediction.posthoc.calibrator import Calibrator, check_predictive, span
+from murmuration.prediction.posthoc.calibrator import Calibrator, Path, check_predictive, span
 from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.predictive import Predictive
 
 FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
 LOG_FACTORS = math.log(FACTORS[0]), math.log(FACTORS[1])
+PRIOR_STDS = 0.05, 0.1, 0.2, 0.4  # of the logarithm of a factor, to choose from
 
 
 @dataclass(frozen=True)
-class StdScaling(Calibrator):
+class FactorScaling(Calibrator):
+    """The base class of calibrators with one factor per target; `StdScaling` with ones is the identity of all."""
+
+    factors: tuple[float, ...]  # (K,)
+    task: ClassVar[str] = "regression"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> Calibrator:
+        return StdScaling((1.0,) * pred.mean.shape[-1])
+
+    @classmethod
+    def path(cls, pred: Predictive, y: Tensor) -> Path | None:
+        """Return standard deviations multiplied by exp(t), for Gaussians of one target."""
+        if y.shape[1] > 1 or not pred.is_gaussian:
+            return None
+        plain = Predictive.from_moments(pred.member_mean, pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+        def losses_at(t: float) -> Tensor:
+            calibrator = cls((math.exp(t),))
+            return torch.cat([-calibrator(part).log_prob(target) for part, target in losses.chunks(plain, y)])
+
+        is_identity = cls is not MomentMatching
+        return Path(lambda t: cls((math.exp(t),)), losses_at, factor_penalty, LOG_FACTORS, is_identity)
+
+
+@dataclass(frozen=True)
+class StdScaling(FactorScaling):
     """Every deviation from the predictive mean, of members' means and of noise, multiplied by one factor per target.
 
     The mean stays; aleatoric, epistemic and total standard deviation and the quantiles' distances scale alike.
     """
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "temperature"
-    task: ClassVar[str] = "regression"
+    alternatives: ClassVar[tuple[str, ...]] = ("noise_scaling", "moment_matching")
+
+    @classmethod
+    def serves(cls, pred: Predictive) -> bool:
+        return super().serves(pred) or isinstance(pred.likelihood, Quantiles)
 
     @property
     def about(self) -> str:
@@ -51,12 +82,10 @@ class StdScaling(Calibrator):
 
 
 @dataclass(frozen=True)
-class NoiseScaling(Calibrator):
+class NoiseScaling(FactorScaling):
     """The noise of all members multiplied by one factor per target; their means, and the epistemic variance, stay."""
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "noise_scaling"
-    task: ClassVar[str] = "regression"
 
     @property
     def about(self) -> str:
@@ -71,15 +100,13 @@ class NoiseScaling(Calibrator):
 
 
 @dataclass(frozen=True)
-class MomentMatching(Calibrator):
+class MomentMatching(FactorScaling):
     """One Gaussian with the mean of the mixture and its standard deviation multiplied by one factor per target.
 
     Quantiles, intervals and densities are the Gaussian's; aleatoric and epistemic variance are the members', scaled.
     """
 
-    factors: tuple[float, ...]  # (K,)
     name: ClassVar[str] = "moment_matching"
-    task: ClassVar[str] = "regression"
 
     @property
     def about(self) -> str:
@@ -95,11 +122,16 @@ class MomentMatching(Calibrator):
 
 @dataclass(frozen=True)
 class MemberStdScaling(Calibrator):
-    """Each member's noise multiplied by factors of its own; its mean, and so the epistemic variance, stays."""
+    """Noise multiplied by one factor per member and target; means, and so the epistemic variance, stay."""
 
     factors: tuple[tuple[float, ...], ...]  # (S, K)
     name: ClassVar[str] = "member_temperature"
     task: ClassVar[str] = "regression"
+    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+
+    @classmethod
+    def identity(cls, pred: Predictive) -> "MemberStdScaling":
+        return cls(((1.0,) * pred.mean.shape[-1],) * len(pred.outputs))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +155,7 @@ class MemberStdScaling(Calibrator):
 
 
 def pseudo_examples(prior_std: float) -> float:
-    """The number of examples that the prior counts as: half the precision of the logarithm of a factor.
+    """Return the number of examples that the prior counts as: half the precision of the logarithm of a factor.
 
     >>> pseudo_examples(0.5), pseudo_examples(math.inf)
     (2.0, 0.0)
@@ -132,7 +164,7 @@ def pseudo_examples(prior_std: float) -> float:
 
 
 def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
-    """Minus the logarithm of the prior of each log factor t, up to a constant: v (exp(-2 t) - 1 + 2 t) / 2.
+    """Return minus the log prior of each log factor t, up to a constant: v (exp(-2 t) - 1 + 2 t) / 2.
 
     That of v examples whose standardised error is 1: the conjugate prior of a variance, a scaled inverse chi-squared
     distribution. Near 0 it is normal with standard deviation `prior_std`; narrow distributions are punished more.
@@ -144,29 +176,29 @@ def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
 
 
 def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
-    """The factor of each target that minimises the loss of the mixture on targets y (N, K), plus that of the prior.
+    """Fit the factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior.
 
     The search starts at factor^2 = mean of (y - mean)^2 / total_var, which is the solution for one member.
     """
     if isinstance(pred.likelihood, Quantiles):
         return fit_quantile_std(pred, y, prior_std)
-    found = minimise_factors(pred, y, std_loss, prior_std)
-    return losses.better_of(pred, y, StdScaling(found), StdScaling((1.0,) * len(found)))
+    factors = minimise_factors(pred, y, std_loss, prior_std)
+    return losses.better_of(pred, y, StdScaling(factors), StdScaling((1.0,) * len(factors)))
 
 
 def fit_noise(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> NoiseScaling:
-    """The noise factor of each target that minimises the loss of the mixture on targets y (N, K), plus the prior's."""
-    found = minimise_factors(pred, y, noise_loss, prior_std)
-    return losses.better_of(pred, y, NoiseScaling(found), NoiseScaling((1.0,) * len(found)))
+    """Fit the noise factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior."""
+    factors = minimise_factors(pred, y, noise_loss, prior_std)
+    return losses.better_of(pred, y, NoiseScaling(factors), NoiseScaling((1.0,) * len(factors)))
 
 
 def fit_moments(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MomentMatching:
-    """The factor of each target: factor^2 = mean of (y - mean)^2 / total_var, with the prior's examples."""
+    """Return the factor of each target: factor^2 = mean of (y - mean)^2 / total_var, with the prior's examples."""
     return MomentMatching(tuple(moment_factors(pred, y, prior_std).tolist()))
 
 
 def moment_factors(pred: Predictive, y: Tensor, prior_std: float) -> Tensor:
-    """The most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
+    """Return the most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
     more = pseudo_examples(prior_std)
     ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
     return ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)
@@ -176,7 +208,7 @@ Loss = Callable[[Predictive, Tensor, Tensor], tuple[float, Tensor]]  # of log fa
 
 
 def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) -> tuple[float, ...]:
-    """The factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
+    """Return the factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
     more, pred = pseudo_examples(prior_std), only_gaussians(pred)
 
     def penalised(point: Tensor) -> tuple[float, Tensor]:
@@ -189,7 +221,7 @@ def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) 
 
 
 def only_gaussians(pred: Predictive) -> Predictive:
-    """The same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
+    """Return the same distribution as a mixture of Gaussians alone: a member with outliers is two of them."""
     if not pred.outliers:
         return pred
     parts, std = contaminated_parts(pred.outliers), pred.member_var.sqrt()
@@ -199,7 +231,7 @@ def only_gaussians(pred: Predictive) -> Predictive:
 
 
 def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
-    """The same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
+    """Return the same for predicted quantiles: the factor of each target in turn, by a search along its logarithm."""
     factors = [1.0] * y.shape[1]
 
     def scaled(k: int, log_factor: float) -> StdScaling:
@@ -216,7 +248,7 @@ def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -
 
 
 def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """The mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
+    """Return the mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
 
     A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
     """
@@ -224,14 +256,14 @@ def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, T
 
 
 def noise_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """The mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
+    """Return the mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
     return scaled_loss(pred, y, log_factors, lambda part, target: target - part.member_mean)
 
 
 def scaled_loss(
     pred: Predictive, y: Tensor, log_factors: Tensor, error: Callable[[Predictive, Tensor], Tensor]
 ) -> tuple[float, Tensor]:
-    """The mean loss, without its constant, of standardised errors of which `error` is divided by f, and its gradient.
+    """Compute the mean loss, without its constant, and its gradient, where `error` is divided by the factor.
 
     The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone.
     """
@@ -249,7 +281,7 @@ def scaled_loss(
 
 
 def fit_member_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> MemberStdScaling:
-    """The noise factor of each member and target that minimises the loss of this member alone on targets y (N, K).
+    """Fit the noise factor of each member and target to y (N, K), by the loss of this member alone.
 
     In closed form: factor^2 = mean of ((y - mean_s) / std_s)^2, with the prior's errors of 1. Disagreement then counts
     twice, in each member's noise and in the variance of their means, so the mixture can be too wide; `temperature` fits

@@ -76,7 +76,7 @@ def test_draws_are_as_many_as_asked_for_and_masks_are_refused():
     expected = bayes.predict(X, draws=3)
     assert_same(module(torch.from_numpy(X)), expected)
     dropout = fitted(recipe="mc-dropout", members=1)
-    with pytest.raises(Misuse, match="its draws are dropout masks and no weights; write draws=1"):
+    with pytest.raises(Misuse, match="its draws are dropout masks, not weights; write draws=1"):
         dropout.as_module()
     assert len(dropout.as_module(draws=1).members) == 1
 

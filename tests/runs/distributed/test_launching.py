@@ -30,7 +30,7 @@ def show(text, done, total, record):
 
 with process_group():
     mm.fit("mlp", "digits", members=3, epochs=2, batch_size=64, engine="loop", posthoc=None, out=sys.argv[1],
-           checkpoint_seconds=0, show=show)
+           checkpoint_seconds=0, progress=show)
 """
 
 STOPPED = """
@@ -169,7 +169,7 @@ def test_models_that_are_no_networks_are_refused_in_one_line(tmp_path: Path):
     code, errors = torchrun("-m", "murmuration", *words)
     assert code != 0
     own = [line for line in errors.splitlines() if line.startswith("error: ")]
-    assert own == ["error: random-forest in 2 processes, which is no network: start one process, without torchrun"]
+    assert own == ["error: random-forest in 2 processes, which is not a network: start one process, without torchrun"]
     assert "murmuration/" not in errors
     assert not (tmp_path / "run").exists()
 
