@@ -113,5 +113,5 @@ def test_names_are_checked():
     with pytest.raises(Misuse, match=r"unknown bandwidth 'cod': did you mean 'code'\? Known: algorithm-1, all, code"):
         find_bandwidth("cod")
     for wrong in ("fixed:", "fixed:-1", "fixed:0", "fixed:inf", "fixed:nan", "fixed:wide"):
-        with pytest.raises(Misuse, match=f"bandwidth '{wrong}': .* is no lengthscale; write a positive number"):
+        with pytest.raises(Misuse, match=f"bandwidth '{wrong}': .* is not a lengthscale; write a positive number"):
             denominator(wrong, THREE)
