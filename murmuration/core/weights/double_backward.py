@@ -214,8 +214,8 @@ class MaxPool2dGather(torch.autograd.Function):
     def forward(ctx: Any, along: Tensor, x: Tensor, indices: Tensor, window: PoolSettings) -> Tensor:
         ctx.save_for_backward(x, indices)
         ctx.window = window
-        rows, chosen = (each.permute(0, 2, 3, 1).flatten(1, 2) for each in (along, indices))  # (B, H W, C)
-        return rows.gather(1, chosen).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
+        rows, values = (tensor.permute(0, 2, 3, 1).flatten(1, 2) for tensor in (along, indices))  # (B, H W, C)
+        return rows.gather(1, values).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Any:

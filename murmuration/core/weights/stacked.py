@@ -52,29 +52,29 @@ def flatten_members(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 def elementwise(func: Callable, args: Sequence[Any], own: Container[int], shared: Container[int]) -> Tensor:
-    """An elementwise operator on activations (m, B, ...) of one rank, own tensors (m, ...), shared ones and numbers.
+    """Run an elementwise operator on activations (m, B, ...) of one rank, own and shared tensors, and numbers.
 
     Own and shared tensors are recognised by their ids. They broadcast over the axes of examples.
     """
-    tensors = [each for each in args if isinstance(each, Tensor)]
-    ranks = {each.dim() for each in tensors if id(each) not in own and id(each) not in shared}
+    tensors = [t for t in args if isinstance(t, Tensor)]
+    ranks = {t.dim() for t in tensors if id(t) not in own and id(t) not in shared}
     if len(ranks) != 1 or min(ranks) < 3:
         raise UnsupportedOp("an elementwise operator without activations, or on several ranks of them")
     (rank,) = ranks
-    if any(each.dim() > rank - (id(each) in shared) for each in tensors):
+    if any(t.dim() > rank - (id(t) in shared) for t in tensors):
         raise UnsupportedOp("an elementwise operator on parameters of more axes than activations have")
 
-    def placed(each: Any) -> Any:
-        if not isinstance(each, Tensor) or id(each) not in own:
-            return each
-        return each.reshape(len(each), *(1,) * (rank - each.dim()), *each.shape[1:])
+    def placed(t: Any) -> Any:
+        if not isinstance(t, Tensor) or id(t) not in own:
+            return t
+        return t.reshape(len(t), *(1,) * (rank - t.dim()), *t.shape[1:])
 
     return func(*map(placed, args))
 
 
 def matmul(a: Tensor, b: Tensor, own: Container[int], shared: Container[int]) -> Tensor:
-    """`a @ b` of activations (m, ...) and a parameter, own (m, ...) of as many axes or shared of fewer."""
-    parameters = [each for each in (a, b) if id(each) in own or id(each) in shared]
+    """Return `a @ b` of activations (m, ...) and a parameter: own, of the same rank, or shared, of lower rank."""
+    parameters = [t for t in (a, b) if id(t) in own or id(t) in shared]
     if len(parameters) != 1 or min(a.dim(), b.dim()) < 2:
         raise UnsupportedOp("a product of two parameters or of two activations")
     (parameter,) = parameters
@@ -85,14 +85,14 @@ def matmul(a: Tensor, b: Tensor, own: Container[int], shared: Container[int]) ->
 
 
 def exchange(x: Tensor, first: int, second: int) -> Tensor:
-    """`torch.transpose` of axes that are counted from the end; axis 0 is the members'."""
+    """Transpose axes that are counted from the end; axis 0 is the members'."""
     if not (first < 0 and second < 0 and min(first, second) + x.dim() > 0):
         raise UnsupportedOp(f"a transposition of the axes {first} and {second}")
     return x.transpose(first, second)
 
 
 def select_last(x: Tensor, index: Any) -> Tensor:
-    """`x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis.
+    """Return `x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis.
 
     Rows (m, B, C) are selected as a view of (m, C, B), several times faster, the layout in which `batched_linear` needs
     no transposition; inputs that members have in common, once.
@@ -102,8 +102,8 @@ def select_last(x: Tensor, index: Any) -> Tensor:
     if x.dim() != 3 or x.requires_grad:
         return x[index]
     places = torch.tensor(index[1], device=x.device)
-    each = x[:1] if x.stride(0) == 0 else x
-    return each.mT.contiguous().index_select(1, places).mT.expand(len(x), -1, -1)
+    rows = x[:1] if x.stride(0) == 0 else x
+    return rows.mT.contiguous().index_select(1, places).mT.expand(len(x), -1, -1)
 
 
 class VmapLinear(torch.autograd.Function):
@@ -166,5 +166,5 @@ class VmapNormals(torch.autograd.Function):
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:
-    """The tensor with its member axis first; a shared one is expanded, not copied."""
+    """Return the tensor with its member axis first; a shared one is expanded, not copied."""
     return tensor.expand(members, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

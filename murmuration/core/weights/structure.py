@@ -41,7 +41,7 @@ class Structure:
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
     def train(self, training: bool) -> "Structure":
-        """The structure in training or evaluation mode; `train()` of the module decides what that means."""
+        """Return the structure in training or evaluation mode; `train()` of the module decides what that means."""
         if self._mode != training:
             self.module.train(training)
             self._mode = training
@@ -76,7 +76,7 @@ class Structure:
         self._edits[key] = before is None or inputs._version != before
 
     def __call__(self, tensors: Mapping[str, Tensor], x: Tensor, part: str = "") -> Tensor:
-        """The outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
+        """Return the outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
         for holder, attribute, name in self._slots:
             holder[attribute] = tensors[name]
         module, training = getattr(self.module, part) if part else self.module, self.module.training
@@ -98,7 +98,7 @@ class Structure:
 
 
 def describe_outputs(given: Any, count: int = -1, width: int = -1) -> tuple[str, str]:
-    """The kind of a network's outputs, and the `output=` to write for the tensor (count, width) among them.
+    """Return the kind of a network's outputs, and the `output=` to write for the tensor (count, width) among them.
 
     >>> import torch
     >>> describe_outputs({"logits": torch.zeros(2, 3), "hidden": torch.zeros(2, 8)}, 2, 3)
