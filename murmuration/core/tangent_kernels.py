@@ -145,7 +145,7 @@ class Derivatives:
     """One member's derivatives of k outputs on n examples, by kernels (in factors) and by other parameters."""
 
     kernels: dict[str, list[OutputGradients]]
-    others: Named  # (n k, P) each
+    by_copies: Named  # (n k, P) each
 
 
 def member_kernels(
@@ -310,8 +310,8 @@ def inner_products(members: Sequence[Derivatives], among: Iterable[str], rows: t
     for name in among:
         if name in members[0].kernels:
             yield kernel_products([d.kernels[name] for d in members], *rows)
-        if name in members[0].others:
-            stacked = torch.stack([d.others[name] for d in members])  # (m, n, P)
+        if name in members[0].by_copies:
+            stacked = torch.stack([d.by_copies[name] for d in members])  # (m, n, P)
             yield pairwise_products(*(stacked[:, part] for part in rows))
 
 

@@ -109,16 +109,16 @@ class Captures:
         entry.steps += 1
         if entry.steps <= FIRST:
             return
-        draws, given = step.draws(), [*step.given, *step.bits()]
+        draws, inputs = step.draws(), [*step.given, *step.bits()]
         if entry.captured is not None:
-            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, given, results)
+            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, inputs, results)
             return
         self.possible, entry.draws = False, draws
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
-            held = {address_of(tensor) for tensor in step.held}
+            addresses = {address_of(tensor) for tensor in step.held}
             fixed = partial(fixed_replay, held=step.held, joined=packed)
-            entry.captured, _ = capture(compute, [*step.held, *given], held, draws=False, replay=fixed)
-            self.possible = equal(entry.captured, given, results)
+            entry.captured, _ = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
+            self.possible = equal(entry.captured, inputs, results)
 
     def _entry(self, key: Any, step: StepInputs) -> Entry | None:
         """Return the entry of a key, None if its steps are not captured."""

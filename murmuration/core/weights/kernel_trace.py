@@ -68,17 +68,29 @@ KERNEL, BIAS, EMBEDDING, NORM, ADDED, INPUT, SCALE, OTHER, UNUSED = (  # the kin
 
 @dataclass(frozen=True)
 class Kernel:
-    """A parameter that a linear operator multiplies its input by."""
+    """A parameter that a linear operator multiplies its input by.
+
+    Attributes:
+        name: Name of the parameter.
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of a convolution.
+        transposed: Whether it belongs to a transposed convolution.
+        biases: Parameters added to its outputs; several if layers are tied.
+        positions_per_channel: Adjacent inputs of one channel, if images were flattened before the kernel.
+        trained: Whether `requires_grad` is true.
+        form: "plain", "masked" (multiplied by constants before use) or "function" (transformed otherwise before use).
+    """
 
     name: str
-    inputs: int  # input channels
-    outputs: int  # output channels
+    inputs: int
+    outputs: int
     groups: int = 1
     transposed: bool = False
-    biases: tuple[str, ...] = ()  # added to its outputs; several where layers are tied
-    positions_per_channel: int = 1  # adjacent inputs of one channel, where images were flattened before the kernel
-    trained: bool = True  # False: requires_grad is False
-    form: str = "plain"  # or "masked": times constants first; or "function": another function of it and constants
+    biases: tuple[str, ...] = ()
+    positions_per_channel: int = 1
+    trained: bool = True
+    form: str = "plain"
 
     @property
     def channels(self) -> int:
@@ -89,7 +101,6 @@ class Kernel:
         """Return a factor that scales the channels of a kernel: inputs by `into` (C_in,), outputs by `out` (C_out,).
 
         It broadcasts to the kernel `like`, and is None if neither is scaled.
-
 
         A kernel is (outputs, inputs / groups, ...), a transposed one (inputs, outputs / groups, ...).
         """
@@ -106,21 +117,35 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """The kernels of a network in the order of their first use, and what else a recipe must know about it."""
+    """The kernels of a network, and other properties that recipes depend on.
+
+    Attributes:
+        kernels: Kernels in the order of their first use.
+        has_dropout: Whether training mode drops activations at random: dropout, attention, DropPath.
+        unsupported: (parameter, operator) pairs that cannot be intercepted; the operator is "" if none was recorded.
+        biases: Biases that belong to no single kernel, as in attention.
+        final: Parameters of the linear operators whose results are the network's outputs.
+        side_by_side: Whether each of these computes a part of the outputs.
+        random_modules: Modules that are random in training mode only.
+        training_effect: What else training mode would change in one of them; "" for nothing.
+        recomputed: Parameters, and "dropout", inside torch.utils.checkpoint.
+        kinds: (parameter, kind) pairs of all parameters.
+    """
 
     kernels: tuple[Kernel, ...]
-    has_dropout: bool = False  # whether it drops activations at random in training mode: dropout, attention, DropPath
-    unsupported: tuple[tuple[str, str], ...] = ()  # (parameter, operator) that cannot be intercepted; "": not seen
-    biases: tuple[str, ...] = ()  # biases that belong to no single kernel, of attention
-    final: tuple[str, ...] = ()  # parameters of the linear operators whose results are the network's outputs
-    side_by_side: bool = False  # whether these make a part of the outputs each
-    random_modules: tuple[str, ...] = ()  # modules whose randomness needs their training mode
-    training_effect: str = ""  # what else training mode would change in one of them; "": nothing
-    recomputed: tuple[str, ...] = ()  # parameters, and "dropout", inside torch.utils.checkpoint
-    kinds: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # (parameter, kind) of all parameters
+    has_dropout: bool = False
+    unsupported: tuple[tuple[str, str], ...] = ()
+    biases: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    side_by_side: bool = False
+    random_modules: tuple[str, ...] = ()
+    training_effect: str = ""
+    recomputed: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of all kernels."""
         return tuple(kernel.name for kernel in self.kernels)
 
     @property
@@ -130,11 +155,11 @@ class KernelTrace:
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The kernels that make the outputs; the last one that was used where that cannot be told."""
+        """The kernels that compute the outputs; if unknown, the kernel that was used last."""
         return tuple(name for name in self.final if name in self.names) or self.names[-1:]
 
     def require_supported(self, instead: str = "choose a recipe with sharing own and weights point") -> "KernelTrace":
-        """Return this trace; raises Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
+        """Return this trace; raise Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
         for name, operator in self.unsupported:
             used = f"is multiplied by {operator}" if operator else "is in no operator that a pass over the batch shows"
             raise Misuse(
@@ -153,7 +178,7 @@ class KernelTrace:
         return self
 
     def require_scalable(self, recipe: str) -> "KernelTrace":
-        """Return this trace; raises Misuse if factors cannot be multiplied into one of the kernels."""
+        """Return this trace; raise Misuse if factors cannot be multiplied into one of the kernels."""
         for kernel in self.kernels:
             if kernel.form == "function" and kernel.trained:
                 raise Misuse(
@@ -181,7 +206,7 @@ def _tuples(value: Any) -> Any:
 
 
 def repeat_channels(values: Tensor, width: int) -> Tensor:
-    """Values (..., C) per channel, repeated for the adjacent positions of each channel: (..., width).
+    """Repeat values (..., C) per channel for the adjacent positions of each channel: (..., width).
 
     >>> repeat_channels(torch.tensor([1.0, 2.0]), 4)
     tensor([1., 1., 2., 2.])
@@ -214,7 +239,15 @@ def bias_of(kernel: str) -> str:
 
 
 def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
-    """Return the kernels of a network, from an evaluation pass and a training pass of a copy over inputs x (N, ...).
+    """Find the kernels of a network, by an evaluation pass and a training pass of a copy.
+
+    Args:
+        module: The network; it is not changed.
+        x: Inputs (N, ...).
+
+    Returns:
+        Its kernels, and other properties that recipes depend on.
+
 
     >>> trace_kernels(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2)), torch.zeros(2, 3)).names
     ('0.weight', '3.weight')
@@ -406,7 +439,7 @@ class KernelTracer(TorchFunctionMode):
         return Origin(kernel=main.kernel, form="masked" if linear else "function")
 
     def positions(self, before: Any, after: Any) -> int:
-        """Positions per channel of images (N, C, ...) flattened to (N, C positions); 1 for the network's inputs."""
+        """Return the positions per channel of images (N, C, ...) flattened to (N, C positions); 1 for inputs."""
         if not isinstance(before, Tensor) or not isinstance(after, Tensor) or before is self.x:
             return 1
         if after is before:

@@ -79,11 +79,19 @@ attention_body: Any = FunctionType(
 def run_members(
     structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
 ) -> Tensor:
-    """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
+    """Run m members of a network, or one part of it.
 
-    `noise` holds one stream per member. A single member runs as the plain module it is, unless `direct`: then it is
-    computed as it would be beside others, bit for bit. Operators compute in the precision of the weights' spec;
-    outputs in half precision are returned in float32.
+    Args:
+        structure: The network.
+        weights: Weights of m members; operators compute in the precision of their spec.
+        x: Inputs (m, B, ...).
+        noise: Random stream of each member.
+        direct: Whether members are stacked without vmap. If not, a single member runs as a plain module; if so, it is
+            bit-identical to the same member in a larger stack.
+        part: Name of the part to run; "" for the network.
+
+    Returns:
+        Outputs (m, B, K), at least in float32.
     """
     with computing_in(weights.spec.precision, x.device):
         return at_least_float32(_run(structure, weights, x, noise, direct, part))
@@ -246,7 +254,7 @@ class Intercept(TorchFunctionMode):
                     self.derived[id(new)] = (new, self.bound.kernels[id(old)])
 
     def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Random numbers that the network draws by itself, from the member's stream."""
+        """Draw the random numbers that the network itself requests from the member's stream."""
         return draw_random(func, args, dict(kwargs), self.noise[0], self.batch)
 
     def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -258,7 +266,7 @@ class Intercept(TorchFunctionMode):
         return self.recurrent(func, args) if dropout_rate(func, args, kwargs) else self.other(func, args, kwargs)
 
     def attention(self, given: dict[str, Any]) -> Any:
-        """Torch's attention; the operators inside it are intercepted where that makes a difference."""
+        """Run torch's attention; operators inside it are intercepted if that makes a difference."""
         if self.bound.spec.dropout != "training":
             given["training"] = self.bound.spec.dropout == "always"
         dropping = given.get("training", True) and dropout_rate(F.multi_head_attention_forward, (), given)
@@ -272,7 +280,7 @@ class Intercept(TorchFunctionMode):
             self.heads = 0
 
     def scaled_attention(self, given: dict[str, Any]) -> Any:
-        """Attention in plain operators where its weights are dropped or it is differentiated twice, else torch's."""
+        """Run attention in plain operators if its weights are dropped or it is differentiated twice, else torch's."""
         rate = 0.0 if self.bound.spec.dropout == "never" else given.pop("dropout_p", 0.0)
         if not (rate or self.double_backward):
             return F.scaled_dot_product_attention(**{**given, "dropout_p": 0.0})
@@ -288,7 +296,7 @@ class Intercept(TorchFunctionMode):
         return recurrent_layers(func, args, drop)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
+        """Compute `op(x * in, K) * out + bias`, or with the bias inside; plain without auxiliary tensors."""
         operator = self.operator(func)
         if self.bound.spec.precision != FLOAT32:
             operator = autocast_operator(operator)
@@ -359,11 +367,11 @@ class Intercept(TorchFunctionMode):
         return REPLACEMENTS.get(func, func) if self.double_backward else func
 
     def broadcast(self, values: Tensor, axes: int) -> Tensor:
-        """Values (C,) in a shape that broadcasts to a tensor (..., C, *axes)."""
+        """Reshape values (C,) so that they broadcast to a tensor (..., C, *axes)."""
         return values.reshape(*values.shape, *(1,) * axes)
 
     def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        """Dropout with masks from the member's stream."""
+        """Apply dropout with masks from the member's stream."""
         x = arguments["input"]
         if not self.heads or len(x) != self.heads * self.batch:
             return self.draw_dropout(func, arguments)

@@ -179,7 +179,7 @@ class MixturePrior(Prior):
         return 0 < self.weight < 1 and self.wide > 0 and self.narrow > 0
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        """log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
+        """Return log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
         eps = draw(weights.mean)
         away = weights.mean + std * eps - weights.centre
         return log_normal(eps, 1.0) - std.log() - mixture_log_density(away, self.weight, self.wide, self.narrow)
@@ -200,7 +200,7 @@ PRIORS = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUnifo
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:
-    """KL(N(mean, std^2) || N(prior_mean, prior_std^2)) of each entry, in nats.
+    """Return KL(N(mean, std^2) || N(prior_mean, prior_std^2)) of each entry, in nats.
 
     >>> round(gaussian_kl(torch.tensor(0.3), torch.tensor(0.2), 0.0, 0.1).item(), 5)
     5.30685
@@ -302,7 +302,7 @@ def ard_kl(mean: Tensor, std: Tensor) -> Tensor:
 
 
 def log_uniform_kl(log_alpha: Tensor) -> Tensor:
-    """Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
+    """Return Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
     return K1 * (1 - torch.sigmoid(K2 + K3 * log_alpha)) + 0.5 * F.softplus(-log_alpha)
 
 
@@ -312,6 +312,6 @@ def log_normal(values: Tensor, std: float) -> Tensor:
 
 
 def mixture_log_density(weights: Tensor, weight: float, wide: float, narrow: float) -> Tensor:
-    """log(weight N(w; 0, wide^2) + (1 - weight) N(w; 0, narrow^2)), finite for any w."""
+    """Return log(weight N(w; 0, wide^2) + (1 - weight) N(w; 0, narrow^2)), finite for any w."""
     parts = [math.log(weight) + log_normal(weights, wide), math.log1p(-weight) + log_normal(weights, narrow)]
     return torch.logaddexp(*parts)

@@ -16,14 +16,14 @@ class UnsupportedOp(Exception):  # noqa: N818 - caught by engines, which then us
 
 
 def vmap_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` under vmap; on inputs with more than one batch axis vmap's own rule is right."""
+    """Run `F.linear` under vmap; inputs with more than one batch axis use vmap's own rule."""
     if x.dim() != 2:
         return F.linear(x, weight, bias)
     return VmapLinear.apply(x, weight) if bias is None else VmapLinear.apply(x, weight, bias)
 
 
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (m, B, I) times each member's weight (m, O, I), plus its bias (m, O): (m, B, O); shared ones have no m.
+    """Multiply x (m, B, I) by each member's weight (m, O, I) and add its bias (m, O): (m, B, O); shared ones lack m.
 
     With own weights and gradients W x^T is computed and returned as a view of (m, O, B): then the next layer needs no
     transposition, the weight's gradient has the weight's memory layout, and the bias is summed along contiguous memory.
@@ -45,7 +45,7 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 
 def flatten_members(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """`torch.flatten` of one member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
+    """Run `torch.flatten` on each member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
     if not (start_dim >= 1 or 1 <= start_dim + x.dim() < x.dim()):
         raise UnsupportedOp(f"flatten from axis {start_dim}")
     return torch.flatten(x, start_dim + (start_dim > 0), end_dim if end_dim < 0 else end_dim + 1)
