@@ -1,8 +1,8 @@
 """The members of an ensemble as named tensors.
 
 A parameter is *own* (each member has a copy, on a leading axis of length M), *shared* (one copy for all members) or
-*fixed* (`requires_grad=False` in the network: nothing moves, scales or masks it, and it is no distribution). Buffers,
-such as batch-norm statistics, are own. A member is a view into these tensors, never a copy.
+*fixed* (`requires_grad=False` in the network: it is not trained, scaled, masked or a distribution). Buffers, such as
+batch-norm statistics, are own. A member is a view into these tensors, never a copy.
 
 A name with a colon is an auxiliary tensor of the parameter before the colon: `K:in`, `K:std_param`, `K:kept`.
 """
@@ -22,50 +22,83 @@ KEPT = ":kept"  # auxiliary buffer, bool (M, ...): False where the parameter is 
 
 @dataclass(frozen=True)
 class Population:
-    """M members: `own` and `buffers` have a leading member axis, `shared` has none.
+    """M members as named tensors.
 
-    The leading axis of a `fixed` tensor has length M, or 1 where all members have the same values, stored once.
+    Attributes:
+        members: Number M of members.
+        own: Parameters of which each member has a copy, (M, ...).
+        shared: Parameters of which there is one copy, (...).
+        buffers: Buffers of the members, (M, ...).
+        fixed: Parameters that are not trained: (M, ...), or (1, ...) if all members have the same values.
     """
 
     members: int
-    own: Named  # (M, ...) each
-    shared: Named  # (...) each
-    buffers: Named  # (M, ...) each
-    fixed: Named = field(default_factory=dict)  # (1, ...) or (M, ...) each
+    own: Named
+    shared: Named
+    buffers: Named
+    fixed: Named = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are; the CPU, if there are none."""
+        """The device of the tensors; the CPU if there are none."""
         return next((tensor.device for tensor in self.to_tensors().values()), torch.device("cpu"))
 
     def to(self, device: torch.device | str) -> "Population":
-        """The population with every tensor on a device; tensors that are there already are not copied."""
+        """Move every tensor to a device; tensors that are there already are not copied.
+
+        Args:
+            device: The device.
+
+        Returns:
+            The population on that device.
+        """
         return self.map(lambda tensor: tensor.to(device))
 
     def group(self, members: slice) -> "Population":
-        """Some members as views: in-place changes of the group change the population."""
+        """Return some members as views.
+
+        Args:
+            members: Their indices.
+
+        Returns:
+            A population of views: in-place changes of it change this one.
+        """
         own, buffers = rows_of(self.own, members), rows_of(self.buffers, members)
         fixed = {name: t if len(t) == 1 else t[members] for name, t in self.fixed.items()}
         return Population(len(range(*members.indices(self.members))), own, self.shared, buffers, fixed)
 
     def take(self, members: Tensor) -> "Population":
-        """The members at these indices; own tensors and buffers are copied, shared tensors are not."""
+        """Return some members as copies.
+
+        Args:
+            members: Their indices (m,).
+
+        Returns:
+            A population of m members; own tensors and buffers are copied, shared tensors are not.
+        """
         fixed = {name: t if len(t) == 1 else t[members] for name, t in self.fixed.items()}
         own = {name: tensor[members] for name, tensor in self.own.items()}
         buffers = {name: tensor[members] for name, tensor in self.buffers.items()}
         return Population(len(members), own, self.shared, buffers, fixed)
 
     def clone(self) -> "Population":
-        """A copy of everything that training changes; fixed tensors are not copied."""
+        """Return a copy; fixed tensors, which training does not change, are not copied."""
         return replace(self.map(Tensor.clone), fixed=self.fixed)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Population":
-        """The population with every tensor replaced by `change(tensor)`, which must keep the member axis."""
+        """Replace every tensor.
+
+        Args:
+            change: Maps a tensor to its replacement; it must keep the member axis.
+
+        Returns:
+            The population of the replacements.
+        """
         kinds = (getattr(self, kind) for kind in KINDS)
         return Population(self.members, *({name: change(t) for name, t in named.items()} for named in kinds))
 
     def with_own_copies(self) -> "Population":
-        """The same members with a copy of every shared tensor each; itself if nothing is shared."""
+        """Return the same members, each with an own copy of every shared tensor; itself if nothing is shared."""
         if not self.shared:
             return self
         copies = {name: t.expand(self.members, *t.shape).clone() for name, t in self.shared.items()}
@@ -73,7 +106,17 @@ class Population:
 
     @staticmethod
     def concatenate(populations: "list[Population]") -> "Population":
-        """All members of several populations in one; they must not share tensors."""
+        """Concatenate populations.
+
+        Args:
+            populations: Populations of one network without shared tensors, at least one.
+
+        Returns:
+            A population of all their members, in order.
+
+        Raises:
+            Misuse: If one of them has shared tensors.
+        """
         if any(population.shared for population in populations):
             raise Misuse("populations with shared tensors cannot be joined: give members copies of their own first")
         first = populations[0]
@@ -83,10 +126,15 @@ class Population:
         return Population(sum(p.members for p in populations), own, {}, buffers, fixed)
 
     def copy_members(self, source: "Population", members: Tensor) -> None:
-        """Overwrite the own tensors and buffers of the members at these indices by the source's."""
-        for mine, theirs in ((self.own, source.own), (self.buffers, source.buffers)):
-            for name, tensor in mine.items():
-                tensor[members] = theirs[name][members]
+        """Overwrite the own tensors and buffers of some members.
+
+        Args:
+            source: A population of the same shape.
+            members: Indices (m,) of the members to copy from it.
+        """
+        for targets, sources in ((self.own, source.own), (self.buffers, source.buffers)):
+            for name, tensor in targets.items():
+                tensor[members] = sources[name][members]
 
     def copy_shared(self, source: "Population") -> None:
         """Overwrite the shared tensors by the source's."""
@@ -94,17 +142,17 @@ class Population:
             tensor.copy_(source.shared[name])
 
     def parameters_per_member(self) -> int:
-        """The number of parameter entries that one member uses, shared and fixed ones included."""
+        """Return the number of parameter entries that one member uses, shared and fixed ones included."""
         own = sum(tensor.numel() for tensor in self.own.values()) // max(self.members, 1)
         fixed = sum(tensor[0].numel() for tensor in self.fixed.values())
         return own + fixed + sum(tensor.numel() for tensor in self.shared.values())
 
     def parameters_fixed(self) -> int:
-        """The number of stored parameter entries that are not trained."""
+        """Return the number of stored parameter entries that are fixed."""
         return sum(tensor.numel() for tensor in self.fixed.values())
 
     def parameters_stored(self) -> int:
-        """The number of parameter entries of all members together, fixed ones included, without pruned ones."""
+        """Return the number of stored parameter entries of all members, including fixed and without pruned ones."""
         total = self.parameters_fixed()
         for named, own in ((self.own, True), (self.shared, False)):
             for name, tensor in named.items():
@@ -114,12 +162,12 @@ class Population:
         return total
 
     def to_tensors(self) -> Named:
-        """One flat dict with keys `own/NAME`, `shared/NAME`, ..., as stored in a safetensors file."""
+        """Return a flat dict with keys `own/NAME`, `shared/NAME`, ..., as stored in a safetensors file."""
         return {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in getattr(self, kind).items()}
 
 
 def _joined(parts: list[tuple[Tensor, int]]) -> Tensor:
-    """One fixed tensor of several populations, each (1, ...) or (M, ...) and given with its number M of members."""
+    """Concatenate a fixed tensor of several populations, each (1, ...) or (M, ...), with its number M of members."""
     first = parts[0][0]
     if all(len(tensor) == 1 and torch.equal(tensor, first) for tensor, _ in parts):
         return first
@@ -127,14 +175,14 @@ def _joined(parts: list[tuple[Tensor, int]]) -> Tensor:
 
 
 def rows_of(named: Named, members: slice | int) -> Named:
-    """Views of some members' tensors (M, ...); the dict itself if these are all members."""
+    """Return views of some members' tensors (M, ...); the dict itself for all members."""
     if named and members == slice(0, next(iter(named.values())).shape[0]):
         return named
     return {name: tensor[members] for name, tensor in named.items()}
 
 
 def is_auxiliary(name: str) -> bool:
-    """Whether a tensor is an auxiliary one, such as a factor or a standard deviation, and not the network's own.
+    """Return whether a tensor is auxiliary, such as a factor or a standard deviation, not one of the network.
 
     >>> is_auxiliary("head.weight:in"), is_auxiliary("head.weight")
     (True, False)
@@ -143,7 +191,7 @@ def is_auxiliary(name: str) -> bool:
 
 
 def kept_mask(name: str, buffers: Named, own: bool) -> Tensor | None:
-    """The mask of entries that are not pruned, (m, ...) or for a shared parameter (...); None if all are kept."""
+    """Return the mask of entries that are not pruned, (m, ...), or (...) if shared; None if no entry is pruned."""
     mask = buffers.get(name + KEPT)
     return mask if mask is None or own else mask[0]  # a shared parameter is pruned for all members
 
@@ -156,28 +204,34 @@ def zero_pruned(parameters: Named, buffers: Named, members: slice | int) -> None
 
 
 def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None = None) -> Population:
-    """The inverse of `Population.to_tensors`; `members` is needed where all tensors are shared and M is not 1."""
-    found: dict[str, Named] = {kind: {} for kind in KINDS}
+    """Return the population of stored tensors: the inverse of `Population.to_tensors`.
+
+    Args:
+        tensors: Tensors by keys such as `own/NAME`.
+        members: Number of members; needed if all tensors are shared or fixed and it is not 1.
+
+    Returns:
+        The population.
+
+    Raises:
+        Failure: If tensors have different numbers of members.
+    """
+    groups: dict[str, Named] = {kind: {} for kind in KINDS}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
-        if kind in found:
-            found[kind][name] = tensor
-    counts = {len(tensor) for kind in ("own", "buffers") for tensor in found[kind].values()}
+        if kind in groups:
+            groups[kind][name] = tensor
+    counts = {len(tensor) for kind in ("own", "buffers") for tensor in groups[kind].values()}
     if not counts:
         counts = {members or 1}  # nothing but shared and fixed tensors
     if len(counts) != 1:
         raise Failure(f"stored tensors have different numbers of members: {sorted(counts)}; the file is damaged")
-    return Population(counts.pop(), **found)
+    return Population(counts.pop(), **groups)
 
 
 def below(tensors: Named, prefix: str) -> Named:
     """Return the tensors whose names start with `prefix/`, without it."""
     return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")}
-
-
-def no_name(name: str) -> bool:
-    """A predicate on names of parameters that holds for none."""
-    return False
 
 
 def populate(
@@ -186,9 +240,19 @@ def populate(
     shared: Callable[[str], bool] | None = None,
     fixed: Callable[[str], bool] | None = None,
 ) -> Population:
-    """M members, the i-th with the initial values of `build(i)`; shared parameters are those of `build(0)`.
+    """Make a population from networks.
 
-    A parameter that is both shared and fixed is fixed, and each member has its own value of it.
+    Args:
+        build: Returns the network of the i-th member; shared parameters are those of `build(0)`.
+        members: Number of members.
+        shared: Predicate on names of parameters that are shared; None for none.
+        fixed: Predicate on names of parameters that are fixed, even if shared; None for none.
+
+    Returns:
+        The population.
+
+    Raises:
+        Misuse: If there are no members, or their networks differ in shapes.
     """
     if members < 1:
         raise Misuse(f"members={members}: an ensemble needs at least 1")
@@ -196,20 +260,20 @@ def populate(
     for index in range(members):
         module = build(index)
         if population is None:
-            population = _allocate(module, members, shared or no_name, fixed or no_name)
+            population = _allocate(module, members, shared or (lambda name: False), fixed or (lambda name: False))
         _copy_member(module, population, index)
     assert population is not None
-    return replace(population, fixed={name: _stored_once(tensor) for name, tensor in population.fixed.items()})
-
-
-def _stored_once(tensor: Tensor) -> Tensor:
-    """A fixed tensor (M, ...) as (1, ...) if all members have the same values."""
-    return tensor[:1].clone() if torch.equal(tensor, tensor[:1].expand_as(tensor)) else tensor
+    for name, tensor in population.fixed.items():
+        if torch.equal(tensor, tensor[:1].expand_as(tensor)):  # equal values are stored once
+            population.fixed[name] = tensor[:1].clone()
+    return population
 
 
 def _allocate(
     module: nn.Module, members: int, shared: Callable[[str], bool], fixed: Callable[[str], bool]
 ) -> Population:
+    """Return a population with empty own tensors, and the shared tensors of a network."""
+
     def empty(tensor: Tensor) -> Tensor:
         return tensor.detach().new_empty((members, *tensor.shape))
 
@@ -224,16 +288,17 @@ def _allocate(
 
 
 def _copy_member(module: nn.Module, population: Population, index: int) -> None:
-    for mine, theirs in (
+    """Copy the own and fixed parameters and the buffers of a network into one member."""
+    for targets, sources in (
         ({**population.own, **population.fixed}, module.named_parameters()),
         (population.buffers, module.named_buffers()),
     ):
-        for name, tensor in theirs:
-            if name not in mine:
+        for name, tensor in sources:
+            if name not in targets:
                 continue
-            if mine[name].shape[1:] != tensor.shape:
+            if targets[name].shape[1:] != tensor.shape:
                 raise Misuse(
                     f"member {index} has '{name}' of shape {tuple(tensor.shape)}, member 0 has "
-                    f"{tuple(mine[name].shape[1:])}: all members need one architecture"
+                    f"{tuple(targets[name].shape[1:])}: all members need one architecture"
                 )
-            mine[name][index] = tensor.detach()
+            targets[name][index] = tensor.detach()

@@ -28,10 +28,22 @@ OWN, POINT = SHARING["own"].value, WEIGHTS["point"].value
 
 @dataclass(frozen=True)
 class Recipe:
-    """One answer to each question, as objects; `make_recipe` reads them from text.
+    """A method: one answer to each of the four questions, as objects; `make_recipe` parses them from text.
 
     >>> print(make_recipe("deep-ensemble"))
     deep-ensemble: sharing own, weights point, coupling none, dynamics optimizer
+
+    Attributes:
+        name: Name of the recipe, for display and in the run.
+        sharing: Question 1: what members share.
+        weights: Question 2: what a member's weights are, such as points or Gaussians.
+        coupling: Question 3: the repulsion between members; None to train them independently.
+        dynamics: Question 4: how weights move, and which points of their path become the ensemble.
+        members: Default number of members.
+        fixed_members: Whether any other number of members is refused.
+        loss: Default loss for classes, by name.
+        batch_order: Default order of batches of several members: "own", "same" or "split".
+        models: Names of models that are not networks, weighted with the networks by greedy selection.
     """
 
     name: str = "custom"
@@ -39,11 +51,11 @@ class Recipe:
     weights: WeightFamily = POINT
     coupling: Repulsion | None = None
     dynamics: Dynamics = field(default_factory=Dynamics)
-    members: int | None = None  # the number of members unless the caller gives one
-    fixed_members: bool = False  # whether another number is refused
-    loss: str | None = None  # for classes, by name, unless the caller gives a likelihood
-    batch_order: BatchOrder | None = None  # of several members, unless the caller gives one
-    models: tuple[str, ...] = ()  # beside the networks, those for the task; weighted by greedy selection
+    members: int | None = None
+    fixed_members: bool = False
+    loss: str | None = None
+    batch_order: BatchOrder | None = None
+    models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
@@ -67,36 +79,49 @@ class Recipe:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in answers.items())
 
     def text(self, question: str) -> str:
-        """The answer to one question as text."""
+        """Return the answer to one question, a key of `QUESTIONS`, as text."""
         return format_text(getattr(self, question), QUESTIONS[question])
 
     def answers(self) -> dict[str, str]:
-        """The four answers as text."""
+        """Return the four answers as text, by question."""
         return {question: self.text(question) for question in QUESTIONS}
 
     @property
     def needs_kernels(self) -> bool:
-        """Whether it matters which parameters of a network are kernels."""
+        """Whether the recipe depends on which parameters of a network are kernels."""
         return self.sharing.needs_kernels or self.weights.needs_kernels
 
     def to_json(self) -> dict[str, Any]:
+        """Return the recipe for a JSON file; the inverse of `recipe_from_json`."""
         settings = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
-        rest = {"batch_order": self.batch_order, "models": list(self.models)}
-        return {"name": self.name, **self.answers(), **settings, **{key: each for key, each in rest.items() if each}}
+        optional = {"batch_order": self.batch_order, "models": list(self.models)}
+        return {
+            "name": self.name,
+            **self.answers(),
+            **settings,
+            **{key: value for key, value in optional.items() if value},
+        }
 
 
 @dataclass(frozen=True)
 class Preset(Answer[Recipe]):
-    """A named recipe, what it is, and when to choose it."""
+    """A named recipe, with advice on when to choose it.
 
-    good: str  # what it is for
-    bad: str  # what speaks against it
+    Attributes:
+        value: The recipe.
+        about: The method in one line.
+        good: What it is good for.
+        bad: Its drawbacks.
+    """
+
+    good: str
+    bad: str
 
 
 def _row(name: str, about: str, good: str, bad: str, **settings: Any) -> tuple[str, Preset]:
-    """A preset by its name; answers among the settings are texts."""
-    given = {key: parse(text, key, QUESTIONS[key]) if key in QUESTIONS else text for key, text in settings.items()}
-    return name, Preset(Recipe(name, **given), about, good, bad)
+    """Return the name and the preset; answers to questions among the settings are text."""
+    values = {key: parse(text, key, QUESTIONS[key]) if key in QUESTIONS else text for key, text in settings.items()}
+    return name, Preset(Recipe(name, **values), about, good, bad)
 
 
 PRESETS: dict[str, Preset] = dict(
@@ -353,19 +378,29 @@ MIXTURES: dict[str, Preset] = {  # networks beside models that are not
 def make_recipe(
     name: "str | Recipe" = "deep-ensemble", *, models: str | tuple[str, ...] | None = None, **answers: Any
 ) -> Recipe:
-    """A preset by name, or a recipe, with some of its answers replaced: each as text or as an object.
+    """Make a recipe from a preset, with some of its answers replaced.
 
-    `models` beside the networks are names of `MODELS`, in text joined by `+`.
+    Args:
+        name: Name of a preset, or a recipe.
+        models: Names of models beside the networks, rows of `MODELS`; in text separated by "+".
+        **answers: New answers to `sharing`, `weights`, `coupling` or `dynamics`, as text or as objects.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        Misuse: If the preset, a question or an answer is unknown.
+
 
     >>> print(make_recipe("forde", coupling="outputs"))
     forde: sharing own, weights point, coupling outputs, dynamics optimizer
     """
-    known = {**PRESETS, **MIXTURES}
-    if isinstance(name, str) and name not in known:
-        raise unknown("recipe", name, known)
+    presets = {**PRESETS, **MIXTURES}
+    if isinstance(name, str) and name not in presets:
+        raise unknown("recipe", name, presets)
     if not isinstance(name, str | Recipe):
         raise Misuse(f"recipe={name!r}: expected a name such as 'deep-ensemble', or mm.make_recipe(...)")
-    base = known[name].value if isinstance(name, str) else name
+    base = presets[name].value if isinstance(name, str) else name
     if models is not None:
         base = replace(base, models=tuple(models.split("+")) if isinstance(models, str) else tuple(models))
     for question in answers:
@@ -411,12 +446,23 @@ def parse_recipe(text: str) -> Recipe:
     return replace(make_recipe(base, **answers), name=text, members=int(members) if members else base.members)
 
 
-def recipe_from_json(record: dict[str, Any], given: Recipe | None = None) -> Recipe:
-    """The recipe of a record; `given` is that of a run with objects of the caller's own, and must agree."""
-    if given is not None:
-        if given.answers() != {question: record[question] for question in QUESTIONS}:
-            raise Misuse(f"recipe= is {given}, and the run was made by {record['name']} with other answers")
-        return given
+def recipe_from_json(record: dict[str, Any], user_recipe: Recipe | None = None) -> Recipe:
+    """Read a recipe from a run.
+
+    Args:
+        record: What `Recipe.to_json` returned.
+        user_recipe: The recipe of a run with user-defined objects, which are not stored.
+
+    Returns:
+        The recipe; `user_recipe` if there is one.
+
+    Raises:
+        Misuse: If `user_recipe` has other answers than the record.
+    """
+    if user_recipe is not None:
+        if user_recipe.answers() != {question: record[question] for question in QUESTIONS}:
+            raise Misuse(f"recipe= is {user_recipe}, and the run was made by {record['name']} with other answers")
+        return user_recipe
     answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
     settings: Any = {name: record.get(name) for name in ("members", "fixed_members", "loss", "batch_order")}
     return Recipe(record["name"], **settings, models=tuple(record.get("models", ())), **answers)

@@ -1,7 +1,7 @@
-"""The role of every parameter of a network under a recipe: what it is in the network, and what the recipe makes of it.
+"""The role of every parameter of a network under a recipe: what it is in the network, and how the recipe treats it.
 
 A parameter is own, shared or fixed; a Gaussian or a point estimate; its channels may be scaled by factors or a mask,
-and its inputs dropped. What a recipe that acts on kernels leaves alone has the reason beside it.
+and its inputs dropped. If a recipe that acts on kernels does not act on a parameter, the reason is recorded.
 """
 
 from collections.abc import Iterator
@@ -31,21 +31,32 @@ KINDS = {  # of the kernel trace -> in words
     "other": "in another operator",
     "unused": "in no operator of the traced passes",
 }
-SHOWN = 6  # names in a summary
+MAX_LISTED = 6  # names of one group in a summary
 
 
 @dataclass(frozen=True)
 class ParameterRole:
-    """What one parameter is, and what the recipe makes of it."""
+    """What one parameter is, and how the recipe treats it.
+
+    Attributes:
+        name: Name of the parameter.
+        shape: Its shape in one member.
+        kind: A key of `KINDS`.
+        sharing: "own", "shared" or "fixed".
+        gaussian: Whether it is a Gaussian, not a point estimate.
+        scaled: Channels that factors or a mask scale: "in", "out", or "in, out".
+        dropped: Dropout rate of its inputs.
+        reason: Why the recipe does not act on it, if it could have.
+    """
 
     name: str
     shape: tuple[int, ...]
-    kind: str  # kernel, bias, embedding, norm, added, input, scale, other, unused
-    sharing: str  # own, shared, fixed
-    gaussian: bool = False  # or a point estimate
-    scaled: str = ""  # channels that factors or a mask scale: in, out, or both
-    dropped: float = 0.0  # dropout rate of its inputs
-    reason: str = ""  # for what the recipe does not do with it
+    kind: str
+    sharing: str
+    gaussian: bool = False
+    scaled: str = ""
+    dropped: float = 0.0
+    reason: str = ""
 
     @property
     def acted_on(self) -> bool:
@@ -65,10 +76,15 @@ class ParameterRoles:
     0.bias     3      bias    own      point                      not in where=last
     2.weight   2 x 3  kernel  own      Gaussian
     2.bias     2      bias    own      Gaussian
+
+
+    Attributes:
+        rows: One role for each parameter, in the order of the network.
+        refusal: The message with which the recipe refuses the network, if it does.
     """
 
     rows: tuple[ParameterRole, ...]
-    refusal: str = ""  # the message with which the recipe refuses the network
+    refusal: str = ""
 
     def __iter__(self) -> Iterator[ParameterRole]:
         return iter(self.rows)
@@ -83,39 +99,33 @@ class ParameterRoles:
         raise unknown("parameter", name, [row.name for row in self.rows])
 
     def __str__(self) -> str:
-        cells = [list(COLUMNS), *(list(each.values()) for each in self.columns())]
+        cells = [list(COLUMNS), *(list(columns.values()) for columns in self.columns())]
         widths = [max(len(row[at]) for row in cells) for at in range(len(COLUMNS))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
         return "\n".join(line.rstrip() for line in (*lines, *([f"refused: {self.refusal}"] if self.refusal else [])))
 
     def _repr_html_(self) -> str:
-        rows = {row["parameter"]: ", ".join(each for each in list(row.values())[1:] if each) for row in self.columns()}
+        rows = {row["parameter"]: ", ".join(cell for cell in list(row.values())[1:] if cell) for row in self.columns()}
         return html_table(self.refusal or self.summary, rows)
 
     def columns(self) -> list[dict[str, str]]:
-        """The rows as words, by column."""
+        """Return the rows as text, by column."""
         return [
-            dict(
-                zip(
-                    COLUMNS,
-                    (
-                        row.name,
-                        " x ".join(map(str, row.shape)),
-                        row.kind,
-                        row.sharing,
-                        "Gaussian" if row.gaussian else "point",
-                        row.scaled,
-                        f"{row.dropped:g}" if row.dropped else "",
-                        row.reason,
-                    ),
-                    strict=True,
-                )
-            )
+            {
+                "parameter": row.name,
+                "shape": " x ".join(map(str, row.shape)),
+                "kind": row.kind,
+                "sharing": row.sharing,
+                "weights": "Gaussian" if row.gaussian else "point",
+                "scaled": row.scaled,
+                "dropped": f"{row.dropped:g}" if row.dropped else "",
+                "reason": row.reason,
+            }
             for row in self.rows
         ]
 
     def to_frame(self) -> Any:
-        """The table as a pandas DataFrame, one row for each parameter."""
+        """Return the table as a pandas DataFrame, one row for each parameter."""
         import pandas as pd
 
         return pd.DataFrame([asdict(row) for row in self.rows], columns=list(ParameterRole.__dataclass_fields__))
@@ -130,35 +140,44 @@ class ParameterRoles:
             "shared": [row.name for row in self if row.sharing == "shared"],
             "fixed": [row.name for row in self if row.sharing == "fixed"],
         }
-        told = [f"{len(names)} {way}{_listed(names)}" for way, names in ways.items() if names]
-        return (
-            f"{len(self)} parameters, of which {'; '.join(told)}" if told else f"{len(self)} parameters, own and point"
-        )
+        parts = []
+        for way, names in ways.items():
+            if names:
+                parts.append(f"{len(names)} {way}" + (f" ({', '.join(names)})" if len(names) <= MAX_LISTED else ""))
+        return f"{len(self)} parameters, " + (f"of which {'; '.join(parts)}" if parts else "own and point")
 
     def to_json(self) -> list[dict[str, Any]]:
+        """Return the rows for a JSON file."""
         return [asdict(row) for row in self.rows]
 
     @staticmethod
     def from_json(record: list[dict[str, Any]]) -> "ParameterRoles":
+        """Return the roles of rows from a JSON file."""
         return ParameterRoles(tuple(ParameterRole(**{**row, "shape": tuple(row["shape"])}) for row in record))
 
 
 COLUMNS = ("parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "reason")
 
 
-def _listed(names: list[str]) -> str:
-    return f" ({', '.join(names)})" if len(names) <= SHOWN else ""
-
-
 def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights, recipe: Recipe) -> ParameterRoles:
-    """The roles of the parameters of a population, of a network with this trace."""
+    """Return the roles of the parameters of a population.
+
+    Args:
+        trace: Kernels of the network.
+        population: Its members.
+        weights: The weight family bound to the network.
+        recipe: The recipe.
+
+    Returns:
+        One role for each parameter.
+    """
     kinds, operators = dict(trace.kinds), dict(trace.unsupported)
     forms = {kernel.name: kernel.form for kernel in trace.kernels}
     tensors = {**population.own, **population.shared, **population.buffers}
     groups = {"own": population.own, "shared": population.shared, "fixed": population.fixed}
 
     def role(name: str, sharing: str, tensor: Tensor) -> ParameterRole:
-        found = ParameterRole(
+        row = ParameterRole(
             name,
             tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]),
             kinds.get(name, "other"),
@@ -167,7 +186,7 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
             ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors),
             weights.spec.rates.get(name, 0.0),
         )
-        return replace(found, reason=reason_for(found))
+        return replace(row, reason=reason_for(row))
 
     def reason_for(row: ParameterRole) -> str:
         if row.sharing == "fixed":
@@ -175,29 +194,36 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
         if not recipe.needs_kernels:
             return ""
         if row.gaussian:
-            drawn = row.name in operators or forms.get(row.name, "plain") != "plain"
-            return "drawn once a pass, whatever the estimator" if drawn else ""
+            per_pass = row.name in operators or forms.get(row.name, "plain") != "plain"
+            return "drawn once a pass, whatever the estimator" if per_pass else ""
         if row.acted_on:
             return ""
         if row.name in operators:
             return f"multiplied by {operators[row.name]}" if operators[row.name] else KINDS["unused"]
         if weights.spec.dropout == "always" and row.kind == "kernel":
             return "dropout of the net itself is active" if trace.has_dropout else "its inputs are those of the network"
-        where = getattr(recipe.weights, "where", "all")
-        if row.kind in ("kernel", "bias") and where != "all":
-            return f"not in where={where}"
+        selection = getattr(recipe.weights, "where", "all")
+        if row.kind in ("kernel", "bias") and selection != "all":
+            return f"not in where={selection}"
         return "" if row.kind == "kernel" else KINDS[row.kind]
 
     placed = [(name, kind, t) for kind, named in groups.items() for name, t in named.items() if ":" not in name]
-    order = {name: place for place, name in enumerate(kinds)}
-    placed.sort(key=lambda each: order.get(each[0], len(order)))
-    return ParameterRoles(tuple(role(*each) for each in placed))
+    order = {name: index for index, name in enumerate(kinds)}
+    placed.sort(key=lambda entry: order.get(entry[0], len(order)))
+    return ParameterRoles(tuple(role(*entry) for entry in placed))
 
 
 def roles_before_training(module: nn.Module, recipe: Recipe, x: Tensor) -> ParameterRoles:
-    """The roles of the parameters of a network that a recipe would train on inputs like x (N, ...).
+    """Return the roles that a recipe would give to the parameters of a network.
 
-    Where the recipe refuses the network the table says so, with the roles as far as they are known.
+    Args:
+        module: The network.
+        recipe: The recipe.
+        x: Inputs (N, ...) like those of training.
+
+    Returns:
+        One role for each parameter. If the recipe refuses the network, `refusal` is its message and the roles are
+        incomplete.
     """
     trace = trace_kernels(module, x)
     refusal = ""

@@ -1,21 +1,10 @@
-"""What members share: the answers to the first question.
+"""Question 1: what members share.
 
 A parameter is shared by all members or each member has its own; `Sharing.predicate` decides by name. With rank-one
 sharing (BatchEnsemble, Wen et al. 2020) all kernels are shared and each member has factors that scale their input and
-output channels: `op(x * in, K) * out`.
-
-The settings of rank-one sharing: `init` is the distribution of the factors, one per channel (the positions of a
-flattened image count as one channel). `bias` is `own`, `last` (own beside the last kernel only: a shared one there
-would tie independent members together), `shared`, or `inside` (shared, and scaled with the outputs). `norm` says
-whether the scale and shift of normalising layers are `own` or `shared`; running statistics are always own. `first` and
-`last` say whether inputs of the first and outputs of the last kernel are scaled. `others` is the distribution of all
-factors but those of the first kernel's inputs, `factors=first` leaves these alone, `head=own` gives each member a last
-kernel of its own, and `unscaled` names parameters that are shared without factors. TabM (Gorishniy et al. 2025) has
-random signs on the first inputs, ones elsewhere, own heads and shared embeddings.
-
-`gamma` belongs to every sharing: shared tensors move by gamma / M times the sum of the members' gradients. 1 is their
-mean, `M` their sum, `smooth` a value between the two that is measured from the members' tangent kernels at
-initialisation.
+output channels: `op(x * in, K) * out`. There is one factor per channel; the positions of a flattened image count as one
+channel. TabM (Gorishniy et al. 2025) has random signs on the first inputs, ones elsewhere, own heads and shared
+embeddings.
 """
 
 import math
@@ -42,36 +31,58 @@ SMOOTH = "smooth"
 
 @dataclass(frozen=True)
 class Sharing:
-    """What members share."""
+    """Which parameters members share, and how shared ones are scaled and trained.
 
-    what: str = field(metadata=FIXED)  # own, all, head, backbone, names or rank-one
-    shared: str = ""  # for `names`: patterns of parameter names, with ; between
-    gamma: float | str = 1.0  # a number, "M" or "smooth"
-    frozen: bool | str = False  # True: the backbone of the net given is never trained; a string: that of this run
+    All fields from `init` on are for rank-one sharing only.
+
+    Attributes:
+        what: "own" (nothing is shared), "all", "head", "backbone", "names" or "rank-one".
+        shared: For "names", patterns of parameter names, separated by ";".
+        gamma: Shared tensors move by gamma / M times the sum of the members' gradients: 1 is their mean, "M" their
+            sum, "smooth" a value between the two, measured from the members' tangent kernels at initialisation.
+        frozen: For "backbone": True to never train the backbone of the network, or a run to take the backbone from.
+        init: Distribution of the factors.
+        others: Distribution of all factors except those of the first kernel's inputs; None for the same.
+        bias: "own"; "last" (own beside the last kernel only: a shared one there would tie independent members
+            together); "shared"; or "inside" (shared, and scaled with the outputs).
+        norm: Whether the scale and shift of normalising layers are "own" or "shared"; running statistics are own.
+        first: Whether the inputs of the first kernel are scaled.
+        last: Whether the outputs of the last kernel are scaled.
+        factors: "all", or "first" for those of the first kernel's inputs only.
+        head: Whether the last kernel is shared and "scaled", or "own".
+        unscaled: Patterns of parameters that are shared without factors, separated by ";".
+        lr_multiplier: Multiplier of the factors' learning rate.
+        decay: Whether weight decay acts on the factors.
+    """
+
+    what: str = field(metadata=FIXED)
+    shared: str = ""
+    gamma: float | str = 1.0
+    frozen: bool | str = False
     init: Distribution = field(default=Normal(1.0, 0.5))
-    others: Distribution | None = None  # of all factors but those of the first inputs; None: as these
+    others: Distribution | None = None
     bias: str = "last"
     norm: str = "own"
     first: bool = True
     last: bool = True
-    factors: str = "all"  # or first: those of the first kernel's inputs alone
-    head: str = "scaled"  # the last kernel: shared and scaled, or own
-    unscaled: str = ""  # patterns of parameters that are shared without factors, with ; between
-    lr_multiplier: float = 1.0  # of the factors' learning rate
-    decay: bool = False  # whether weight decay acts on the factors
+    factors: str = "all"
+    head: str = "scaled"
+    unscaled: str = ""
+    lr_multiplier: float = 1.0
+    decay: bool = False
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
         if not (math.isfinite(self.lr_multiplier) and self.lr_multiplier >= 0):
             raise Misuse(f"lr_multiplier={self.lr_multiplier}: need a number that is not negative, such as 0.5")
         if (self.what == "names") != bool(self.shared):
             raise Misuse("sharing names needs patterns of what is shared, and nothing else does: names:shared=body.*")
         if self.frozen and self.what != "backbone":
-            given = "yes" if self.frozen is True else self.frozen
-            raise Misuse(f"frozen={given} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes")
-        changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+            value = "yes" if self.frozen is True else self.frozen
+            raise Misuse(f"frozen={value} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes")
+        changed = [setting.name for setting in fields(self) if getattr(self, setting.name) != setting.default]
         unused = [name for name in changed if name in RANK_ONE_ONLY]
         if unused and not self.rank_one:
             raise Misuse(f"{unused[0]}={getattr(self, unused[0])} with sharing {self.what}: only rank-one has factors")
@@ -82,6 +93,7 @@ class Sharing:
 
     @property
     def rank_one(self) -> bool:
+        """Whether kernels are shared and scaled by factors."""
         return self.what == "rank-one"
 
     @property
@@ -100,12 +112,20 @@ class Sharing:
         return self.bias == "inside"
 
     def check_trace(self, trace: KernelTrace) -> None:
-        """Raise Misuse if members would share a parameter that factors cannot reach."""
+        """Raise Misuse if members would share a parameter that factors cannot scale."""
         if self.rank_one:
             trace.require_supported().require_scalable("sharing rank-one").require_once(trace.trained, "factors")
 
     def gamma_of(self, *, members: int, smooth: float | None) -> float:
-        """The factor gamma(M) of shared gradients; `smooth` is the measured one, None for a single member."""
+        """Return the factor of shared gradients.
+
+        Args:
+            members: Number M of members.
+            smooth: The measured value of "smooth"; None for a single member.
+
+        Returns:
+            gamma(M).
+        """
         if self.gamma == "M":
             return float(members)
         if self.gamma == SMOOTH:
@@ -113,13 +133,27 @@ class Sharing:
         return float(self.gamma)
 
     def predicate(self, module: nn.Module, trace: KernelTrace | None) -> Callable[[str], bool]:
-        """The function that says of a parameter's name whether members share it."""
+        """Return a predicate on parameter names that is true for shared parameters.
+
+        Args:
+            module: The network.
+            trace: Its kernels, needed for rank-one sharing.
+
+        Returns:
+            The predicate.
+
+        Raises:
+            Misuse: If a pattern of `shared` matches no parameter.
+        """
         if self.rank_one:
             assert trace is not None
             return self._rank_one_predicate(module, trace)
         patterns = [pattern.strip() for pattern in self.shared.split(";")]
         if self.what == "names":
-            require_matches(patterns, [name for name, _ in module.named_parameters()])
+            names = [name for name, _ in module.named_parameters()]
+            for pattern in patterns:
+                if not any(fnmatchcase(name, pattern) for name in names):
+                    raise unknown("names of parameters", pattern, names)
         return {
             "own": lambda name: False,
             "all": lambda name: True,
@@ -129,6 +163,7 @@ class Sharing:
         }[self.what]
 
     def _rank_one_predicate(self, module: nn.Module, trace: KernelTrace) -> Callable[[str], bool]:
+        """Return the predicate of rank-one sharing."""
         biases = {bias for kernel in trace.kernels for bias in kernel.biases}
         norms = set(norm_parameters(module))
         biases |= set(trace.biases)
@@ -145,24 +180,32 @@ class Sharing:
         return shared
 
     def is_unscaled(self, name: str) -> bool:
-        """Whether a parameter is shared without factors."""
+        """Return whether a parameter is shared without factors."""
         return any(fnmatchcase(name, pattern.strip()) for pattern in self.unscaled.split(";"))
 
     def add_factors(
         self, population: Population, trace: KernelTrace, streams: Streams, chunks: Sequence[int] = ()
     ) -> Population:
-        """The population with rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) among its own tensors.
+        """Add rank-one factors `K:in` (M, C_in) and `K:out` (M, C_out) to the own tensors of a population.
 
-        A sharing that is not rank-one has none, nor has a fixed or own kernel. The factors of the first inputs begin
-        equal within `chunks` of these sizes, such as the channels of one column. An ensemble of a single member has no
-        factors: this is for the others.
+        Only shared kernels have factors. Not to be called for a single member, which has none.
+
+        Args:
+            population: Members without factors.
+            trace: Kernels of the network.
+            streams: Random stream of each member.
+            chunks: Numbers of adjacent first inputs whose factors are equal at the start, such as the channels of one
+                column.
+
+        Returns:
+            The population with factors; itself if the sharing is not rank-one.
         """
         if not self.rank_one:
             return population
         generators = [streams(member) for member in range(population.members)]
-        kernels = [each for each in trace.kernels if not self.is_unscaled(each.name)]
+        kernels = [k for k in trace.kernels if not self.is_unscaled(k.name)]
 
-        def drawn(init: Distribution, count: int, kernel: str) -> Tensor:
+        def draw(init: Distribution, count: int, kernel: str) -> Tensor:
             dtype = population.shared[kernel].dtype
             return torch.stack([init.sample((count,), generator, dtype=dtype) for generator in generators])
 
@@ -174,16 +217,16 @@ class Sharing:
             init = self.init if first or self.others is None else self.others
             sizes = chunks if first and sum(chunks) == kernel.channels else [1] * kernel.channels
             if self.first or not first:
-                factors[name + INTO] = drawn(init, len(sizes), name).repeat_interleave(torch.tensor(sizes), dim=1)
+                factors[name + INTO] = draw(init, len(sizes), name).repeat_interleave(torch.tensor(sizes), dim=1)
             if self.factors == "all" and (self.last or name not in trace.last):
-                factors[name + OUT] = drawn(self.others or self.init, kernel.outputs, name)
+                factors[name + OUT] = draw(self.others or self.init, kernel.outputs, name)
         return replace(population, own={**population.own, **factors})
 
 
 def input_chunks(module: nn.Module) -> Sequence[int]:
-    """The numbers of channels of each column behind the embedding of a network for tables; none without one."""
-    found = (getattr(part, "chunks", None) for part in module.modules())
-    return next((each for each in found if isinstance(each, list)), [])
+    """Return the number of channels of each column after the embedding of a network for tables; empty without one."""
+    chunks = (getattr(part, "chunks", None) for part in module.modules())
+    return next((sizes for sizes in chunks if isinstance(sizes, list)), [])
 
 
 SHARING: dict[str, Answer[Sharing]] = {
@@ -205,7 +248,7 @@ SHARING: dict[str, Answer[Sharing]] = {
 
 
 def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> Sharing:
-    """The sharing of the parameters of a network for which a predicate on their names holds.
+    """Return a sharing of those parameters of a network for which a predicate on names is true.
 
     >>> sharing_where(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), lambda name: name.startswith("0")).shared
     '0.weight;0.bias'
@@ -214,24 +257,17 @@ def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> Sharing:
     return Sharing("names", shared=";".join(names)) if names else Sharing("own")
 
 
-def require_matches(patterns: list[str], names: list[str]) -> None:
-    """Raise Misuse for a pattern that no name matches."""
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise unknown("names of parameters", pattern, names)
-
-
 def norm_parameters(module: nn.Module) -> list[str]:
-    """Names of the scales and shifts of normalising layers: parameters of one axis that are not beside a kernel."""
-    kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    """Return the names of the scales and shifts of normalising layers."""
+    norm_layers = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
     return [
         f"{prefix}.{name}" if prefix else name
         for prefix, layer in module.named_modules()
-        if isinstance(layer, kinds)
+        if isinstance(layer, norm_layers)
         for name, _ in layer.named_parameters(recurse=False)
     ]
 
 
 def is_factor(name: str) -> bool:
-    """Whether a tensor is a rank-one factor."""
+    """Return whether a tensor is a rank-one factor."""
     return name.endswith((INTO, OUT))

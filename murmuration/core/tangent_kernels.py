@@ -6,20 +6,20 @@ With w the parameters that members share and u_a those of member a,
     individual_a(x, x') = <df_a(x)/du_a, df_a(x')/du_a>
 
 `member_kernels` measures both. Networks run in evaluation mode: batch-norm by its running statistics, no dropout; fixed
-masks act and are no parameters. Outputs of one example must not depend on the other examples.
+masks act and are not parameters. Outputs of one example must not depend on the other examples.
 
 The derivative of an output by a kernel is a sum over positions of (derivative by the layer's output) times (the layer's
-input), so one recorded pass per member is enough and no Jacobian of the kernel's size is kept (`KernelRecorder`).
-Parameters that scale or shift channels get one copy per example, so that one backward pass finds the derivatives of all
-examples.
-Parameters used in any other way are found beforehand (`traceable_parameters`) and differentiated example by example.
+input), so one recorded pass per member is enough and no Jacobian of the kernel's size is stored (`KernelRecorder`).
+Parameters that scale or shift channels get one copy per example, so that one backward pass computes the derivatives of
+all examples. Parameters used in any other way are identified beforehand (`traceable_parameters`) and differentiated
+example by example.
 
-Inner products are then, with `left` and `right` the two factors at position p of each group of channels,
+Inner products are then, with `lhs` and `rhs` the two factors at position p of each group of channels,
 
-    sum over p, q of <left_p, left'_q> <right_p, right'_q>
+    sum over p, q of <lhs_p, lhs'_q> <rhs_p, rhs'_q>
 
-of a dense layer the elementwise product of two small Gram matrices. A convolution has patches on the right, a
-transposed convolution has the sides exchanged. With many positions it is cheaper to make the derivatives of a few
+For a dense layer this is the elementwise product of two small Gram matrices. A convolution has patches as `rhs`, a
+transposed convolution has the sides exchanged. With many positions it is cheaper to compute the derivatives of a few
 channels at a time.
 """
 
@@ -46,10 +46,7 @@ from murmuration.system.errors import Misuse, unknown
 
 MEAN, EACH = "mean", "each"
 BUDGET = 1 << 22  # entries of temporary tensors
-FROM_CHANNEL: set[Callable] = {
-    F.batch_norm,
-    F.group_norm,
-}  # scale and shift along axis 1; of the others along the last axes
+FROM_CHANNEL: set[Callable] = {F.batch_norm, F.group_norm}  # scale and shift along axis 1; others along the last axes
 NORMS: set[Callable] = FROM_CHANNEL | {F.layer_norm, F.rms_norm}
 PLAIN = ("stride", "padding", "dilation", "groups")  # arguments after the bias of a convolution
 TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
@@ -57,10 +54,15 @@ TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
 
 @dataclass(frozen=True)
 class MemberKernels:
-    """Tangent kernels between members."""
+    """Tangent kernels between members.
 
-    common: Tensor  # (M, n1, M, n2), by shared parameters
-    individual: Tensor  # (M, n1, n2), by own parameters
+    Attributes:
+        common: Kernels of shared parameters (M, n1, M, n2).
+        individual: Kernels of own parameters (M, n1, n2).
+    """
+
+    common: Tensor
+    individual: Tensor
 
 
 @dataclass(frozen=True)
@@ -96,24 +98,28 @@ class ForwardTrace:
 
 @dataclass(frozen=True)
 class OutputGradients:
-    """Gradients (n k, ...) by the output of a kernel in one use; `each` = k rows for each of n examples."""
+    """Gradients (n k, ...) by the output of a kernel in one use; k rows for each of n examples."""
 
     use: KernelUse
     gradients: Tensor
-    each: int = 1
+    rows_per_example: int = 1
 
     def sides(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """The factors left (r, P, G, high) and right (r, P, G, wide) of r rows; see the module docstring."""
+        """Return the factors lhs (r, P, G, high) and rhs (r, P, G, wide) of r rows; see the module docstring."""
         gradients = self.gradients[rows]
         start, stop, _ = rows.indices(len(self.gradients))
-        inputs = self.use.inputs[rows] if self.each == 1 else self.use.inputs[torch.arange(start, stop) // self.each]
+        inputs = (
+            self.use.inputs[rows]
+            if self.rows_per_example == 1
+            else self.use.inputs[torch.arange(start, stop) // self.rows_per_example]
+        )
         window = self.use.window
         if window is None:
-            left, right = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (gradients, inputs))
-            return left, right
+            lhs, rhs = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (gradients, inputs))
+            return lhs, rhs
         still, moved = (inputs, gradients) if window.transposed else (gradients, inputs)
-        left = still.flatten(2).unflatten(1, (window.groups, -1)).permute(0, 3, 1, 2)
-        return left, patches(moved, window, tuple(still.shape[2:]))
+        lhs = still.flatten(2).unflatten(1, (window.groups, -1)).permute(0, 3, 1, 2)
+        return lhs, patches(moved, window, tuple(still.shape[2:]))
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class KernelRequest:
     split: int | None  # size of the first set; None if both sets are the same
 
     def row_slices(self, rows: int) -> tuple[slice, slice]:
-        """The rows of the first and of the second set, with so many rows per input."""
+        """Return the rows of the first and of the second set, for this many rows per input."""
         if self.split is None:
             return slice(None), slice(None)
         return slice(0, self.split * rows), slice(self.split * rows, None)
@@ -139,7 +145,7 @@ class Derivatives:
     """One member's derivatives of k outputs on n examples, by kernels (in factors) and by other parameters."""
 
     kernels: dict[str, list[OutputGradients]]
-    rest: Named  # (n k, P) each
+    by_copies: Named  # (n k, P) each
 
 
 def member_kernels(
@@ -152,18 +158,29 @@ def member_kernels(
     outputs: str | Sequence[int] = MEAN,
     trained: Callable[[str], bool] | None = None,
 ) -> MemberKernels:
-    """Tangent kernels of x1 (n1, ...) and x2 (n2, ...): common (M, n1, M, n2) and individual (M, n1, n2).
-
-    `outputs="mean"` is the mean over the K outputs of <df_k, df_k'>, the trace of the (K, K) block divided by K; at
-    infinite width the block is that number times the identity. `outputs="each"` keeps the block: rows and columns are
-    then n K, the outputs of an example next to each other. A list of outputs keeps these only.
-
-    `trained` selects by name the parameters that training moves, all by default: a frozen backbone belongs to no
-    kernel. Without x2 the kernels are those of x1 with itself.
+    """Compute the tangent kernels of all members on two sets of inputs.
 
     Each member runs once, with one backward pass per output. Memory grows as members times inputs times activations,
     not times parameters, except for parameters that are used in unknown ways (embeddings, torch's attention) or pruned:
     their Jacobians are computed by `torch.func`, in bundles of bounded size.
+
+    Args:
+        module: The network.
+        population: Its M members.
+        family: The weight family bound to the network.
+        x1: First inputs (n1, ...).
+        x2: Second inputs (n2, ...); None for the first.
+        outputs: "mean" averages <df_k, df_k'> over the K outputs: the trace of the (K, K) block divided by K; at
+            infinite width the block is that number times the identity. "each" keeps the block: rows and columns are
+            then n K, the outputs of an example next to each other. A list of outputs keeps only these.
+        trained: Predicate on names of the parameters that are trained; None for all. A frozen backbone is in no kernel.
+
+    Returns:
+        The kernels: common (M, n1, M, n2) and individual (M, n1, n2).
+
+    Raises:
+        Misuse: If inputs or outputs do not fit.
+
 
     >>> from murmuration.core.population import populate
     >>> from murmuration.core.weights import POINT
@@ -174,23 +191,23 @@ def member_kernels(
     """
     request = make_request(module, population, family, x1, x2, trained)
     pruned = {name for name in request.parameters if name + KEPT in population.buffers}  # differentiated, then masked
-    known = (
+    traceable = (
         traceable_parameters(request.structure, request.members[0], request.spec, request.x, request.parameters)
         - pruned
     )
-    traces = [trace(request.structure, tensors, request.spec, request.x, known) for tensors in request.members]
+    traces = [trace(request.structure, tensors, request.spec, request.x, traceable) for tensors in request.members]
     batches = output_groups(outputs, traces[0].outputs.shape[1])
     first, second = (len(request.x[part]) for part in request.row_slices(1))
-    each, members, like = len(batches[0]), population.members, traces[0].outputs
-    rows = request.row_slices(each)
-    common = like.new_zeros(members, first * each, members, second * each)
-    individual = like.new_zeros(members, first * each, second * each)
+    outputs_per_group, members, like = len(batches[0]), population.members, traces[0].outputs
+    rows = request.row_slices(outputs_per_group)
+    common = like.new_zeros(members, first * outputs_per_group, members, second * outputs_per_group)
+    individual = like.new_zeros(members, first * outputs_per_group, second * outputs_per_group)
     for units in batches:
-        for found in all_derivatives(request, traces, known, units):
-            for product in inner_products(found, population.shared, rows):
+        for member_derivatives in all_derivatives(request, traces, traceable, units):
+            for product in inner_products(member_derivatives, population.shared, rows):
                 common += product
-            for member, alone in enumerate(found):
-                for product in inner_products([alone], population.own, rows):
+            for member, single in enumerate(member_derivatives):
+                for product in inner_products([single], population.own, rows):
                     individual[member] += product[0, :, 0]
     return MemberKernels(common.div_(len(batches)), individual.div_(len(batches)))
 
@@ -203,7 +220,7 @@ def make_request(
     x2: Tensor | None,
     trained: Callable[[str], bool] | None,
 ) -> KernelRequest:
-    """The request for a population, its networks without dropout, on both sets of inputs."""
+    """Return the request for a population, its networks without dropout, on both sets of inputs."""
     if x2 is not None and x1.shape[1:] != x2.shape[1:]:
         raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
     if not len(x1) or (x2 is not None and not len(x2)):
@@ -220,99 +237,99 @@ def make_request(
 
 
 def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
-    """Groups of outputs whose rows stand side by side; kernels are averaged over groups."""
+    """Return groups of outputs whose rows are adjacent; kernels are averaged over groups."""
     if isinstance(outputs, str):
         if outputs not in (MEAN, EACH):
             raise unknown("outputs", outputs, (MEAN, EACH))
         return [[unit] for unit in range(units)] if outputs == MEAN else [list(range(units))]
-    chosen = list(outputs)
-    if not chosen or not all(0 <= unit < units for unit in chosen):
+    selected = list(outputs)
+    if not selected or not all(0 <= unit < units for unit in selected):
         raise Misuse(
-            f"outputs={chosen}: the network has {units} outputs; write 'mean', 'each' or a list of 0 to {units - 1}"
+            f"outputs={selected}: the network has {units} outputs; write 'mean', 'each' or a list of 0 to {units - 1}"
         )
-    return [chosen]
+    return [selected]
 
 
 def all_derivatives(
-    request: KernelRequest, traces: Sequence[ForwardTrace], known: frozenset[str], units: list[int]
+    request: KernelRequest, traces: Sequence[ForwardTrace], traceable: frozenset[str], units: list[int]
 ) -> Iterator[list[Derivatives]]:
-    """All members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
-    yield [backward(each, units) for each in traces]
+    """Yield all members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
+    yield [backward(traced, units) for traced in traces]
     rows = len(request.x) * len(units) * len(request.members)
-    for names in parameter_bundles(request.parameters - known, request.members[0], BUDGET // rows):
+    for names in parameter_bundles(request.parameters - traceable, request.members[0], BUDGET // rows):
         yield [Derivatives({}, jacobians(request, tensors, names, units)) for tensors in request.members]
 
 
 def backward(traced: ForwardTrace, units: list[int]) -> Derivatives:
-    """The derivatives of a member's outputs by all parameters of its trace, one backward pass per output."""
-    uses = [use for each in traced.uses.values() for use in each]
+    """Return the derivatives of a member's outputs by all parameters of its trace, one backward pass per output."""
+    uses = [use for group in traced.uses.values() for use in group]
     targets = [*(use.edge for use in uses), *map(get_gradient_edge, traced.copies.values())]
     shapes = [*(use.output_shape for use in uses), *(copy.shape for copy in traced.copies.values())]
     if not targets:
         return Derivatives({}, {})
     rows: list[tuple[Tensor, ...]] = []
     for unit in units:
-        found = torch.autograd.grad(traced.outputs[:, unit].sum(), targets, retain_graph=True, allow_unused=True)
-        pairs_of = zip(found, shapes, strict=True)
-        rows.append(tuple(traced.outputs.new_zeros(shape) if each is None else each for each, shape in pairs_of))
-    stacked = iter([torch.stack(each, 1).flatten(0, 1) for each in zip(*rows, strict=True)])
+        grads = torch.autograd.grad(traced.outputs[:, unit].sum(), targets, retain_graph=True, allow_unused=True)
+        pairs_of = zip(grads, shapes, strict=True)
+        rows.append(tuple(traced.outputs.new_zeros(shape) if group is None else group for group, shape in pairs_of))
+    stacked = iter([torch.stack(group, 1).flatten(0, 1) for group in zip(*rows, strict=True)])
     kernels = {
-        name: [OutputGradients(use, next(stacked), len(units)) for use in each] for name, each in traced.uses.items()
+        name: [OutputGradients(use, next(stacked), len(units)) for use in group] for name, group in traced.uses.items()
     }
     return Derivatives(kernels, {name: next(stacked).flatten(1) for name in traced.copies})
 
 
 def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
-    """Parameters in groups of at most `limit` entries; a larger parameter is a group of its own."""
-    made: list[list[str]] = []
+    """Group parameters into bundles of at most `limit` entries; a larger parameter is a bundle by itself."""
+    bundles: list[list[str]] = []
     for name in sorted(names):
-        if not made or sum(tensors[each].numel() for each in (*made[-1], name)) > limit:
-            made.append([])
-        made[-1].append(name)
-    return made
+        if not bundles or sum(tensors[n].numel() for n in (*bundles[-1], name)) > limit:
+            bundles.append([])
+        bundles[-1].append(name)
+    return bundles
 
 
 def jacobians(request: KernelRequest, tensors: Named, names: list[str], units: list[int]) -> Named:
-    """Jacobians (n k, P) of a member's outputs by some parameters, for any use of them; 0 for pruned weights."""
+    """Return Jacobians (n k, P) of a member's outputs by some parameters, however used; 0 for pruned weights."""
 
-    def one(some: Named, example: Tensor, unit: int) -> Tensor:
-        whole = {**tensors, **some}
-        with Intercept(bind(whole, request.spec), noise=()):
-            return flat_outputs(request.structure(whole, example.unsqueeze(0)))[0, unit]
+    def one(replaced: Named, example: Tensor, unit: int) -> Tensor:
+        all_tensors = {**tensors, **replaced}
+        with Intercept(bind(all_tensors, request.spec), noise=()):
+            return flat_outputs(request.structure(all_tensors, example.unsqueeze(0)))[0, unit]
 
     by = {name: tensors[name] for name in names}
     # One output after the other: jacrev would be a vmap inside a vmap, for which some operators have no rule.
     rows = [vmap(grad(one), in_dims=(None, 0, None))(by, request.x, unit) for unit in units]
-    found = {name: torch.stack([each[name].flatten(1) for each in rows], 1).flatten(0, 1) for name in names}
+    matrices = {name: torch.stack([row[name].flatten(1) for row in rows], 1).flatten(0, 1) for name in names}
     masks = {name: tensors[name + KEPT].flatten() for name in names if name + KEPT in tensors}
-    return {name: found[name] * masks[name] if name in masks else found[name] for name in names}
+    return {name: matrices[name] * masks[name] if name in masks else matrices[name] for name in names}
 
 
-def inner_products(found: Sequence[Derivatives], among: Iterable[str], rows: tuple[slice, slice]) -> Iterator[Tensor]:
-    """Inner products (m, n1, m, n2) of m members' derivatives by each of these parameters."""
+def inner_products(members: Sequence[Derivatives], among: Iterable[str], rows: tuple[slice, slice]) -> Iterator[Tensor]:
+    """Yield inner products (m, n1, m, n2) of m members' derivatives by each of these parameters."""
     for name in among:
-        if name in found[0].kernels:
-            yield kernel_products([each.kernels[name] for each in found], *rows)
-        if name in found[0].rest:
-            stacked = torch.stack([each.rest[name] for each in found])  # (m, n, P)
+        if name in members[0].kernels:
+            yield kernel_products([d.kernels[name] for d in members], *rows)
+        if name in members[0].by_copies:
+            stacked = torch.stack([d.by_copies[name] for d in members])  # (m, n, P)
             yield pairwise_products(*(stacked[:, part] for part in rows))
 
 
 def average_kernels(blocks: MemberKernels) -> tuple[Tensor, Tensor, Tensor]:
-    """T_d, T_o and Psi, each (n1, n2), as means over members and over pairs; T_o of a single member is zero."""
+    """Return T_d, T_o and Psi, each (n1, n2), as means over members and over pairs; T_o of a single member is zero."""
     members = len(blocks.individual)
-    alone = torch.einsum("aiaj->ij", blocks.common)
-    pairs = blocks.common.sum((0, 2)) - alone
-    return alone / members, pairs / max(members * (members - 1), 1), blocks.individual.mean(0)
+    diagonal = torch.einsum("aiaj->ij", blocks.common)
+    pairs = blocks.common.sum((0, 2)) - diagonal
+    return diagonal / members, pairs / max(members * (members - 1), 1), blocks.individual.mean(0)
 
 
-def trace_ratio(same: Tensor, other: Tensor) -> float:
-    """rho = tr T_o / tr T_d of two kernels (n, n), between two members and within one."""
-    return (other.trace() / same.trace()).item()
+def trace_ratio(within: Tensor, between: Tensor) -> float:
+    """Return rho = tr T_o / tr T_d of two kernels (n, n), within one member and between two."""
+    return (between.trace() / within.trace()).item()
 
 
 def smooth_gamma(members: int, ratio: float) -> float:
-    """gamma = M / (1 + (M - 1) rho): M for independent members, 1 for identical ones.
+    """Return gamma = M / (1 + (M - 1) rho): M for independent members, 1 for identical ones.
 
     With this gamma the kernel of the members' mean has the trace of a single network's. Infinite at rho = -1/(M - 1),
     the smallest possible value, where members' steps cancel in their mean.
@@ -326,13 +343,14 @@ def smooth_gamma(members: int, ratio: float) -> float:
 
 
 def measured_gamma(module: nn.Module, population: Population, family: NetworkWeights, x: Tensor) -> float:
-    """`smooth_gamma` of the members' kernels on inputs x (n, ...), held between the mean (1) and the sum (M)."""
-    same, other, _ = average_kernels(member_kernels(module, population, family, x))
-    found = smooth_gamma(population.members, trace_ratio(same, other))
-    return min(max(found, 1.0), float(population.members))  # estimates from few inputs and narrow nets may lie outside
+    """Return `smooth_gamma` of the members' kernels on inputs x (n, ...), clamped to the range from 1 to M."""
+    within, between, _ = average_kernels(member_kernels(module, population, family, x))
+    gamma = smooth_gamma(population.members, trace_ratio(within, between))
+    return min(max(gamma, 1.0), float(population.members))  # estimates from few inputs and narrow nets may lie outside
 
 
 def check_members(members: int) -> None:
+    """Raise Misuse for fewer than one member."""
     if members < 1:
         raise Misuse(f"{members} members: give at least 1")
 
@@ -340,21 +358,21 @@ def check_members(members: int) -> None:
 def trace(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> ForwardTrace:
-    """The forward pass of a member over x (n, ...), recorded for derivatives by these parameters."""
+    """Return the forward pass of a member over x (n, ...), recorded for derivatives by these parameters."""
     with torch.enable_grad(), KernelRecorder(bind(tensors, spec), tensors, len(x), parameters) as recording:
         outputs = structure(tensors, x)
     return ForwardTrace(flat_outputs(outputs), recording.uses, recording.copies)
 
 
 def flat_outputs(outputs: Tensor) -> Tensor:
-    """Outputs (n, K) from outputs (n, ...)."""
+    """Flatten outputs (n, ...) to (n, K)."""
     return outputs.reshape(len(outputs), -1)
 
 
 def traceable_parameters(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> frozenset[str]:
-    """The parameters by which a `trace` can be differentiated.
+    """Return the parameters by which a `trace` can be differentiated.
 
     All their uses must be in known operators with examples along the first axis. Two passes, with two and with three
     examples, distinguish that axis from others of the same length.
@@ -362,9 +380,9 @@ def traceable_parameters(
     unsupported: set[str] = set()
     usages = []
     for count in (2, 3):
-        few = x[:1].expand(count, *x.shape[1:])
+        examples = x[:1].expand(count, *x.shape[1:])
         with torch.no_grad(), KernelRecorder(bind(tensors, spec), tensors, count, frozenset()) as recording:
-            structure(tensors, few)
+            structure(tensors, examples)
         unsupported |= recording.unsupported
         usages.append(recording.usages)
     if len(usages[0]) != len(usages[1]):  # the operators depend on the number of examples
@@ -398,45 +416,45 @@ class KernelRecorder(Intercept):
         return super().__torch_function__(func, types, args, kwargs)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """`op(x * in, K) * out + bias`, or with the bias inside, as in `Intercept.linear`, with the use recorded."""
+        """Compute `op(x * in, K) * out + bias`, or with the bias inside, as `Intercept.linear`, and record the use."""
         x, weight, *after = args
-        bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
+        bias, options = kwargs.pop("bias", after[0] if after else None), after[1:]
         into, out = self.bound.scales(weight)[:2] if id(weight) in self.bound.kernels else (None, None)
         behind, name = LINEARS[func][0], self.names.get(id(weight))
         self.record_usage(x, (weight, bias, into, out), axes=behind + 2 if behind else None)
         x = x if into is None else x * self.per_example(into, x, behind)
-        made = func(x, weight, None, *rest, **kwargs)
+        outputs = func(x, weight, None, *options, **kwargs)
         if name in self.parameters:
-            made = self.record_use(name, x, made, window_of(func, weight, rest, kwargs) if behind else None)
+            outputs = self.record_use(name, x, outputs, window_of(func, weight, options, kwargs) if behind else None)
         inside = self.bound.spec.bias_inside and out is not None
         if bias is not None and inside:
-            made = made + self.per_example(bias, made, behind)
-        made = made if out is None else made * self.per_example(out, made, behind)
-        return made if bias is None or inside else made + self.per_example(bias, made, behind)
+            outputs = outputs + self.per_example(bias, outputs, behind)
+        outputs = outputs if out is None else outputs * self.per_example(out, outputs, behind)
+        return outputs if bias is None or inside else outputs + self.per_example(bias, outputs, behind)
 
-    def normalise(self, func: Callable, given: dict[str, Any]) -> Tensor:
-        """A normalisation layer in two steps, so that every example has its own copy of scale and shift."""
-        x, weight, bias = given["input"], given.pop("weight", None), given.pop("bias", None)
-        if func is F.batch_norm and given.get("training", False):
+    def normalise(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
+        """Run a normalisation layer in two steps, so that every example has its own copy of scale and shift."""
+        x, weight, bias = arguments["input"], arguments.pop("weight", None), arguments.pop("bias", None)
+        if func is F.batch_norm and arguments.get("training", False):
             raise Misuse(
                 "a batch-norm layer without running statistics mixes examples, so that an output has no tangent kernel"
                 " of its own: build it with track_running_stats=True"
             )
         self.record_usage(x, (weight, bias))
         behind = x.dim() - 2 if func in FROM_CHANNEL else 0
-        made: Tensor = func(**given)
-        made = made if weight is None else made * self.per_example(weight, made, behind)
-        return made if bias is None else made + self.per_example(bias, made, behind)
+        outputs: Tensor = func(**arguments)
+        outputs = outputs if weight is None else outputs * self.per_example(weight, outputs, behind)
+        return outputs if bias is None else outputs + self.per_example(bias, outputs, behind)
 
-    def record_use(self, name: str, inputs: Tensor, made: Tensor, window: Window | None) -> Tensor:
-        """The output of a kernel, its gradient edge recorded: the tensor itself may be changed in place later."""
-        made = made if made.requires_grad else made.requires_grad_().clone()
-        use = KernelUse(inputs.detach(), get_gradient_edge(made), made.shape, window)
+    def record_use(self, name: str, inputs: Tensor, outputs: Tensor, window: Window | None) -> Tensor:
+        """Record the gradient edge of a kernel's output and return it; the tensor may be changed in place later."""
+        outputs = outputs if outputs.requires_grad else outputs.requires_grad_().clone()
+        use = KernelUse(inputs.detach(), get_gradient_edge(outputs), outputs.shape, window)
         self.uses.setdefault(name, []).append(use)
-        return made
+        return outputs
 
     def per_example(self, values: Tensor, beside: Tensor, behind: int) -> Tensor:
-        """Values broadcast to a tensor with `behind` axes after the channel, with one copy per example if requested."""
+        """Broadcast values to a tensor with `behind` axes after the channel, with one copy per example if requested."""
         name = self.names.get(id(values))
         if name not in self.parameters:
             return self.broadcast(values if behind else repeat_channels(values, beside.shape[-1]), behind)
@@ -448,7 +466,7 @@ class KernelRecorder(Intercept):
 
     def record_usage(self, x: Tensor, used: Sequence[Tensor | None], axes: int | None = None) -> None:
         """Record that parameters were used on an input of this shape; () if it has no axis of examples."""
-        names = {self.names[id(each)] for each in used if id(each) in self.names}
+        names = {self.names[id(tensor)] for tensor in used if id(tensor) in self.names}
         missing = x.dim() < 2 or (axes is not None and x.dim() != axes)
         self.usages.append((names, () if missing else tuple(x.shape)))
 
@@ -462,62 +480,62 @@ class KernelRecorder(Intercept):
                 self.unsupported |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
 
 
-def window_of(func: Callable, weight: Tensor, rest: Sequence[Any], kwargs: dict[str, Any]) -> Window:
-    """The window of a convolution from the arguments that follow its bias."""
+def window_of(func: Callable, weight: Tensor, options: Sequence[Any], kwargs: dict[str, Any]) -> Window:
+    """Return the window of a convolution from the arguments that follow its bias."""
     axes, transposed = LINEARS[func]
-    given = {**dict(zip(TRANSPOSED if transposed else PLAIN, rest, strict=False)), **kwargs}
+    arguments = {**dict(zip(TRANSPOSED if transposed else PLAIN, options, strict=False)), **kwargs}
     size = tuple(weight.shape[2:])
-    stride, dilation = (per_axis(given.get(name, 1), axes) for name in ("stride", "dilation"))
-    padding = paddings(given.get("padding", 0), size, dilation)
-    return Window(size, stride, dilation, padding, given.get("groups", 1), transposed)
+    stride, dilation = (per_axis(arguments.get(name, 1), axes) for name in ("stride", "dilation"))
+    padding = paddings(arguments.get("padding", 0), size, dilation)
+    return Window(size, stride, dilation, padding, arguments.get("groups", 1), transposed)
 
 
 def per_axis(value: Any, axes: int) -> tuple[int, ...]:
-    """One value per axis."""
+    """Return one value per axis."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * axes if len(values) == 1 else values
 
 
 def paddings(padding: Any, size: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Zeros before and after on each axis; "same" adds the odd one after."""
+    """Return the zeros before and after on each axis; "same" adds the odd one after."""
     if padding == "same":
         totals = [d * (k - 1) for d, k in zip(dilation, size, strict=True)]
         return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((each, each) for each in per_axis(0 if padding == "valid" else padding, len(size)))
+    return tuple((zeros, zeros) for zeros in per_axis(0 if padding == "valid" else padding, len(size)))
 
 
 def patches(x: Tensor, window: Window, count: tuple[int, ...]) -> Tensor:
-    """Patches (n, P, G, C / G * size) of x (n, C, *axes) at the first `count` places of the window on each axis."""
+    """Return patches (n, P, G, C / G * size) of x (n, C, *axes) at the first `count` window positions on each axis."""
     axes = len(count)
-    seen = F.pad(x, [zeros for pair in reversed(window.padding) for zeros in pair])
+    windows = F.pad(x, [zeros for pair in reversed(window.padding) for zeros in pair])
     for axis, places in enumerate(count):
         reach = window.dilation[axis] * (window.size[axis] - 1) + 1
-        seen = seen.unfold(2 + axis, reach, window.stride[axis]).narrow(2 + axis, 0, places)
-        seen = seen[..., :: window.dilation[axis]]
-    seen = seen.unflatten(1, (window.groups, -1))  # (n, G, C / G, *count, *size)
+        windows = windows.unfold(2 + axis, reach, window.stride[axis]).narrow(2 + axis, 0, places)
+        windows = windows[..., :: window.dilation[axis]]
+    windows = windows.unflatten(1, (window.groups, -1))  # (n, G, C / G, *count, *size)
     order = (0, *range(3, 3 + axes), 1, 2, *range(3 + axes, 3 + 2 * axes))
-    return seen.permute(order).flatten(1, axes).flatten(3)
+    return windows.permute(order).flatten(1, axes).flatten(3)
 
 
 def kernel_products(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) of derivatives by one kernel, from the list of its uses in each of m members.
+    """Return inner products (m, n1, m, n2) of derivatives by one kernel, from its uses in each of m members.
 
     `first` and `second` select the rows of the two sets.
     """
-    left, right = joined_sides(gradients[0], slice(0, 1))
-    positions, high, wide = left.shape[1], left.shape[3], right.shape[3]
+    lhs, rhs = joined_sides(gradients[0], slice(0, 1))
+    positions, high, wide = lhs.shape[1], lhs.shape[3], rhs.shape[3]
     cheap = positions**2 * (high + wide) < high * wide
     return by_positions(gradients, first, second) if cheap else by_channels(gradients, first, second)
 
 
 def joined_sides(uses: Sequence[OutputGradients], rows: slice) -> tuple[Tensor, Tensor]:
-    """Left and right factors of some rows, with the positions of all uses concatenated."""
+    """Return the two factors of some rows, with the positions of all uses concatenated."""
     lefts, rights = zip(*(gradient.sides(rows) for gradient in uses), strict=True)
     return (lefts[0], rights[0]) if len(uses) == 1 else (torch.cat(lefts, 1), torch.cat(rights, 1))
 
 
 def by_positions(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) as sums over pairs of positions, some rows at a time."""
+    """Compute inner products (m, n1, m, n2) as sums over pairs of positions, some rows at a time."""
     sides = [torch.stack(side) for side in zip(*(joined_sides(uses, slice(None)) for uses in gradients), strict=True)]
     ours, theirs = ([side[:, rows] for side in sides] for rows in (first, second))
     members, rows, positions, groups, _ = theirs[0].shape
@@ -527,37 +545,37 @@ def by_positions(gradients: Sequence[Sequence[OutputGradients]], first: slice, s
 
 
 def positions_product(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
-    """Sums (m, n1, m, n2) over groups and pairs of positions of the products of both sides' inner products."""
-    members, mine, positions = ours[0].shape[:3]
-    rows, others = theirs[0].shape[1:3]
-    left, right = (
+    """Sum the products of both sides' inner products over groups and pairs of positions: (m, n1, m, n2)."""
+    members, own_rows, positions = ours[0].shape[:3]
+    rows, other_positions = theirs[0].shape[1:3]
+    lhs, rhs = (
         a.flatten(0, 2).movedim(1, 0) @ b.flatten(0, 2).movedim(1, 0).mT for a, b in zip(ours, theirs, strict=True)
     )
-    return left.mul_(right).reshape(-1, members, mine, positions, members, rows, others).sum((0, 3, 6))
+    return lhs.mul_(rhs).reshape(-1, members, own_rows, positions, members, rows, other_positions).sum((0, 3, 6))
 
 
 def by_channels(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
-    """Inner products (m, n1, m, n2) of explicit derivatives, some channels at a time."""
-    left, right = joined_sides(gradients[0], slice(0, 1))
+    """Compute inner products (m, n1, m, n2) of explicit derivatives, some channels at a time."""
+    lhs, rhs = joined_sides(gradients[0], slice(0, 1))
     rows = len(gradients[0][0].gradients)
-    size = max(1, BUDGET // (len(gradients) * rows * right[0, 0].numel()))
-    total = left.new_zeros(())
-    for start in range(0, left.shape[3], size):
+    size = max(1, BUDGET // (len(gradients) * rows * rhs[0, 0].numel()))
+    total = lhs.new_zeros(())
+    for start in range(0, lhs.shape[3], size):
         channels = slice(start, start + size)
-        made = torch.stack([derivatives(uses, channels) for uses in gradients])  # (m, n, F)
-        total = total + pairwise_products(made[:, first], made[:, second])
+        explicit = torch.stack([derivatives(uses, channels) for uses in gradients])  # (m, n, F)
+        total = total + pairwise_products(explicit[:, first], explicit[:, second])
     return total
 
 
 def derivatives(uses: Sequence[OutputGradients], channels: slice) -> Tensor:
-    """Derivatives (n, F) by some left channels of a kernel, some rows at a time: patches are large."""
+    """Compute derivatives (n, F) by some lhs channels of a kernel, some rows at a time: patches are large."""
     rows = len(uses[0].gradients)
-    left, right = joined_sides(uses, slice(0, 1))
-    size = max(1, BUDGET // (left[0].numel() + right[0].numel()))
+    lhs, rhs = joined_sides(uses, slice(0, 1))
+    size = max(1, BUDGET // (lhs[0].numel() + rhs[0].numel()))
     parts = (joined_sides(uses, slice(start, start + size)) for start in range(0, rows, size))
-    return torch.cat([torch.einsum("npgl,npgr->nglr", left[..., channels], right).flatten(1) for left, right in parts])
+    return torch.cat([torch.einsum("npgl,npgr->nglr", lhs[..., channels], rhs).flatten(1) for lhs, rhs in parts])
 
 
 def pairwise_products(first: Tensor, second: Tensor) -> Tensor:
-    """Inner products (M, n1, M, n2) of all rows of (M, n1, N) with all rows of (M, n2, N)."""
+    """Return inner products (M, n1, M, n2) of all rows of (M, n1, N) with all rows of (M, n2, N)."""
     return torch.einsum("aif,bjf->aibj", first, second)

@@ -14,23 +14,38 @@ from torch import Tensor
 
 from murmuration.system.errors import Misuse, unknown
 
-SHORT, FEW = 16, 1024  # numbers of a row, or of all rows, that torch sorts as fast as NumPy
+MAX_TORCH_ROW, MAX_TORCH_VALUES = 16, 1024  # numbers of a row, or of all rows, that torch sorts as fast as NumPy
 FLOOR = 1e-12  # keeps the kernel finite where all distances are zero; the constant of FoRDE's released code
 FIXED = "fixed:"
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """A convention: squared distances (B, M, M), M > 1, to denominators that broadcast to them."""
+    """A convention for the bandwidth of a kernel.
+
+    Attributes:
+        about: The convention in one line, with its source.
+        of: Maps squared distances (B, M, M), M > 1, to denominators that broadcast to them.
+    """
 
     about: str
     of: Callable[[Tensor], Tensor]
 
 
 def denominator(name: str, squared: Tensor) -> Tensor:
-    """Denominators c of exp(-d² / c), broadcastable to (B, M, M), held constant, for squared distances (B, M, M).
+    """Compute the denominators c of exp(-d² / c); no gradient flows through them.
 
-    One per sample, at least 1e-12, so that identical members have a kernel of one.
+    Args:
+        name: A row of `BANDWIDTHS`, or `fixed:L`.
+        squared: Squared distances between members, (B, M, M).
+
+    Returns:
+        Denominators that broadcast to (B, M, M): one per sample, at least 1e-12, so that identical members have a
+        kernel of one.
+
+    Raises:
+        Misuse: If no bandwidth has this name.
+
 
     >>> squared = torch.tensor([[[0.0, 3.0], [3.0, 0.0]]])
     >>> round(math.exp(-3.0 / denominator("rde", squared).item()), 4)  # the median of 0 0 3 3 is 1.5: k = 1/(M+1)²
@@ -43,7 +58,7 @@ def denominator(name: str, squared: Tensor) -> Tensor:
 
 
 def find_bandwidth(name: str) -> Bandwidth:
-    """The convention of that name, or the fixed lengthscale that `fixed:L` writes.
+    """Return the bandwidth of this name; `fixed:L` is one of lengthscale L. Raise Misuse if there is none.
 
     >>> find_bandwidth("fixed:0.5").about
     'c = 2 L² with L = 0.5'
@@ -56,53 +71,46 @@ def find_bandwidth(name: str) -> Bandwidth:
     return BANDWIDTHS[name]
 
 
-def check_bandwidth(name: str) -> None:
-    """Raise Misuse unless this names a bandwidth."""
-    find_bandwidth(name)
-
-
 def median(values: Tensor) -> Tensor:
-    """The true median of the last axis, (..., n) -> (...): the mean of the two middle values where n is even.
+    """Return the true median of the last axis, (..., n) -> (...): the mean of the two middle values where n is even.
 
     >>> median(torch.tensor([4.0, 1.0, 2.0, 9.0]))
     tensor(3.)
     """
-    ordered, count = sort_rows(values), values.shape[-1]
+    count = values.shape[-1]
+    if values.device.type == "cpu" and count > MAX_TORCH_ROW and values.numel() > MAX_TORCH_VALUES:
+        ordered = torch.from_numpy(np.sort(values.detach().numpy(), -1))  # faster for many rows of moderate length
+    else:
+        ordered = values.sort(-1).values
     return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
 
 
-def sort_rows(values: Tensor) -> Tensor:
-    """The values (..., n) sorted along the last axis; NumPy sorts many rows of moderate length faster than torch."""
-    if values.device.type == "cpu" and values.shape[-1] > SHORT and values.numel() > FEW:
-        return torch.from_numpy(np.sort(values.detach().numpy(), -1))
-    return values.sort(-1).values
-
-
 def _lengthscale(name: str) -> float:
+    """Return the number of `fixed:L`; raise Misuse unless it is positive."""
     text = name.removeprefix(FIXED)
     try:
         length = float(text)
     except ValueError:
         length = math.nan
     if not 0 < length < math.inf:
-        raise Misuse(f"bandwidth '{name}': '{text}' is no lengthscale; write a positive number, as in 'fixed:0.5'")
+        raise Misuse(f"bandwidth '{name}': '{text}' is not a lengthscale; write a positive number, as in 'fixed:0.5'")
     return length
 
 
 def _all_entries(squared: Tensor) -> Tensor:
-    """Medians (B, 1, 1) over all M² entries, the zeros of the diagonal among them."""
+    """Return medians (B, 1, 1) over all M² entries, including the zeros on the diagonal."""
     return median(squared.flatten(1))[:, None, None]
 
 
 def _pairs(squared: Tensor) -> Tensor:
-    """Medians (B, 1, 1) over the M (M - 1) / 2 pairs."""
+    """Return medians (B, 1, 1) over the M (M - 1) / 2 pairs."""
     members = squared.shape[-1]
     row, column = torch.triu_indices(members, members, offset=1, device=squared.device)
     return median(squared[:, row, column])[:, None, None]
 
 
 def _columns(squared: Tensor) -> Tensor:
-    """Medians (B, 1, M) over i, the zero at i = j among them: one for each member j, so k_ij and k_ji differ."""
+    """Return medians (B, 1, M) over i, including the zero at i = j: one for each member j, so k_ij and k_ji differ."""
     return median(squared)[:, None, :]  # distances are the same both ways
 
 

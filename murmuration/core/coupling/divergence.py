@@ -21,7 +21,13 @@ from murmuration.system.option_text import FIXED
 
 @dataclass(frozen=True)
 class DivergenceSpace(Space):
-    """Logits on the batch (m, B, K), whose distributions move away from that of their mean over members."""
+    """Logits on the batch, (m, B, K); class distributions are pushed away from that of the mean logits.
+
+    Attributes:
+        estimator: Not used; the cotangents have a closed form.
+        bandwidth: Not used.
+        temperature: Temperature T of the softmax, positive.
+    """
 
     estimator: str = field(default="kde", metadata=FIXED)
     bandwidth: str = field(default="all", metadata=FIXED)
@@ -38,7 +44,7 @@ class DivergenceSpace(Space):
         return inputs.link(inputs.outputs)
 
     def repulsion(self, features: Tensor) -> Interaction:
-        """The cotangents, and as similarities of members the mean Bhattacharyya coefficients of their distributions."""
+        """Return the cotangents; the similarity of two members is the mean Bhattacharyya coefficient."""
         probs = (features / self.temperature).softmax(-1)  # (M, B, K)
         mean = (features.mean(0) / self.temperature).softmax(-1)
         roots = probs.sqrt().flatten(1)

@@ -15,15 +15,23 @@ DIRECTIONS = ("largest", "smallest")
 
 @dataclass(frozen=True)
 class FeatureSpace(Space):
-    """Penultimate features on the batch beside the loss gradients by them: (m, 2, B F).
+    """Penultimate features on the batch, and the loss gradients with respect to them: (m, 2, B F).
 
-    Members are compared along the leading eigenvectors of the Gram matrix of the members' loss gradients by features.
+    Members are compared along the leading eigenvectors of the Gram matrix of those gradients.
+
+    Attributes:
+        estimator: Name of the estimator.
+        bandwidth: Name of the kernel bandwidth.
+        batch_fraction: Fraction of the batch that features are computed on, in (0, 1].
+        prior: Prior on features; one of functions is refused.
+        directions: Eigenvectors that features are projected on: those of the "largest" or "smallest" eigenvalues.
+        projection: Number of these eigenvectors.
     """
 
     batch_fraction: float = 1.0
     prior: OutputPrior = NO_PRIOR
-    directions: str = "largest"  # eigenvectors that the features are projected on: largest or smallest eigenvalues
-    projection: int = 5  # number of them
+    directions: str = "largest"
+    projection: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,19 +60,19 @@ class FeatureSpace(Space):
         return torch.stack([inputs.features[:, :rows].flatten(1), gradients[:, :rows].detach().flatten(1)], dim=1)
 
     def repulsion(self, features: Tensor) -> Interaction:
-        mine, gradients = features[:, 0], features[:, 1]
+        own_features, gradients = features[:, 0], features[:, 1]
         basis = leading_directions(gradients, self.projection, self.directions)  # (B F, r)
-        found = super().repulsion((mine @ basis).unsqueeze(1))
-        along = found.cotangents[:, 0] @ basis.mT + self.prior.gradient(mine)
-        return found.with_cotangents(torch.stack([along, torch.zeros_like(along)], dim=1))
+        interaction = super().repulsion((own_features @ basis).unsqueeze(1))
+        cotangents = interaction.cotangents[:, 0] @ basis.mT + self.prior.gradient(own_features)
+        return interaction.with_cotangents(torch.stack([cotangents, torch.zeros_like(cotangents)], dim=1))
 
 
 def leading_directions(vectors: Tensor, count: int, which: str) -> Tensor:
-    """Orthonormal directions (D, r) of the largest, or smallest nonzero, singular values of vectors (M, D)."""
-    precise = vectors.cpu().double()  # not every device knows double precision
+    """Return orthonormal directions (D, r) of the largest, or smallest nonzero, singular values of vectors (M, D)."""
+    precise = vectors.cpu().double()  # not every device supports double precision
     values, combinations = torch.linalg.eigh(precise @ precise.mT)  # ascending
     positive = values > 1e-10 * values[-1].clamp_min(1e-30)
     values, combinations = values[positive], combinations[:, positive]
-    chosen = slice(-count, None) if which == "largest" else slice(None, count)
-    directions = precise.mT @ (combinations[:, chosen] / values[chosen].sqrt())
+    columns = slice(-count, None) if which == "largest" else slice(None, count)
+    directions = precise.mT @ (combinations[:, columns] / values[columns].sqrt())
     return directions.to(vectors)

@@ -16,33 +16,45 @@ from murmuration.system.option_text import FIXED
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
 AUTO = "auto"
 CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
-ROUNDINGS = 16  # a gradient shorter than so many roundings of the network's usual slope is noise: it is not repelled
+ROUNDINGS = 16  # a gradient shorter than this many roundings of the network's usual slope is noise and not repelled
 IDENTITY = Metric()
 
 
 @dataclass(frozen=True)
 class InputGradientSpace(spaces.Space):
-    """The normalised gradient of the true class's logit by each input, in a metric: (m, B, R).
+    """The normalised gradient of the true class's logit with respect to each input, in a metric: (m, B, R).
 
     For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
     from a separate pass over the first examples of the batch.
+
+    Attributes:
+        estimator: Name of the estimator.
+        bandwidth: Name of the kernel bandwidth.
+        batch_fraction: Fraction of the batch that gradients are computed on, in (0, 1].
+        of: For classes, "logit" or "log-prob" of the true class.
+        lengthscales: Metric of gradients: "identity", "pca" (input covariance) or "tuned" (between the two).
+        alpha: Of tuned lengthscales, from 0 (identity) to 1 (pca), or "auto" to choose it on validation data.
+        form: Interpolation of tuned lengthscales, "paper" or "poster"; see `tune`.
+        rank: Number of leading directions of the input covariance.
+        centred: Whether the mean input is subtracted before the covariance is computed.
+        metric: Set by `prepare`.
     """
 
     batch_fraction: float = 1.0
-    of: str = "logit"  # of a classification: logit or log-prob of the true class
-    lengthscales: str = "identity"  # metric of gradients: identity, pca (input covariance), tuned (between the two)
-    alpha: float | str = AUTO  # of tuned lengthscales, from 0 (identity) to 1 (pca); auto: chosen on validation data
-    form: str = "paper"  # of tuned lengthscales
-    rank: int = 128  # leading directions of the input covariance
-    centred: bool = False  # whether the mean input is subtracted before the covariance
-    metric: Metric = field(default=IDENTITY, repr=False, compare=False, metadata=FIXED)  # set by `prepare`
+    of: str = "logit"
+    lengthscales: str = "identity"
+    alpha: float | str = AUTO
+    form: str = "paper"
+    rank: int = 128
+    centred: bool = False
+    metric: Metric = field(default=IDENTITY, repr=False, compare=False, metadata=FIXED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         spaces.check_fraction(self.batch_fraction)
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
         if self.rank < 1:
             raise Misuse(f"rank={self.rank}: need at least 1")
         if self.alpha == AUTO:
@@ -73,13 +85,13 @@ class InputGradientSpace(spaces.Space):
         return replace(self, metric=self.make_metric(x))
 
     def make_metric(self, x: Tensor) -> Metric:
-        """The metric for inputs like x (N, ...); before alpha is chosen it is taken as 0.5."""
+        """Compute the metric for inputs like x (N, ...); alpha is taken as 0.5 before it is chosen."""
         if self.lengthscales == "identity":
             return IDENTITY
-        values, vectors, rest = spectrum(x.flatten(1), self.rank, centred=self.centred)
+        values, vectors, remainder = spectrum(x.flatten(1), self.rank, centred=self.centred)
         alpha = 1.0 if self.lengthscales == "pca" else 0.5 if isinstance(self.alpha, str) else self.alpha
-        values, rest = tune(values, alpha, self.form), float(tune(torch.tensor(rest), alpha, self.form))
-        return Metric(vectors, (values - rest).clamp_min(0).sqrt(), rest**0.5)
+        values, remainder = tune(values, alpha, self.form), float(tune(torch.tensor(remainder), alpha, self.form))
+        return Metric(vectors, (values - remainder).clamp_min(0).sqrt(), remainder**0.5)
 
     def candidates(self) -> "Mapping[str, InputGradientSpace]":
         if self.lengthscales != "tuned" or self.alpha != AUTO:
@@ -99,36 +111,36 @@ class InputGradientSpace(spaces.Space):
         return self.metric(normalise(gradients, rounding(outputs.detach(), x.detach())))
 
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
-        """Gradients (m, B, D) of one number per example by its input."""
+        """Return gradients (m, B, D) of one number per example with respect to its input."""
         if y.is_floating_point():
-            chosen = spaces.predicted_means(link(outputs), y)
+            selected = spaces.predicted_means(link(outputs), y)
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
-            chosen = values.gather(-1, y.unsqueeze(-1))
-        return torch.autograd.grad(chosen.sum(), x, create_graph=True)[0].flatten(2)
+            selected = values.gather(-1, y.unsqueeze(-1))
+        return torch.autograd.grad(selected.sum(), x, create_graph=True)[0].flatten(2)
 
 
 def rounding(outputs: Tensor, x: Tensor) -> Tensor:
-    """The lengths (m, 1, 1) below which input gradients are rounding, for outputs (m, B, K) of inputs x (m, B, ...).
+    """Return the lengths (m, 1, 1) below which input gradients are rounding errors.
 
-    They are relative to the usual slope of each network, the variation of its outputs over that of its inputs, so that
-    they do not depend on the units of either.
+    They are relative to the usual slope of each network: the variation of its outputs (m, B, K) over that of its inputs
+    x (m, B, ...). So they do not depend on the units of either.
     """
     rise, run = variation(outputs), variation(x)
     return ROUNDINGS * torch.finfo(x.dtype).eps * rise / run.clamp_min(torch.finfo(x.dtype).tiny)
 
 
 def variation(t: Tensor) -> Tensor:
-    """The mean absolute deviations (m, 1, 1) of t (m, B, ...) over the batch; zero if they are rounding."""
+    """Return the mean absolute deviations (m, 1, 1) of t (m, B, ...) over the batch; zero if it is rounding."""
     t = t.flatten(2)
-    found = (t - t.mean(1, keepdim=True)).abs().mean((1, 2), keepdim=True)
-    return found * (found > 4 * torch.finfo(t.dtype).eps * t.abs().mean((1, 2), keepdim=True))
+    deviation = (t - t.mean(1, keepdim=True)).abs().mean((1, 2), keepdim=True)
+    return deviation * (deviation > 4 * torch.finfo(t.dtype).eps * t.abs().mean((1, 2), keepdim=True))
 
 
 def normalise(gradients: Tensor, shortest: Tensor | float = 0.0) -> Tensor:
-    """Gradients (m, B, D) scaled to length one; zero, without a derivative, where not longer than `shortest` (m, 1, 1).
+    """Scale gradients (m, B, D) to length one; zero, without a derivative, if not longer than `shortest` (m, 1, 1).
 
-    Lengths are taken after a multiplication by a power of two, which is exact and keeps their squares in range.
+    Lengths are computed after a multiplication by a power of two, which is exact and keeps their squares in range.
     """
     tiny = torch.finfo(gradients.dtype).tiny
     largest = gradients.detach().abs().amax(-1, keepdim=True).clamp_min(tiny)  # (m, B, 1)

@@ -8,7 +8,7 @@ ROUNDINGS = 32  # bound of the rounding error in units of eps; the largest seen 
 
 
 def squared_distances(t: Tensor) -> Tensor:
-    """Squared distances (B, M, M) between the M rows of every sample of t (B, M, R), zero on the diagonal.
+    """Return squared distances (B, M, M) between the M rows of every sample of t (B, M, R), zero on the diagonal.
 
     >>> squared_distances(torch.tensor([[[0.0, 0.0], [3.0, 4.0]]]))
     tensor([[[ 0., 25.],
@@ -18,22 +18,22 @@ def squared_distances(t: Tensor) -> Tensor:
 
 
 def centre(t: Tensor) -> Tensor:
-    """t (B, M, R) minus its mean over members: distances are unchanged, inner products as small as possible."""
-    away = t - t[:, :1]  # exactly zero where members are equal, unlike values minus their rounded mean
-    return away.sub_(away.mean(1, keepdim=True))
+    """Subtract the mean over members from t (B, M, R): distances are unchanged, inner products as small as possible."""
+    offsets = t - t[:, :1]  # exactly zero where members are equal, unlike values minus their rounded mean
+    return offsets.sub_(offsets.mean(1, keepdim=True))
 
 
-def products(here: Tensor) -> Tensor:
-    """All inner products (B, M, M) of the rows of every sample (B, M, R)."""
-    first, *rest = here.split(BLOCK, dim=2)
+def products(rows: Tensor) -> Tensor:
+    """Return all inner products (B, M, M) of the rows of every sample (B, M, R)."""
+    first, *parts = rows.split(BLOCK, dim=2)
     total = torch.bmm(first, first.mT)
-    for part in rest:
+    for part in parts:
         total = torch.baddbmm(total, part, part.mT)
     return total
 
 
 def distances_of_products(gram: Tensor) -> Tensor:
-    """Squared distances |a|² + |b|² - 2 a.b, (B, M, M), from all inner products (B, M, M) of centred rows.
+    """Return squared distances |a|² + |b|² - 2 a.b, (B, M, M), from all inner products (B, M, M) of centred rows.
 
     The (B, M, M, R) differences are never formed. Rounding errors are proportional to |a|² + |b|²; values below are set
     to zero, so that equal members have distance zero and not a random small one.
@@ -46,5 +46,5 @@ def distances_of_products(gram: Tensor) -> Tensor:
 
 
 def rbf(squared: Tensor, denominator: Tensor) -> Tensor:
-    """The kernel exp(-d² / c), (B, M, M), of squared distances (B, M, M) and denominators that broadcast to them."""
+    """Return the kernel exp(-d² / c) of squared distances (B, M, M) and denominators c that broadcast to them."""
     return torch.exp(squared / -denominator)

@@ -10,42 +10,48 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ROWS = 2000  # training inputs that the covariance is computed from, at most
+MAX_ROWS = 2000  # training inputs that the covariance is computed from
 
 
 @dataclass(frozen=True)
 class Metric:
-    """Vectors s (..., D) -> t (..., R) such that q(s, s') = |t - t'|^2."""
+    """A linear map of vectors s (..., D) to t (..., R) such that q(s, s') = |t - t'|^2.
 
-    basis: Tensor | None = None  # (D, r), orthonormal columns; None: the identity
-    scales: Tensor | None = None  # (r,) square roots of the weights above the rest's
-    rest: float = 1.0  # square root of the weight of every other direction
+    Attributes:
+        basis: Orthonormal columns (D, r); None for the identity.
+        scales: Square roots (r,) of the weights of these columns, after `remainder` squared is subtracted.
+        remainder: Square root of the weight of every other direction.
+    """
+
+    basis: Tensor | None = None
+    scales: Tensor | None = None
+    remainder: float = 1.0
 
     def __call__(self, s: Tensor) -> Tensor:
         if self.basis is None or self.scales is None:
             return s
-        along = (s @ self.basis.to(s)) * self.scales.to(s)
-        return along if self.rest == 0 else torch.cat([along, self.rest * s], dim=-1)
+        leading = (s @ self.basis.to(s)) * self.scales.to(s)
+        return leading if self.remainder == 0 else torch.cat([leading, self.remainder * s], dim=-1)
 
 
 def spectrum(x: Tensor, rank: int, *, centred: bool = False) -> tuple[Tensor, Tensor, float]:
-    """The largest eigenvalues (r,) of X^T X / (N - 1), their eigenvectors (D, r), and the mean of the others.
+    """Return the largest eigenvalues (r,) of X^T X / (N - 1), their eigenvectors (D, r), and the mean of the others.
 
-    The published code does not subtract the mean input (`centred` does): it then enters the first direction. Of more
-    than 2,000 inputs, 2,000 evenly spaced ones are used.
+    The published code does not subtract the mean input (`centred` does), which then enters the first direction. At most
+    2,000 evenly spaced inputs are used.
     """
-    chosen = torch.linspace(0, len(x) - 1, min(len(x), ROWS), dtype=torch.float64).round().long()
-    rows = x[chosen.to(x.device)].double()
+    indices = torch.linspace(0, len(x) - 1, min(len(x), MAX_ROWS), dtype=torch.float64).round().long()
+    rows = x[indices.to(x.device)].double()
     rows = rows - rows.mean(0) if centred else rows
     _, singular, directions = torch.linalg.svd(rows, full_matrices=False)
     values = singular.square() / max(len(rows) - 1, 1)
-    kept, width = min(rank, len(values)), x.shape[1]
-    others = float(values[kept:].sum()) / (width - kept) if width > kept else 0.0
-    return values[:kept].float(), directions[:kept].T.contiguous().float(), others
+    count, width = min(rank, len(values)), x.shape[1]
+    remainder = float(values[count:].sum()) / (width - count) if width > count else 0.0
+    return values[:count].float(), directions[:count].T.contiguous().float(), remainder
 
 
 def tune(values: Tensor, alpha: float, form: str) -> Tensor:
-    """Weights between one (alpha 0) and the eigenvalues (alpha 1).
+    """Interpolate weights between one (alpha 0) and the eigenvalues (alpha 1).
 
     `paper` interpolates squared lengthscales: 1 / ((1 - alpha) + alpha / value); `poster` interpolates their inverses:
     (1 - alpha) + alpha value. The two official statements agree only at the ends.

@@ -17,7 +17,11 @@ KINDS = ("none", "gaussian", "cauchy", "weights")
 
 @dataclass(frozen=True)
 class OutputPrior:
-    """A prior on outputs or features: none, Gaussian, Cauchy, or the functions of weights from N(0, scale^2).
+    """A prior on outputs or features.
+
+    Attributes:
+        kind: "none", "gaussian", "cauchy", or "weights" (functions of weights drawn from N(0, scale^2)).
+        scale: Its scale, positive unless the kind is "none".
 
     >>> str(OutputPrior.parse("cauchy:5e-3"))
     'cauchy:0.005'
@@ -34,6 +38,7 @@ class OutputPrior:
 
     @classmethod
     def parse(cls, text: str) -> "OutputPrior":
+        """Parse `none` or `kind:scale`; raise Misuse for anything else."""
         kind, _, scale = text.partition(":")
         if kind not in KINDS:
             raise unknown("prior", kind, KINDS)
@@ -43,7 +48,10 @@ class OutputPrior:
         return self.kind if self.kind == "none" else f"{self.kind}:{short(self.scale)}"
 
     def gradient(self, values: Tensor) -> Tensor:
-        """The gradient of minus the log prior: gaussian scale/2 |v|^2, cauchy sum of log(1 + scale v^2), else zero."""
+        """Return the gradient of the negative log prior of values v, in their shape.
+
+        The negative log prior is scale/2 |v|^2 (gaussian), the sum of log(1 + scale v^2) (cauchy), or zero.
+        """
         if self.kind == "gaussian":
             return self.scale * values
         if self.kind == "cauchy":
@@ -59,10 +67,17 @@ class OutputSpace(Space):
     """Class probabilities, logits or predicted means on the batch as one vector, (m, 1, B K).
 
     With a prior of functions a second vector follows: the outputs of weights drawn from the prior of weights.
+
+    Attributes:
+        estimator: Name of the estimator.
+        bandwidth: Name of the kernel bandwidth.
+        batch_fraction: Fraction of the batch that outputs are compared on, in (0, 1].
+        of: For classes, "probs" or "logits".
+        prior: Prior on these outputs.
     """
 
     batch_fraction: float = 1.0
-    of: str = "probs"  # of a classification: probs or logits
+    of: str = "probs"
     prior: OutputPrior = NO_PRIOR
 
     def __post_init__(self) -> None:
@@ -79,25 +94,28 @@ class OutputSpace(Space):
 
     def features(self, inputs: SpaceInputs) -> Tensor:
         rows = self.rows(inputs.x.shape[1])
-        mine = self._values(inputs.outputs[:, :rows], inputs).flatten(1).unsqueeze(1)
+        values = self._values(inputs.outputs[:, :rows], inputs).flatten(1).unsqueeze(1)
         if self.prior.kind != "weights":
-            return mine
+            return values
         assert inputs.run is not None
         assert inputs.draw is not None
         with torch.no_grad():
-            drawn = {name: self.prior.scale * inputs.draw(weight) for name, weight in inputs.weights.items()}
-            theirs = self._values(inputs.run(drawn, inputs.x[:, :rows].detach()), inputs).flatten(1)
-        return torch.cat([mine, theirs.unsqueeze(1)], dim=1)
+            prior_weights = {name: self.prior.scale * inputs.draw(weight) for name, weight in inputs.weights.items()}
+            prior_values = self._values(inputs.run(prior_weights, inputs.x[:, :rows].detach()), inputs).flatten(1)
+        return torch.cat([values, prior_values.unsqueeze(1)], dim=1)
 
     def _values(self, outputs: Tensor, inputs: SpaceInputs) -> Tensor:
+        """Return the compared values (m, B, K) of outputs."""
         if inputs.y.is_floating_point():
             return predicted_means(inputs.link(outputs), inputs.y)
         return inputs.link(outputs).softmax(-1) if self.of == "probs" else outputs
 
     def repulsion(self, features: Tensor) -> Interaction:
-        mine = features[:, :1]
-        found = super().repulsion(mine)
+        values = features[:, :1]
+        interaction = super().repulsion(values)
         if self.prior.kind == "weights":
-            score = ssge_at(features[:, 1], mine[:, 0], self.bandwidth)
-            return found.with_cotangents(torch.stack([found.cotangents[:, 0] - score, torch.zeros_like(score)], dim=1))
-        return found.with_cotangents(found.cotangents + self.prior.gradient(mine))
+            score = ssge_at(features[:, 1], values[:, 0], self.bandwidth)
+            return interaction.with_cotangents(
+                torch.stack([interaction.cotangents[:, 0] - score, torch.zeros_like(score)], dim=1)
+            )
+        return interaction.with_cotangents(interaction.cotangents + self.prior.gradient(values))

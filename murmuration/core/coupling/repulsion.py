@@ -19,13 +19,18 @@ from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import INLINE, Answer, number, short
 
 ANNEALINGS = ("constant", "linear", "hyper", "cyclic")
-SAMPLED = 2048  # inputs from which lengthscales are taken where not all are in memory
+SAMPLE_SIZE = 2048  # inputs from which lengthscales are computed where not all are in memory
 WEIGHTS = ("1/B", "1/N")
 
 
 @dataclass(frozen=True)
 class Annealing:
-    """A factor of the loss that rises to 1 over `steps` steps: linear, hyper (tanh), or cyclic (restarted).
+    """A factor of the loss that rises to 1 over some steps.
+
+    Attributes:
+        kind: "constant" (1 throughout), "linear", "hyper" (tanh) or "cyclic" (restarted).
+        steps: Number of steps after which the factor is 1.
+        cycles: Number of restarts of "cyclic".
 
     >>> rise = Annealing.parse("linear:10")
     >>> [round(rise(t), 2) for t in (0, 5, 10, 99)], str(Annealing.parse("cyclic:100"))
@@ -38,11 +43,14 @@ class Annealing:
 
     @classmethod
     def parse(cls, text: str) -> "Annealing":
-        kind, _, rest = text.partition(":")
+        """Parse `constant`, `linear:T`, `hyper:T` or `cyclic:T,5`; raise Misuse for anything else."""
+        kind, _, values = text.partition(":")
         if kind not in ANNEALINGS:
             raise unknown("loss_scale", kind, ANNEALINGS)
         numbers = (
-            [number(part, "the steps of loss_scale") for part in rest.split(",")] if rest or kind != "constant" else []
+            [number(part, "the steps of loss_scale") for part in values.split(",")]
+            if values or kind != "constant"
+            else []
         )
         most = {"constant": 0, "cyclic": 2}.get(kind, 1)
         if len(numbers) > most or not all(math.isfinite(value) and value > 0 for value in numbers):
@@ -56,15 +64,15 @@ class Annealing:
         return ":".join([self.kind, ",".join(short(value) for value in numbers)]).removesuffix(":")
 
     def __call__(self, step: int) -> float:
-        """The factor of the loss at a step; the repulsion is not annealed."""
-        taken = step + 1
-        if self.kind == "constant" or taken >= self.steps:
+        """Return the factor of the loss at a step; the repulsion is not annealed."""
+        count = step + 1
+        if self.kind == "constant" or count >= self.steps:
             return 1.0
         if self.kind == "linear":
-            return taken / self.steps
+            return count / self.steps
         if self.kind == "hyper":
-            return math.tanh((1.3 * taken / self.steps) ** 10)
-        within = taken * self.cycles % self.steps or self.steps  # of a cycle, in parts of the length
+            return math.tanh((1.3 * count / self.steps) ** 10)
+        within = count * self.cycles % self.steps or self.steps  # of a cycle, in parts of the length
         return (within / self.steps) ** 10
 
 
@@ -73,13 +81,22 @@ CONSTANT = Annealing()
 
 @dataclass(frozen=True)
 class Repulsion:
-    """A space and the strength of the repulsion in it."""
+    """A repulsion between members: a space, and its strength over time.
+
+    Attributes:
+        space: Features by which members are compared.
+        weight: Weight of the repulsion beside the mean loss of a batch: "1/B" (batch size), "1/N" (training
+            examples) or a number.
+        schedule: Schedule of that weight, written as for learning rates.
+        loss_scale: Annealing of the loss.
+        every: Interval in steps at which the repulsion is computed; the weight is multiplied by it.
+    """
 
     space: Space = field(metadata=INLINE)
-    weight: float | str = "1/N"  # of the repulsion beside the mean loss of a batch: 1/B, 1/N or a number
-    schedule: str = "constant"  # of that weight, as for learning rates
-    loss_scale: Annealing = CONSTANT  # annealing of the loss
-    every: int = 1  # computed at every so many steps; the weight is multiplied by it
+    weight: float | str = "1/N"
+    schedule: str = "constant"
+    loss_scale: Annealing = CONSTANT
+    every: int = 1
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -93,7 +110,18 @@ class Repulsion:
         learning_rate_factor(self.schedule, TrainTime(0, 1, 1))
 
     def weight_for(self, *, batch: int, examples: int) -> float:
-        """The weight of the repulsion beside the mean loss of a batch."""
+        """Return the weight of the repulsion beside the mean loss of a batch.
+
+        Args:
+            batch: Examples per step.
+            examples: Training examples.
+
+        Returns:
+            The weight, not negative.
+
+        Raises:
+            Misuse: If the weight is neither "1/B", "1/N" nor a number that is not negative.
+        """
         if self.weight in WEIGHTS:
             return 1 / (batch if self.weight == "1/B" else examples)
         if isinstance(self.weight, str) or not (math.isfinite(self.weight) and self.weight >= 0):
@@ -120,61 +148,88 @@ class Repulsion:
             return None
         examples = len(x) if examples is None else examples
         weight = self.weight_for(batch=min(batch, examples), examples=examples)
-        some: Any = x
+        inputs: Any = x
         if not isinstance(x, Tensor) and type(self.space).prepare is not Space.prepare:  # inputs are not in memory
-            some = some.sample(SAMPLED)
-        return Coupling(self, self.space.prepare(some), weight, steps, epochs)
+            inputs = inputs.sample(SAMPLE_SIZE)
+        return Coupling(self, self.space.prepare(inputs), weight, steps, epochs)
 
 
 @dataclass(frozen=True)
 class Coupling:
-    """A repulsion prepared for one training run."""
+    """A repulsion prepared for one training run.
+
+    Attributes:
+        repulsion: The settings.
+        space: The space, prepared for the training inputs.
+        weight: Weight of the repulsion beside the mean loss of a batch.
+        steps_per_epoch: Steps per epoch of the run.
+        epochs: Epochs of the run.
+    """
 
     repulsion: Repulsion
-    space: Space  # prepared for the training inputs
-    weight: float  # of the repulsion beside the mean loss of a batch
+    space: Space
+    weight: float
     steps_per_epoch: int = 1
     epochs: int = 1
 
     @property
     def needs(self) -> frozenset[str]:
+        """What the training step must provide, a subset of `NEEDS`."""
         return self.space.needs
 
     def due(self, step: int) -> bool:
-        """Whether the repulsion is computed at this step."""
+        """Return whether the repulsion is computed at this step, counted from 0."""
         return step % self.repulsion.every == 0
 
     def loss_scale(self, step: int) -> float:
-        """The factor of the loss at this step."""
+        """Return the factor of the loss at this step, counted from 0."""
         return self.repulsion.loss_scale(step)
 
     def strength(self, step: int) -> float:
-        """The factor of the repulsion at this step; one computed rarely counts for the steps between."""
+        """Return the factor of the repulsion at this step, times `every` to make up for the steps without it."""
         time = TrainTime(step, self.steps_per_epoch, self.epochs)
         return self.weight * self.repulsion.every * learning_rate_factor(self.repulsion.schedule, time)
 
     def features(self, inputs: SpaceInputs) -> Tensor:
-        """The features (m, B, R) of m members, with their graph."""
-        found = self.space.features(inputs)
-        if not found.is_floating_point() or not found.requires_grad:
+        """Compute the features of a group of members.
+
+        Args:
+            inputs: Tensors of m members at one step.
+
+        Returns:
+            Features (m, B, R) with their graph.
+
+        Raises:
+            Misuse: If the space returned features that cannot be differentiated.
+        """
+        features = self.space.features(inputs)
+        if not features.is_floating_point() or not features.requires_grad:
             raise Misuse(
-                f"{type(self.space).__name__}.features returned {found.dtype} without a graph to the weights: it must"
-                " be differentiable; do not detach it or take it under no_grad"
+                f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights: it"
+                " must be differentiable; do not detach it or take it under no_grad"
             )
-        return found
+        return features
 
     def interact(self, features: Tensor, strength: float | Tensor, total: Total = identity) -> Interaction:
-        """The interaction of a strength, from the detached features (M, B, R) of all members.
+        """Compute the interaction of all members.
 
-        Of a separable space they may be a part of the features, with `total` the sum over all parts.
+        Args:
+            features: Detached features (M, B, R); for a separable space they may be a part (M, B, r).
+            strength: Factor of the cotangents.
+            total: Sums a tensor over all parts, if `features` are a part.
+
+        Returns:
+            The interaction, its cotangents multiplied by `strength`.
         """
-        whole = total is identity
-        found = self.space.repulsion(features) if whole else self.space.repulsion_of_part(features, total)
-        found.cotangents.mul_(strength)
-        return found
+        if total is identity:
+            interaction = self.space.repulsion(features)
+        else:
+            interaction = self.space.repulsion_of_part(features, total)
+        interaction.cotangents.mul_(strength)
+        return interaction
 
     def cosine(self, features: Tensor, total: Total = identity) -> float:
-        """The mean cosine between two members' features."""
+        """Return the mean cosine between two members' features (M, B, R), which may be a part; see `interact`."""
         return mean_cosine(self.space.compared(features), total)
 
 

@@ -10,41 +10,60 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from murmuration.core.coupling.bandwidths import check_bandwidth
+from murmuration.core.coupling.bandwidths import find_bandwidth
 from murmuration.core.coupling.estimators import ESTIMATORS, Interaction, Total, gradient_mixing
 from murmuration.likelihoods import identity
 from murmuration.system.errors import Misuse, unknown
 
 # What a space can need of the training step:
 INPUTS = "inputs"  # the pass whose outputs enter the loss is differentiable by its inputs
-FEATURES = "features"  # the network's body and head run one after the other, and the body's outputs are handed over
-SUB_BATCH = "sub-batch"  # the first examples of the batch run in a pass of their own, differentiable by its inputs
-SAME_BATCH = "same-batch"  # all members see the same examples at a step
-OWN_WEIGHTS = "own-weights"  # members have parameters of their own
-SHORTEST = 1e-12  # length of features below which their direction is taken as zero
+FEATURES = "features"  # the network's body and head run one after the other, and the body's outputs are passed on
+SUB_BATCH = "sub-batch"  # the first examples of the batch run in a separate pass, differentiable by its inputs
+SAME_BATCH = "same-batch"  # all members have the same examples at a step
+OWN_WEIGHTS = "own-weights"  # members have own parameters
+MIN_LENGTH = 1e-12  # length of features below which their direction is taken as zero
 NEEDS = frozenset((INPUTS, FEATURES, SUB_BATCH, SAME_BATCH, OWN_WEIGHTS))
 
 
 @dataclass(frozen=True)
 class SpaceInputs:
-    """Tensors of a group of m members at one step, all differentiable."""
+    """Tensors of a group of m members at one step, all differentiable.
 
-    weights: dict[str, Tensor]  # (m, ...) each, as realised for this step
-    own: tuple[str, ...]  # names of the weights that are not shared
-    x: Tensor  # (m, B, ...) inputs
-    y: Tensor  # (m, B, ...) targets
-    outputs: Tensor  # (m, B, K)
-    losses: Tensor  # (m,) mean loss of each member
-    features: Tensor | None = None  # (m, B, F) outputs of the network's body, if the space needs FEATURES
-    run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None  # weights, x -> outputs; buffers stay unchanged
-    draw: Callable[[Tensor], Tensor] | None = None  # standard normal tensor like one (m, ...), one stream per member
-    sub_batch: tuple[Tensor, Tensor] | None = None  # outputs (m, r, K) and inputs of a separate pass (SUB_BATCH)
-    link: Callable[[Tensor], Tensor] = identity  # outputs -> logits; of a regression, its means first (see `link_of`)
+    Attributes:
+        weights: Weights by name, (m, ...) each, as realised for this step.
+        own: Names of the weights that are not shared.
+        x: Inputs (m, B, ...).
+        y: Targets (m, B, ...).
+        outputs: Outputs of the network (m, B, K).
+        losses: Mean loss of each member (m,).
+        features: Outputs of the network's body (m, B, F), if the space needs `FEATURES`.
+        run: Runs the network on (weights, x) and returns outputs (m, B', K); buffers stay unchanged.
+        draw: Draws a standard normal tensor like one (m, ...), from one random stream per member.
+        sub_batch: Outputs (m, r, K) and inputs (m, r, ...) of a separate pass, if the space needs `SUB_BATCH`.
+        link: Maps outputs to logits; for a regression, to its means first (see `link_of`).
+    """
+
+    weights: dict[str, Tensor]
+    own: tuple[str, ...]
+    x: Tensor
+    y: Tensor
+    outputs: Tensor
+    losses: Tensor
+    features: Tensor | None = None
+    run: Callable[[dict[str, Tensor], Tensor], Tensor] | None = None
+    draw: Callable[[Tensor], Tensor] | None = None
+    sub_batch: tuple[Tensor, Tensor] | None = None
+    link: Callable[[Tensor], Tensor] = identity
 
 
 @dataclass(frozen=True)
 class Space(ABC):
-    """Base class of coupling spaces. A space of one's own implements `features` and may override the rest."""
+    """Base class of coupling spaces: a subclass implements `features` and may override the other methods.
+
+    Attributes:
+        estimator: Name of the estimator of grad log rho, a row of `ESTIMATORS`.
+        bandwidth: Name of the kernel bandwidth, a row of `BANDWIDTHS` or `fixed:L`.
+    """
 
     estimator: str = "kde"
     bandwidth: str = "all"
@@ -57,14 +76,14 @@ class Space(ABC):
                 f"estimator={self.estimator} in {type(self).__name__}: it mixes the gradients of weights; write"
                 " coupling weights"
             )
-        check_bandwidth(self.bandwidth)
-        wrong = self.needs - NEEDS
-        if wrong:
-            raise unknown("need of a space", min(wrong), NEEDS)
+        find_bandwidth(self.bandwidth)  # raises Misuse if there is none
+        unknown_needs = self.needs - NEEDS
+        if unknown_needs:
+            raise unknown("need of a space", min(unknown_needs), NEEDS)
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the training step must provide, a subset of NEEDS."""
+        """What the training step must provide, a subset of `NEEDS`."""
         return frozenset((SAME_BATCH,))
 
     @property
@@ -73,19 +92,46 @@ class Space(ABC):
         return False
 
     def prepare(self, x: Tensor) -> "Space":
-        """The space for training inputs x (N, ...); refuses inputs that it cannot work with."""
+        """Prepare the space for a training run.
+
+        Args:
+            x: Training inputs (N, ...), or a sample of them.
+
+        Returns:
+            The space to train with; by default this one.
+
+        Raises:
+            Misuse: If the space does not support such inputs.
+        """
         return self
 
     def candidates(self) -> "Mapping[str, Space]":
-        """Spaces to choose from on validation data before training, by name; empty if nothing is left to choose."""
+        """Return the spaces to choose from on validation data before training, by name; empty if there is no choice."""
         return {}
 
     @abstractmethod
     def features(self, inputs: SpaceInputs) -> Tensor:
-        """The features (m, B, R) of m members, with their graph: B samples of R numbers."""
+        """Compute the features of a group of members.
+
+        Args:
+            inputs: Tensors of m members at one step.
+
+        Returns:
+            Features (m, B, R), B samples of R numbers, differentiable with respect to the weights.
+        """
 
     def repulsion(self, features: Tensor) -> Interaction:
-        """Cotangents of the repulsion, from the detached features (M, B, R) of all members."""
+        """Compute the repulsion between all members.
+
+        Args:
+            features: Their detached features (M, B, R).
+
+        Returns:
+            Cotangents of the same shape, and the similarity of members.
+
+        Raises:
+            Misuse: If the features have another number of axes.
+        """
         if features.dim() != 3:
             got = f"{type(self).__name__}.features returned shape {tuple(features.shape)}"
             raise Misuse(f"{got}: need (members, samples, numbers), as features.flatten(1).unsqueeze(1)")
@@ -93,33 +139,46 @@ class Space(ABC):
 
     @property
     def separable(self) -> bool:
-        """Whether the repulsion needs nothing of the features but products summed over all their numbers.
+        """Whether the repulsion depends on features only through products summed over all their numbers.
 
-        Then processes can divide the numbers among them (`repulsion_of_part`).
+        If so, processes can divide the numbers among themselves (`repulsion_of_part`).
         """
         return False
 
     def repulsion_of_part(self, features: Tensor, total: Total) -> Interaction:
-        """The repulsion in a part (M, B, r) of the features; `total` sums a tensor over all parts."""
+        """Compute the repulsion of a separable space from a part of the features.
+
+        Args:
+            features: Detached features (M, B, r) of all members: a part of their numbers.
+            total: Sums a tensor over all parts.
+
+        Returns:
+            Cotangents of the same shape, and the similarity of members.
+        """
         return ESTIMATORS[self.estimator](features, self.bandwidth, total=total)
 
     def rows(self, batch: int) -> int:
-        """The number of examples of a batch that the features are computed on."""
+        """Return how many examples of a batch of this size the features are computed on."""
         return batch
 
     def compared(self, features: Tensor) -> Tensor:
-        """The part (M, B', R) of the features by which members are compared; the rest is data of the repulsion."""
+        """Return the part (M, B', R) of features (M, B, R) by which members are compared, without auxiliary data."""
         return features
 
     @property
     def mixing_estimator(self) -> bool:
-        """Whether members move along each other's loss gradients too (SVGD)."""
+        """Whether members also move along each other's loss gradients (SVGD)."""
         return ESTIMATORS[self.estimator].mixes_gradients
 
     def mixing(self, features: Tensor, total: Total = identity) -> Tensor | None:
-        """Weights (M, M) of each member's loss gradient in each member's step (SVGD); None: each its own.
+        """Compute the weights of all members' loss gradients in each member's step (SVGD).
 
-        The features (M, B, r) may be a part, with `total` the sum over all parts.
+        Args:
+            features: Detached features (M, B, R) of all members, or a part (M, B, r).
+            total: Sums a tensor over all parts, if `features` are a part.
+
+        Returns:
+            Weights (M, M); None if members move along their own loss gradients only.
         """
         if not self.mixing_estimator:
             return None
@@ -127,7 +186,7 @@ class Space(ABC):
 
 
 def count_rows(batch: int, fraction: float) -> int:
-    """The number of examples in a fraction of a batch, at least one."""
+    """Return the number of examples in a fraction of a batch, at least one."""
     return max(1, round(fraction * batch))
 
 
@@ -138,20 +197,20 @@ def check_fraction(fraction: float) -> None:
 
 
 def predicted_means(outputs: Tensor, y: Tensor) -> Tensor:
-    """The predicted means (m, B, targets) among the outputs of a regression."""
+    """Return the predicted means (m, B, targets) among the outputs of a regression."""
     return outputs[..., : y.shape[-1]]
 
 
 def mean_cosine(features: Tensor, total: Total = identity) -> float:
-    """The mean cosine between two members' features of one sample, from features (M, B, R).
+    """Return the mean cosine between two members' features of one sample, from features (M, B, R).
 
-    They may be a part of the features, with `total` the sum over all parts.
+    If they are a part of the features, `total` sums a tensor over all parts.
     """
     if features.ndim != 3 or len(features) < 2:
         return float("nan")
     rows = features.transpose(0, 1).float()  # (B, M, R)
     lengths = total(rows.square().sum(-1, keepdim=True)).sqrt()
-    units = rows / lengths.clamp_min(SHORTEST)
+    units = rows / lengths.clamp_min(MIN_LENGTH)
     gram = total(units @ units.mT)
     members = len(features)
     pairs = (gram.sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).sum(-1)) / (members * (members - 1))

@@ -10,7 +10,12 @@ from murmuration.core.coupling.space import OWN_WEIGHTS, Space, SpaceInputs
 
 @dataclass(frozen=True)
 class WeightSpace(Space):
-    """A member's own parameters as one vector, (m, 1, P)."""
+    """A member's own parameters as one vector, (m, 1, P).
+
+    Attributes:
+        estimator: Name of the estimator.
+        bandwidth: Name of the kernel bandwidth.
+    """
 
     @property
     def needs(self) -> frozenset[str]:

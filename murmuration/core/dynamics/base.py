@@ -1,9 +1,9 @@
 """The interface of a dynamics: how weights move, and which points of their path become the ensemble.
 
 A dynamics supplies the update rule of the tensors it moves itself (`rule`, `claim`), the learning-rate schedule it
-needs (`schedule`), the steps after which the weights are collected (`keep`, `collect`), and the members that the
-collected points leave (`finish`). The defaults are those of plain training: the optimizer moves everything, nothing is
-collected, and the last weights are the ensemble.
+needs (`schedule`), the steps after which weights are collected (`keep`, `collect`), and the members of the ensemble
+(`finish`). The defaults are plain training: the optimizer moves everything, nothing is collected, and the last weights
+are the ensemble.
 """
 
 from abc import abstractmethod
@@ -26,27 +26,49 @@ Streams = Callable[[int, int], Noise]  # member, draw -> the stream of one draw 
 
 @dataclass(frozen=True)
 class StepTime:
-    """When and how an update happens."""
+    """The circumstances of one update.
 
-    lr: float  # with schedule and multipliers applied
-    updates: int  # taken before by these tensors
+    Attributes:
+        lr: Learning rate, with schedule and multipliers applied.
+        updates: Number of earlier updates of these tensors.
+        time: Time in training.
+        draw: Draws standard normal tensors, for rules that add noise.
+        members: Number M of members, if the tensors are stacks (M, ...).
+    """
+
+    lr: float
+    updates: int
     time: TrainTime
-    draw: Draw  # for rules that add noise
-    members: int = 1  # of which the tensors are stacks (M, ...)
+    draw: Draw
+    members: int = 1
 
 
 class UpdateRule(Protocol):
-    """An update of tensors in place. Element by element, so that a leading member axis makes no difference."""
+    """An in-place update of tensors, element by element: a leading member axis makes no difference."""
 
     @abstractmethod
     def init(self, parameters: dict[str, Tensor]) -> OptState:
-        """The state of parameters that have not moved yet."""
+        """Return the optimizer state of parameters that have not moved yet.
+
+        Args:
+            parameters: Tensors by name, (...) or stacks (M, ...).
+
+        Returns:
+            For every kind of state, such as "momentum", tensors by name of the parameters' shapes.
+        """
 
     @abstractmethod
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
     ) -> None:
-        """Move the parameters in place; `state` has one list for each kind of `init`."""
+        """Move the parameters in place.
+
+        Args:
+            parameters: Tensors to move.
+            gradients: Their gradients, in the same order and shapes.
+            state: One list of tensors for each kind of state of `init`; changed in place.
+            when: Learning rate, time and source of noise.
+        """
 
 
 Claim = tuple[dict[str, None], UpdateRule, float]  # names of tensors, their rule, multiplier of the learning rate
@@ -54,73 +76,112 @@ Claim = tuple[dict[str, None], UpdateRule, float]  # names of tensors, their rul
 
 @dataclass
 class WeightPath:
-    """Points collected along the path of training: populations by name, and how many states went into each."""
+    """Points collected along the path of training.
+
+    Attributes:
+        points: Populations by name, such as a mean of weights.
+        counts: For each point, how many states of each member it was computed from: (M,) int64.
+    """
 
     points: dict[str, Population] = field(default_factory=dict)
-    counts: dict[str, Tensor] = field(default_factory=dict)  # (M,) int64: states of each member in a point
+    counts: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Dynamics:
-    """Base class of dynamics: plain training. A dynamics of one's own overrides what differs."""
+    """Base class of dynamics: plain training. A subclass overrides the methods that differ.
 
-    moves_std: ClassVar[bool] = False  # whether it moves standard deviations of weights itself
-    refreshes_statistics: ClassVar[bool] = False  # whether batch-norm statistics do not belong to its members' weights
+    Attributes:
+        moves_std: Whether the dynamics moves standard deviations of weights itself.
+        refreshes_statistics: Whether batch-norm statistics must be computed again for the members of the ensemble,
+            because those of training do not belong to their weights.
+    """
+
+    moves_std: ClassVar[bool] = False
+    refreshes_statistics: ClassVar[bool] = False
 
     def prepare(self, examples: int) -> "Dynamics":
-        """The dynamics for so many training examples."""
+        """Return the dynamics for a training set of this many examples; by default itself."""
         return self
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
         """Refuse training settings that do not fit.
 
-        `total` is the time at the end of training, `stochastic` whether weights are random variables, `schedule` the
-        learning-rate schedule that was asked for, `own_rule` whether an optimizer was, `early` whether members may
-        stop early.
+        Args:
+            total: Time at the end of training.
+            stochastic: Whether weights are random variables.
+            schedule: Requested learning-rate schedule, if any.
+            own_rule: Whether an optimizer was requested.
+            early: Whether members may stop early.
+
+        Raises:
+            Misuse: If one of them does not fit.
         """
 
     def schedule(self) -> str | None:
-        """The learning-rate schedule to use unless another is asked for."""
+        """Return the learning-rate schedule to use if none is requested; None for the default of the plan."""
         return None
 
     def gradient_bound(self) -> float | None:
-        """The largest norm of a member's gradient unless the plan has one; None: any."""
+        """Return the largest norm of a member's gradient, if the plan does not set one; None for no bound."""
         return None
 
     def initial_std(self) -> float | None:
-        """The standard deviation that random weights begin with, if the dynamics decides it."""
+        """Return the initial standard deviation of random weights; None to leave it to the weight family."""
         return None
 
     def prior_std(self) -> float | None:
-        """The standard deviation of the prior on random weights, if the dynamics implies one."""
+        """Return the standard deviation of the prior on random weights that the dynamics implies, if any."""
         return None
 
     def claim(self, tensors: dict[str, Tensor]) -> list[Claim]:
-        """The tensors that the dynamics moves by rules of its own; the others follow `rule`."""
+        """Return the tensors that the dynamics moves by separate rules; all others follow `rule`.
+
+        Args:
+            tensors: All tensors that are trained, by name.
+
+        Returns:
+            For each rule the names of its tensors, the rule and a multiplier of the learning rate.
+        """
         return []
 
     def rule(self, optimizer: UpdateRule) -> UpdateRule:
-        """The update rule of all tensors that are not claimed."""
+        """Return the update rule of all tensors that are not claimed; by default the optimizer of the plan."""
         return optimizer
 
     def keep(self, time: TrainTime) -> bool:
-        """Whether the weights are collected after `time.step` steps."""
+        """Return whether weights are collected after `time.step` steps."""
         return False
 
     def copies(self, total: TrainTime) -> int:
-        """The number of copies of all weights that are in memory beside the members, at most."""
+        """Return the largest number of copies of all weights in memory beside the members, in a run of this length."""
         return 0
 
     def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
-        """Take the members at these rows (m,), m > 0, of the population into the path; called where `keep` says so."""
+        """Add the current weights to the path; called after each step for which `keep` is true.
+
+        Args:
+            path: Points collected so far; changed in place.
+            population: All M members.
+            rows: Indices (m,), m > 0, of the members to collect.
+        """
 
     def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
-        """The members of the ensemble, and for each the row of the population that it comes from."""
+        """Return the members of the ensemble at the end of training.
+
+        Args:
+            path: All collected points.
+            population: The M trained members, at their last weights.
+            streams: Random stream of each (member, draw).
+
+        Returns:
+            The S members of the ensemble, and for each the row of `population` that it comes from, (S,).
+        """
         return population, torch.arange(population.members)
 
 
 def keep_times(dynamics: Dynamics, total: TrainTime) -> list[int]:
-    """The steps after which a dynamics collects weights in a whole run."""
+    """Return the steps of a run after which a dynamics collects weights."""
     steps = range(1, total.step + 1)
     return [step for step in steps if dynamics.keep(total.at(step))]
 
@@ -139,10 +200,10 @@ def append_point(path: WeightPath, population: Population, rows: Tensor) -> None
 
 
 def join_points(path: WeightPath, population: Population) -> tuple[Population, Tensor]:
-    """All collected points as members, point after point; a member never collected enters with its last weights."""
+    """Return all collected points as members, in order; a member that was never collected has its last weights."""
     counts = [path.counts[name] for name in path.points]
     never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
-    chosen = [(path.points[name], count.nonzero().flatten()) for name, count in zip(path.points, counts, strict=True)]
-    chosen.append((population, never.nonzero().flatten()))
-    parts = [point.with_own_copies().take(rows) for point, rows in chosen if len(rows)]
-    return Population.concatenate(parts), torch.cat([rows for _, rows in chosen])
+    points = [(path.points[name], count.nonzero().flatten()) for name, count in zip(path.points, counts, strict=True)]
+    points.append((population, never.nonzero().flatten()))
+    parts = [point.with_own_copies().take(rows) for point, rows in points if len(rows)]
+    return Population.concatenate(parts), torch.cat([rows for _, rows in points])

@@ -15,8 +15,8 @@ cost of complexity is added to the loss.
 As published, h0 = 1 and steps are not clipped: write `ivon:hess_init=1,clip=inf`. Weights then begin with the standard
 deviation 1 / sqrt(N), which is larger than the weights of a network trained on a hundred examples, and steep losses,
 such as a Gaussian likelihood with learned noise, make the means diverge. Here weights begin with the same `std` for
-every N, and `clip` bounds a step (the published bound is this one divided by h0 + d). With b2 = 1 - hess_lr so near to
-1, standard deviations change little in a few thousand steps; a larger `hess_lr` lets the data decide.
+every N, and `clip` bounds a step (the published bound is this one divided by h0 + d). With b2 = 1 - hess_lr this close
+to 1, standard deviations change little in a few thousand steps; with a larger `hess_lr` they adapt to the data.
 """
 
 import math
@@ -33,18 +33,29 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class Ivon(Dynamics):
-    """IVON for Gaussian weights; deterministic tensors are moved by the optimizer."""
+    """IVON for Gaussian weights; deterministic tensors are moved by the optimizer.
+
+    Attributes:
+        lr_multiplier: Multiplier of the plan's learning rate: 0.1 for the usual 0.005.
+        std: Initial standard deviation; h0 = 1 / (N std^2) - d.
+        hess_init: h0 itself; 0 to derive it from `std`.
+        decay: Weight decay d.
+        momentum: b1.
+        hess_lr: 1 - b2.
+        clip: Bound of a step, before the learning rate.
+        ess: Effective sample size N; 0 for the number of training examples.
+    """
 
     moves_std: ClassVar[bool] = True
 
-    lr_multiplier: float = 20.0  # 0.1 where the optimizer has 0.005
-    std: float = 0.01  # initial standard deviation: h0 = 1 / (N std^2) - d
-    hess_init: float = 0.0  # h0 itself; 0: as std says
-    decay: float = 1e-4  # d
-    momentum: float = 0.9  # b1
-    hess_lr: float = 1e-5  # 1 - b2
-    clip: float = 0.03  # bound of a step, before the learning rate
-    ess: float = 0.0  # N, the effective sample size; 0: the number of training examples
+    lr_multiplier: float = 20.0
+    std: float = 0.01
+    hess_init: float = 0.0
+    decay: float = 1e-4
+    momentum: float = 0.9
+    hess_lr: float = 1e-5
+    clip: float = 0.03
+    ess: float = 0.0
 
     def __post_init__(self) -> None:
         positive = {name: getattr(self, name) for name in ("lr_multiplier", "std", "decay", "clip")}
@@ -75,40 +86,40 @@ class Ivon(Dynamics):
         return [(pairs, self, self.lr_multiplier)] if means else []
 
     def init(self, parameters: dict[str, Tensor]) -> OptState:
-        """Zero momentum for the means, the first half of the parameters; standard deviations need none."""
+        """Return zero momentum for the means, the first half of the parameters; standard deviations need none."""
         means = list(parameters.items())[: len(parameters) // 2]
         return {"momentum": {name: torch.zeros_like(mean) for name, mean in means}}
 
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
     ) -> None:
-        """Move means and standard deviations, first all of the one and then all of the other, in place."""
+        """Move means and standard deviations in place; the first half of `parameters` are the means."""
         half = len(parameters) // 2
         means, stds, momenta = parameters[:half], parameters[half:], state[0]
         self._update_stds(stds, gradients[half:])
         torch._foreach_lerp_(momenta, gradients[:half], 1 - self.momentum)
-        along = torch._foreach_div(momenta, 1 - self.momentum ** (when.updates + 1))
-        torch._foreach_add_(along, means, alpha=self.decay)
-        torch._foreach_mul_(along, stds)
-        torch._foreach_mul_(along, stds)
-        torch._foreach_mul_(along, 1 / self.initial_std() ** 2)  # so far times (h0 + d) / (h + d)
+        steps = torch._foreach_div(momenta, 1 - self.momentum ** (when.updates + 1))
+        torch._foreach_add_(steps, means, alpha=self.decay)
+        torch._foreach_mul_(steps, stds)
+        torch._foreach_mul_(steps, stds)
+        torch._foreach_mul_(steps, 1 / self.initial_std() ** 2)  # so far times (h0 + d) / (h + d)
         if self.clip < math.inf:
-            torch._foreach_clamp_min_(along, -self.clip)
-            torch._foreach_clamp_max_(along, self.clip)
-        torch._foreach_add_(means, along, alpha=-when.lr)
+            torch._foreach_clamp_min_(steps, -self.clip)
+            torch._foreach_clamp_max_(steps, self.clip)
+        torch._foreach_add_(means, steps, alpha=-when.lr)
 
     def _update_stds(self, stds: list[Tensor], gradients: list[Tensor]) -> None:
         """Update h, which is stored in the standard deviations.
 
         With r = (1 - b2) (h - f) / (h + d) the update is h + d <- (h + d) (1 - r + r^2 / 2). The bracket is
-        ((1 - r)^2 + 1) / 2, so h + d at most halves, and what is stored stays positive whatever the gradient is.
+        ((1 - r)^2 + 1) / 2, so h + d at most halves, and the stored value stays positive for any gradient.
         """
-        left = torch._foreach_add(gradients, stds, alpha=self.decay)
-        torch._foreach_mul_(left, stds)
-        torch._foreach_mul_(left, self.hess_lr * self.ess)  # (1 - b2) (f + d) / (h + d)
-        torch._foreach_add_(left, 1 - self.hess_lr)  # 1 - r
-        torch._foreach_mul_(left, left)
-        torch._foreach_add_(left, 1.0)
-        torch._foreach_mul_(left, 0.5)
-        torch._foreach_sqrt_(left)
-        torch._foreach_div_(stds, left)
+        factors = torch._foreach_add(gradients, stds, alpha=self.decay)
+        torch._foreach_mul_(factors, stds)
+        torch._foreach_mul_(factors, self.hess_lr * self.ess)  # (1 - b2) (f + d) / (h + d)
+        torch._foreach_add_(factors, 1 - self.hess_lr)  # 1 - r
+        torch._foreach_mul_(factors, factors)
+        torch._foreach_add_(factors, 1.0)
+        torch._foreach_mul_(factors, 0.5)
+        torch._foreach_sqrt_(factors)
+        torch._foreach_div_(stds, factors)

@@ -1,8 +1,8 @@
-"""Plain training: SGD with momentum or Nesterov momentum, Adam, or any `torch.optim.Optimizer`; the last weights stay.
+"""Plain training: SGD with momentum or Nesterov momentum, Adam, or any `torch.optim.Optimizer`.
 
-The built-in rules call the functional forms that `torch.optim` itself is made of, fused where the device has it. A list
-of tensors may hold stacks (M, ...) or one member's views: the update is element by element. An optimizer of the
-caller's own need not be, so it moves one member at a time, on the engines that run members one by one.
+The built-in rules call the functional forms behind `torch.optim`, fused if the device supports it. A list of tensors
+may hold stacks (M, ...) or one member's views: the update is element by element. A user-defined optimizer need not be,
+so it moves one member at a time, on the engines that run members one by one.
 """
 
 import math
@@ -28,9 +28,16 @@ ADAMW_DECAY = 0.01  # as in torch
 
 @dataclass(frozen=True)
 class Optimizer:
-    """A built-in update rule; `weight_decay` acts through the gradient (coupled) or on the weight itself (decoupled).
+    """A built-in update rule.
 
-    `l1` is applied by the training step, which knows the kernels (`shrink`).
+    Attributes:
+        name: "adam", "sgd" or "nesterov".
+        momentum: Momentum of SGD.
+        betas: Decay rates of Adam's moments.
+        eps: Added to Adam's denominator.
+        weight_decay: Amount of weight decay.
+        decay: Whether weight decay acts through the gradient ("coupled") or on the weight itself ("decoupled").
+        l1: Weight of an L1 norm of kernels; applied by the training step (`shrink`), which knows the kernels.
     """
 
     name: str
@@ -42,38 +49,38 @@ class Optimizer:
     l1: float = 0.0
 
     def init(self, parameters: dict[str, Tensor]) -> OptState:
-        """Zero moments for the parameters."""
-        kinds = ("mean", "square") if self.name == "adam" else ("velocity",)
-        return {kind: pack({name: torch.zeros_like(p) for name, p in parameters.items()}) for kind in kinds}
+        """Return zero moments for the parameters."""
+        names = ("mean", "square") if self.name == "adam" else ("velocity",)
+        return {moment: pack({name: torch.zeros_like(p) for name, p in parameters.items()}) for moment in names}
 
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
     ) -> None:
         """Move the parameters in place."""
-        # The fused kernels walk through memory: a gradient must be laid out as its parameter is.
+        # The fused kernels walk through memory: a gradient must have the layout of its parameter.
         gradients = [laid_out_like(p, g) for p, g in zip(parameters, gradients, strict=True)]
-        kinds, whole = [parameters, gradients, *state], when.members > 1 and parameters[0].device.type == "cpu"
-        with whole_vectors(kinds) if whole else nullcontext(kinds) as (parameters, gradients, *state):
+        lists, stacked = [parameters, gradients, *state], when.members > 1 and parameters[0].device.type == "cpu"
+        with whole_vectors(lists) if stacked else nullcontext(lists) as (parameters, gradients, *state):
             if self.name == "adam":
                 self._adam(parameters, gradients, state, when.lr, when.updates)
             else:
                 self._sgd(parameters, gradients, state, when.lr)
 
     def _adam(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, taken: int
+        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, updates: int
     ) -> None:
-        known: dict[str, Any] = {"amsgrad": False, "maximize": False, "lr": lr, "eps": self.eps}
-        known |= {"beta1": self.betas[0], "beta2": self.betas[1], "weight_decay": self.weight_decay}
+        options: dict[str, Any] = {"amsgrad": False, "maximize": False, "lr": lr, "eps": self.eps}
+        options |= {"beta1": self.betas[0], "beta2": self.betas[1], "weight_decay": self.weight_decay}
         decoupled, device = self.decay == "decoupled", parameters[0].device
         fused = device.type in FUSED  # such a kernel reads the counts of steps where the parameters are
-        if fused and len({(each.device, each.dtype) for each in parameters}) == 1:  # what `adam` would call
+        if fused and len({(p.device, p.dtype) for p in parameters}) == 1:  # what `adam` would call
             update = torch._fused_adamw_ if decoupled else torch._fused_adam_
-            count = torch.full((), taken + 1.0, device=device)
-            update(parameters, gradients, state[0], state[1], [], [count] * len(parameters), **known)
+            count = torch.full((), updates + 1.0, device=device)
+            update(parameters, gradients, state[0], state[1], [], [count] * len(parameters), **options)
             return
-        counts = list(torch.full((len(parameters),), float(taken), device=device if fused else None).unbind())
-        known |= {"fused": fused, "decoupled_weight_decay": decoupled}
-        adam(parameters, gradients, state[0], state[1], [], counts, **known)
+        counts = list(torch.full((len(parameters),), float(updates), device=device if fused else None).unbind())
+        options |= {"fused": fused, "decoupled_weight_decay": decoupled}
+        adam(parameters, gradients, state[0], state[1], [], counts, **options)
 
     def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float) -> None:
         coupled = self.decay == "coupled"
@@ -94,10 +101,10 @@ class Optimizer:
 
 
 def shrink(parameters: list[Tensor], by: float) -> None:
-    """Move parameters towards zero, in place, by so much and no further: sign(w) max(abs(w) - by, 0).
+    """Move parameters towards zero in place: sign(w) max(abs(w) - by, 0).
 
-    The proximal step of an L1 norm of weight `by` over the learning rate. Following the norm's gradient instead never
-    makes a weight exactly zero.
+    This is the proximal step of an L1 norm of weight `by` over the learning rate. Following the norm's gradient instead
+    never makes a weight exactly zero.
 
     >>> weights = torch.tensor([0.3, -0.05])
     >>> shrink([weights], 0.1)
@@ -109,31 +116,31 @@ def shrink(parameters: list[Tensor], by: float) -> None:
 
 
 @contextmanager
-def whole_vectors(kinds: list[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
-    """Parameters, gradients and moments of which each tensor fills whole vectors of the CPU; changes are copied back.
+def whole_vectors(lists: list[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
+    """Yield parameters, gradients and moments as tensors that fill whole CPU vectors; copy changes back afterwards.
 
-    The fused kernels round the last entries of a tensor, which do not fill a vector, otherwise than the ones before.
-    These would be entries of one member in a stack of so many and of another in a larger one: the bits of a member
-    would depend on the number of members. So the tensors that do not fit are joined into one that does.
+    The fused kernels round the last entries of a tensor, which do not fill a vector, differently from the others. Which
+    entries these are depends on the number of stacked members, and so would the bits of a member. Tensors that do not
+    fit are therefore concatenated into one that does.
     """
-    line = CACHE_LINE // kinds[0][0].element_size()
-    odd = [place for place, tensor in enumerate(kinds[0]) if tensor.numel() % line]
+    line = CACHE_LINE // lists[0][0].element_size()
+    odd = [index for index, tensor in enumerate(lists[0]) if tensor.numel() % line]
     if not odd:
-        yield kinds
+        yield lists
         return
-    whole = [place for place in range(len(kinds[0])) if place not in odd]
-    sizes = [kinds[0][place].numel() for place in odd]
-    filling = kinds[0][0].new_zeros(-sum(sizes) % line)
-    joined = [torch.cat([*(tensors[place].reshape(-1) for place in odd), filling]) for tensors in kinds]
-    yield [[*(tensors[place] for place in whole), flat] for tensors, flat in zip(kinds, joined, strict=True)]
-    for tensors, flat in zip(kinds, joined, strict=True):
-        if tensors is not kinds[1]:  # gradients are not read again
-            for place, part in zip(odd, flat.split([*sizes, len(filling)]), strict=False):
-                tensors[place].copy_(part.view(tensors[place].shape))
+    even = [index for index in range(len(lists[0])) if index not in odd]
+    sizes = [lists[0][index].numel() for index in odd]
+    filling = lists[0][0].new_zeros(-sum(sizes) % line)
+    flats = [torch.cat([*(tensors[index].reshape(-1) for index in odd), filling]) for tensors in lists]
+    yield [[*(tensors[index] for index in even), flat] for tensors, flat in zip(lists, flats, strict=True)]
+    for tensors, flat in zip(lists, flats, strict=True):
+        if tensors is not lists[1]:  # gradients are not read again
+            for index, part in zip(odd, flat.split([*sizes, len(filling)]), strict=False):
+                tensors[index].copy_(part.view(tensors[index].shape))
 
 
 def laid_out_like(parameter: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient with the strides of its parameter.
+    """Return the gradient with the strides of its parameter.
 
     >>> weight = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
     >>> laid_out_like(weight, torch.zeros(2, 3, 4, 4)).stride() == weight.stride()
@@ -155,7 +162,21 @@ OPTIMIZERS = {
 def make_optimizer(
     name: str, *, momentum: float = 0.9, weight_decay: float | None = None, decay: Decay | None = None, l1: float = 0.0
 ) -> Optimizer:
-    """The named optimizer; weight decay is that of torch's optimizer of this name, unless `decay` says otherwise.
+    """Make an optimizer; by default weight decay is that of torch's optimizer of this name.
+
+    Args:
+        name: A row of `OPTIMIZERS`.
+        momentum: Momentum of SGD, from 0 to less than 1.
+        weight_decay: Amount of weight decay; None for torch's default.
+        decay: "coupled" or "decoupled"; None for torch's convention.
+        l1: Weight of an L1 norm of kernels.
+
+    Returns:
+        The update rule.
+
+    Raises:
+        Misuse: If the name is unknown or a setting is out of range.
+
 
     >>> adam, adamw = make_optimizer("adam"), make_optimizer("adamw")
     >>> (adam.weight_decay, adam.decay), (adamw.weight_decay, adamw.decay)
@@ -180,15 +201,17 @@ def make_optimizer(
 
 
 Factory = Callable[..., torch.optim.Optimizer]  # called as factory(parameters, lr=...)
-Memory = dict[int, list[dict[str, Any]]]  # member -> the optimizer's state of each of its tensors
+Memory = dict[int, list[dict[str, Any]]]  # member -> the optimizer state of each of its tensors
 
 
 @dataclass(frozen=True)
 class TorchOptimizer:
-    """A `torch.optim.Optimizer` of the caller's own, such as `functools.partial(torch.optim.RMSprop, alpha=0.9)`.
+    """A user-defined `torch.optim.Optimizer`.
 
-    It is called as `factory(parameters, lr=lr)` for the tensors of one member, and makes one step. The state that it
-    keeps for each tensor is handed back at the next step, so that it can be stored with a checkpoint.
+    Every step makes one for the tensors of a member, with the state of the last step, which checkpoints store.
+
+    Attributes:
+        factory: Called as `factory(parameters, lr=lr)`, such as `functools.partial(torch.optim.RMSprop, alpha=0.9)`.
     """
 
     factory: Factory
@@ -196,7 +219,18 @@ class TorchOptimizer:
     def update_member(
         self, member: int, tensors: dict[str, Tensor], gradients: list[Tensor], lrs: list[float], memory: Memory
     ) -> None:
-        """Move the tensors of one member in place, each at its own learning rate; `memory` is changed."""
+        """Move the tensors of one member in place.
+
+        Args:
+            member: Index of the member.
+            tensors: Its tensors by name.
+            gradients: Their gradients, in the same order.
+            lrs: Learning rate of each tensor.
+            memory: Optimizer states of all members; changed in place.
+
+        Raises:
+            Misuse: If the factory does not return a torch optimizer.
+        """
         leaves = [tensor.detach() for tensor in tensors.values()]
         for leaf, gradient in zip(leaves, gradients, strict=True):
             leaf.requires_grad_()

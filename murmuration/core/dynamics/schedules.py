@@ -10,11 +10,17 @@ from typing import NamedTuple
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import Answer
 
-CHECKED = 50  # parts of a run at whose ends a schedule is checked before it begins
+CHECKED_PARTS = 50  # parts of a run at whose ends a schedule is checked before it begins
 
 
 class TrainTime(NamedTuple):
-    """A time in training: `step` of all steps, counted from 0."""
+    """A time in training.
+
+    Attributes:
+        step: Step, counted from 0 over the whole run.
+        steps_per_epoch: Steps per epoch.
+        epochs: Epochs of the run.
+    """
 
     step: int
     steps_per_epoch: int
@@ -22,20 +28,21 @@ class TrainTime(NamedTuple):
 
     @property
     def epoch(self) -> int:
+        """The epoch of the step, counted from 0."""
         return self.step // self.steps_per_epoch
 
     @property
     def progress(self) -> float:
-        """The fraction of the run that is done, in [0, 1)."""
+        """The fraction of the run that has passed, in [0, 1)."""
         return self.step / (self.steps_per_epoch * self.epochs)
 
     def at(self, step: int) -> "TrainTime":
-        """The same run at another step."""
+        """Return the same run at another step."""
         return self._replace(step=step)
 
 
 def at_least_one(text: str) -> int:
-    """A whole number above 0; ValueError if the text is none."""
+    """Parse a whole number above 0; raise ValueError otherwise."""
     if int(text) < 1:
         raise ValueError(text)
     return int(text)
@@ -55,25 +62,26 @@ def halve(time: TrainTime, text: str) -> float:
 
 def steps(time: TrainTime, text: str) -> float:
     pairs = [pair.partition("=") for pair in text.split(",")]
-    factors = [(int(epoch), float(value)) for epoch, _, value in pairs]  # all are read at once: a wrong one is told of
+    factors = [(int(epoch), float(value)) for epoch, _, value in pairs]  # parse all, to reject a wrong one
     return next((value for epoch, value in reversed(factors) if time.epoch >= epoch), 1.0)
 
 
 def hold_linear(time: TrainTime, text: str) -> float:
-    """FoRDE's and SWAG's schedule: by epoch, t = epoch / epochs."""
-    ratio, t = float(text or 0.01), time.epoch / time.epochs
+    """Return the factor of FoRDE's schedule: by epoch, t = epoch / epochs."""
+    return _hold_linear(time.epoch / time.epochs, float(text or 0.01))
+
+
+def _hold_linear(t: float, ratio: float) -> float:
+    """Return 1 up to t = 0.5, then linearly to `ratio` at t = 0.9, then `ratio`."""
     if t <= 0.5:
         return 1.0
     return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
 
 
 def swa(time: TrainTime, text: str) -> float:
-    """The schedule of SWA and SWAG: `hold-linear` over the part of the run before averaging starts."""
+    """Return the factor of SWA and SWAG: `hold-linear` over the part of the run before averaging starts."""
     start, ratio = (float(part) for part in (text or "0.75,0.5").split(","))
-    t = time.epoch / (start * time.epochs)
-    if t <= 0.5:
-        return 1.0
-    return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
+    return _hold_linear(time.epoch / (start * time.epochs), ratio)
 
 
 def cyclic(time: TrainTime, text: str) -> float:
@@ -82,7 +90,7 @@ def cyclic(time: TrainTime, text: str) -> float:
 
 
 def triangle(time: TrainTime, text: str) -> float:
-    """Garipov et al. 2018: t in [0, 1) within a cycle; 1 at t = 0, the low ratio at t = 1/2."""
+    """Return the factor of Garipov et al. (2018): with t in [0, 1) within a cycle, 1 at t = 0, the ratio at t = 1/2."""
     period, low = (float(part) for part in (text or "4,0.1").split(","))
     t = time.step / time.steps_per_epoch / period % 1.0
     return 1.0 - (1.0 - low) * (2 * t if t < 0.5 else 2 - 2 * t)
@@ -108,7 +116,18 @@ PUBLISHED = {
 
 
 def learning_rate_factor(schedule: str, time: TrainTime) -> float:
-    """The factor of the learning rate at one time.
+    """Return the factor of the learning rate at one time.
+
+    Args:
+        schedule: A row of `SCHEDULES` with its numbers, such as `halve:10`, or a name of `PUBLISHED`.
+        time: Time in training.
+
+    Returns:
+        The factor, not negative.
+
+    Raises:
+        Misuse: If the schedule is unknown or its numbers do not fit.
+
 
     >>> [1.6e-3 * learning_rate_factor("halve:10", TrainTime(epoch, 1, 40)) for epoch in (0, 9, 10, 39)]
     [0.0016, 0.0016, 0.0008, 0.0002]
@@ -121,12 +140,12 @@ def learning_rate_factor(schedule: str, time: TrainTime) -> float:
     except (ValueError, ArithmeticError) as error:
         raise Misuse(f"schedule '{schedule}': numbers not understood; write e.g. halve:10 or steps:80=0.1") from error
     if not 0 <= factor < math.inf:
-        found = f"the factor of epoch {time.epoch} is {factor:g}"
-        raise Misuse(f"schedule '{schedule}': {found}; expected numbers that are not negative, e.g. halve:10")
+        problem = f"the factor of epoch {time.epoch} is {factor:g}"
+        raise Misuse(f"schedule '{schedule}': {problem}; expected numbers that are not negative, e.g. halve:10")
     return factor
 
 
 def check_schedule(schedule: str, epochs: int) -> None:
-    """Refuse a schedule that cannot be followed to the end of a run, from epochs all over it."""
-    for place in range(CHECKED + 1):
-        learning_rate_factor(schedule, TrainTime(place * (epochs - 1) // CHECKED, 1, epochs))
+    """Raise Misuse if a schedule fails at one of 51 epochs spread over a run."""
+    for part in range(CHECKED_PARTS + 1):
+        learning_rate_factor(schedule, TrainTime(part * (epochs - 1) // CHECKED_PARTS, 1, epochs))

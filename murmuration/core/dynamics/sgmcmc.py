@@ -11,7 +11,7 @@ posterior; the released code of Zhang et al. has T = 1/N (write `temperature=2e-
 loss L w^2 / 2 the SGLD chain has the stationary variance 2 T / (N L (2 - lr L)): that of the posterior for a small lr.
 Gradients are clipped at a norm of 3 for each member: the likelihood of a learned noise has unbounded ones, and without
 a bound the first large one throws the chain to weights of finite but useless loss. Classification hardly reaches it.
-At a cycle's start only the learning rate returns to its first value; weights go on. Chains are the trained members; the
+At a cycle's start only the learning rate returns to its first value; weights stay. Chains are the trained members; the
 ensemble has chains x cycles x samples members.
 """
 
@@ -30,16 +30,27 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class CyclicalSgmcmc(base.Dynamics):
-    """Langevin dynamics on a cyclical schedule; several points of every cycle are kept."""
+    """Langevin dynamics on a cyclical schedule; several points of every cycle are collected.
+
+    Attributes:
+        cycles: Number of cycles.
+        samples: Points of every cycle, evenly over its sampling part (at most one per step); the last is its end.
+        sampling: Fraction of a cycle, at its end, in which noise is added and points are collected.
+        friction: a; 1 for SGLD, below 1 for SGHMC.
+        temperature: T.
+        lr_multiplier: Multiplier of the plan's learning rate: 0.1 for the usual 0.005.
+        clip_norm: Largest gradient norm of a member, if the plan does not set one; inf for no bound.
+        examples: N; 0 for the number of training examples.
+    """
 
     cycles: int = 4
-    samples: int = 3  # points of every cycle, evenly over its sampling part (one a step at most); the last is its end
-    sampling: float = 0.2  # fraction of a cycle at its end in which noise is added and points are collected
-    friction: float = 1.0  # a: 1 for SGLD, below 1 for SGHMC
-    temperature: float = 1.0  # T
-    lr_multiplier: float = 20.0  # of the plan's learning rate: 0.1 where the optimizer has 0.005
-    clip_norm: float = 3.0  # largest gradient norm of a member, unless the plan has one; inf: any
-    examples: int = 0  # N; 0: the number of training examples
+    samples: int = 3
+    sampling: float = 0.2
+    friction: float = 1.0
+    temperature: float = 1.0
+    lr_multiplier: float = 20.0
+    clip_norm: float = 3.0
+    examples: int = 0
 
     def __post_init__(self) -> None:
         if self.cycles < 1 or self.samples < 1 or self.examples < 0:
@@ -92,18 +103,14 @@ class CyclicalSgmcmc(base.Dynamics):
         return Langevin(self, decay)
 
     def noisy(self, time: TrainTime) -> bool:
-        """Whether the step at this time adds noise: in the last part of every cycle."""
+        """Return whether the step at this time adds noise: in the last part of every cycle."""
         cycle = time.steps_per_epoch * time.epochs / self.cycles
         return time.step % cycle >= (1 - self.sampling) * cycle
 
     def keep(self, time: TrainTime) -> bool:
-        return time.step in self.collection_steps(time)
-
-    def collection_steps(self, time: TrainTime) -> set[int]:
-        """The steps after which points are collected."""
         window = self.sampling * time.steps_per_epoch * time.epochs / self.cycles
         ends = cycle_ends(self.cycles, time)
-        return {end - round(back * window / self.samples) for end in ends for back in range(self.samples)}
+        return time.step in {end - round(back * window / self.samples) for end in ends for back in range(self.samples)}
 
     def copies(self, total: TrainTime) -> int:
         return self.cycles * self.samples
@@ -117,7 +124,12 @@ class CyclicalSgmcmc(base.Dynamics):
 
 @dataclass(frozen=True)
 class Langevin:
-    """The update of SGLD and SGHMC."""
+    """The update rule of SGLD and SGHMC.
+
+    Attributes:
+        chain: Settings of the dynamics.
+        weight_decay: Weight decay d, which acts through the gradient.
+    """
 
     chain: CyclicalSgmcmc
     weight_decay: float = 0.0
@@ -128,7 +140,7 @@ class Langevin:
     def update(
         self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: base.StepTime
     ) -> None:
-        """One step of all parameters, in place; noise in the sampling part of a cycle only."""
+        """Move all parameters in place; noise is added only in the sampling part of a cycle."""
         chain, velocities = self.chain, state[0]
         lr = when.lr * chain.lr_multiplier
         torch._foreach_mul_(velocities, 1 - chain.friction)

@@ -1,6 +1,6 @@
 """Snapshot ensembles (Huang et al. 2017): one run, a cyclical learning rate, the weights at the end of every cycle.
 
-The optimizer is the one of plain training, under a cosine schedule with warm restarts; M trained members leave
+The optimizer is that of plain training, under a cosine schedule with warm restarts; M trained members give
 M x cycles members of the ensemble.
 """
 
@@ -23,7 +23,11 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class Snapshot(Dynamics):
-    """Weights are collected at the end of every learning-rate cycle."""
+    """Plain training that collects the weights at the end of every learning-rate cycle.
+
+    Attributes:
+        cycles: Number of cycles.
+    """
 
     cycles: int = 5
 
@@ -53,7 +57,7 @@ class Snapshot(Dynamics):
 
 
 def cycle_ends(cycles: int, time: TrainTime) -> list[int]:
-    """The steps after which a cycle of the learning rate is over.
+    """Return the steps after which a cycle of the learning rate ends.
 
     >>> cycle_ends(3, TrainTime(0, 5, 2))
     [4, 7, 10]
@@ -62,10 +66,10 @@ def cycle_ends(cycles: int, time: TrainTime) -> list[int]:
     return [-(-total * (cycle + 1) // cycles) for cycle in range(cycles)]
 
 
-def refuse_other_schedule(name: str, asked: str | None, own: str) -> None:
+def refuse_other_schedule(name: str, requested: str | None, own: str) -> None:
     """Refuse a learning-rate schedule that would replace the cycles of the dynamics."""
-    if asked is not None and asked != own:
-        raise Misuse(f"schedule {asked} with dynamics {name}: its cycles are the schedule {own}; leave it out")
+    if requested is not None and requested != own:
+        raise Misuse(f"schedule {requested} with dynamics {name}: its cycles are the schedule {own}; leave it out")
 
 
 def refuse_short_cycles(name: str, cycles: int, total: TrainTime) -> None:

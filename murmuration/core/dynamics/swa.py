@@ -1,7 +1,7 @@
 """Stochastic weight averaging (SWA, Izmailov et al. 2018): the mean of weights collected late in training.
 
 Training runs at a constant, fairly high learning rate in its last part, and weights collected there at equal intervals
-are averaged. The ensemble has one member for each trained one, at its average; batch-norm statistics are computed anew.
+are averaged. Each trained member gives one member of the ensemble, at its average, with new batch-norm statistics.
 """
 
 import math
@@ -21,13 +21,20 @@ MEAN = "mean"
 
 @dataclass(frozen=True)
 class Swa(Dynamics):
-    """The average of the weights from `start` on; the learning rate is then `lr_ratio` times its first value."""
+    """The average of weights collected late in training.
+
+    Attributes:
+        name: Name of the dynamics.
+        start: Fraction of the run after which weights are collected.
+        collections: Number of collections, at equal intervals; the last is the end of the run.
+        lr_ratio: Learning rate during collection, relative to its first value.
+    """
 
     refreshes_statistics: ClassVar[bool] = True
     name: ClassVar[str] = "swa"
 
-    start: float = 0.75  # fraction of the run after which weights are collected
-    collections: int = 20  # times that weights are collected, at equal intervals; the last is the end of the run
+    start: float = 0.75
+    collections: int = 20
     lr_ratio: float = 0.5
 
     def __post_init__(self) -> None:
@@ -40,10 +47,10 @@ class Swa(Dynamics):
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
         refuse_early_stopping(self.name, early)
-        found = len(keep_times(self, total))
-        if found < 2:
+        count = len(keep_times(self, total))
+        if count < 2:
             raise Misuse(
-                f"dynamics {self.name} would collect weights {found} times in {total.step} steps, and needs 2 at least:"
+                f"dynamics {self.name} would collect weights {count} times in {total.step} steps, and needs 2 at least:"
                 " train longer, or write a smaller start"
             )
 
@@ -69,7 +76,7 @@ class Swa(Dynamics):
 def add_to_mean(path: WeightPath, population: Population, rows: Tensor) -> Population:
     """Move the mean of the members at these rows towards their weights: mean + (weights - mean) / n.
 
-    Exact for equal weights. Shared tensors are averaged over all collections. Returns the mean before.
+    Exact for equal weights. Shared tensors are averaged over all collections. Return the mean before the update.
     """
     if MEAN not in path.points:
         path.points[MEAN] = population.clone()
@@ -78,9 +85,9 @@ def add_to_mean(path: WeightPath, population: Population, rows: Tensor) -> Popul
     mean, counts = path.points[MEAN], path.counts[MEAN]
     before = mean.clone()
     path.counts[MEAN] = counts.index_add(0, rows, torch.ones_like(rows))
-    taken = path.counts[MEAN][rows]  # (m,)
+    collected = path.counts[MEAN][rows]  # (m,)
     for name, tensor in mean.own.items():
-        count = per_member(taken, tensor)
+        count = per_member(collected, tensor)
         now = population.own[name][rows]
         tensor[rows] = torch.where(count == 1, now, torch.lerp(tensor[rows], now, count.reciprocal()))
     for name, tensor in mean.shared.items():
@@ -89,12 +96,12 @@ def add_to_mean(path: WeightPath, population: Population, rows: Tensor) -> Popul
 
 
 def per_member(values: Tensor, like: Tensor) -> Tensor:
-    """Values (M,) broadcastable to a tensor (M, ...)."""
+    """Reshape values (M,) so that they broadcast to a tensor (M, ...)."""
     return values.to(like).view(-1, *(1,) * (like.dim() - 1))
 
 
 def mean_weights(path: WeightPath, population: Population) -> Population:
-    """The members at their mean weights, with their last buffers; members never collected have their last weights."""
+    """Return the members at their mean weights, or their last if never collected; buffers are the last ones."""
     result = population.clone()
     if MEAN not in path.points:
         return result

@@ -30,13 +30,22 @@ SQUARES = "squares"  # sums of squared deviations from the mean
 
 @dataclass(frozen=True)
 class Swag(Swa):
-    """Draws from a Gaussian with diagonal plus low-rank covariance around the SWA mean."""
+    """Draws from a Gaussian with diagonal plus low-rank covariance around the SWA mean.
+
+    Attributes:
+        start: Fraction of the run after which weights are collected.
+        collections: Number of collections, at equal intervals; the last is the end of the run.
+        lr_ratio: Learning rate during collection, relative to its first value.
+        rank: Number K of deviations stored for the low-rank term; 0 for a diagonal covariance.
+        scale: Factor of the covariance; None for the published one, 0.5, or 1 if `rank` is 0.
+        draws: Members drawn for each trained one.
+    """
 
     name: ClassVar[str] = "swag"
 
-    rank: int = 20  # K: deviations kept for the low-rank term; 0: diagonal covariance
-    scale: float | None = None  # of the covariance; none: as published, 0.5, or 1 for rank=0
-    draws: int = 30  # members drawn for each trained one
+    rank: int = 20
+    scale: float | None = None
+    draws: int = 30
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +70,7 @@ class Swag(Swa):
         if SQUARES not in path.points:
             path.points[SQUARES] = deviation(population, population, rows)  # zeros
             path.counts[SQUARES] = torch.zeros(population.members, dtype=torch.int64)
-        taken = int(path.counts[SQUARES].max())  # collections so far
+        collected = int(path.counts[SQUARES].max())  # collections so far
         path.counts[SQUARES] = path.counts[SQUARES].index_add(0, rows, torch.ones_like(rows))
         squares = path.points[SQUARES]
         for name, tensor in squares.own.items():  # Welford: n v grows by (w - mean before) (w - mean after)
@@ -71,7 +80,7 @@ class Swag(Swa):
             weights = population.shared[name]
             tensor += (weights - before.shared[name]) * (weights - mean.shared[name])
         if self.rank:
-            key = f"deviation/{taken % self.rank}"
+            key = f"deviation/{collected % self.rank}"
             path.points[key] = deviation(population, mean, rows, path.points.get(key))
             path.counts[key] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
 
@@ -84,38 +93,34 @@ class Swag(Swa):
         squares = path.points[SQUARES].with_own_copies()
         columns = [path.points[key].with_own_copies() for key in path.points if key.startswith("deviation/")]
         stds = {name: (t / per_member(times[name], t)).clamp_min(0).sqrt() for name, t in squares.own.items()}
-        made = [
-            draw_member(mean, stds, columns, row, streams(row, draw), scale=self.covariance_scale(), rank=self.rank)
+        published = 0.5 if self.rank else 1.0
+        scale = published if self.scale is None else self.scale
+        draws = [
+            draw_member(mean, stds, columns, row, streams(row, draw), scale=scale, rank=self.rank)
             for draw in range(self.draws)
             for row in range(population.members)
         ]
-        return Population.concatenate(made), torch.arange(population.members).repeat(self.draws)
-
-    def covariance_scale(self) -> float:
-        """The factor of the covariance."""
-        if self.scale is not None:
-            return self.scale
-        return 0.5 if self.rank else 1.0
+        return Population.concatenate(draws), torch.arange(population.members).repeat(self.draws)
 
 
 def draw_member(
     mean: Population, stds: Named, columns: list[Population], row: int, noise: Noise, *, scale: float, rank: int
 ) -> Population:
-    """One member (1, ...) drawn from the Gaussian of a row: one joint draw for all tensors."""
-    alone = mean.take(torch.tensor([row]))
+    """Draw one member (1, ...) from the Gaussian of a row; all tensors are drawn jointly."""
+    member = mean.take(torch.tensor([row]))
     names = sorted(stds)
-    likes = [alone.own[names[0]].new_empty(1, max(len(columns), 1)), *(alone.own[name] for name in names)]
+    likes = [member.own[names[0]].new_empty(1, max(len(columns), 1)), *(member.own[name] for name in names)]
     low_rank, *diagonal = many_normals([noise], likes)
     for name, eps in zip(names, diagonal, strict=True):
         step = stds[name][row : row + 1] * eps
         for z, column in zip(low_rank[0].tolist(), columns, strict=False):
             step = step + column.own[name][row : row + 1] * (z / math.sqrt(rank - 1))
-        alone.own[name] = alone.own[name] + math.sqrt(scale) * step
-    return alone
+        member.own[name] = member.own[name] + math.sqrt(scale) * step
+    return member
 
 
 def deviation(population: Population, mean: Population, rows: Tensor, before: Population | None = None) -> Population:
-    """The deviations of the members at these rows from their mean; those of before, or zero, for the others."""
+    """Return the deviations of the members at these rows from their mean; for others those of `before`, or zero."""
     own = {}
     for name, tensor in population.own.items():
         own[name] = torch.zeros_like(tensor) if before is None else before.own[name].clone()

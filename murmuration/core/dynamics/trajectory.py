@@ -19,14 +19,20 @@ EXAMPLES = "every-epoch, every:5, every:0.25 or last:10 (epochs), with ,float16 
 
 @dataclass(frozen=True)
 class CheckpointTimes:
-    """The times at which a trajectory is stored, and whether its weights are halved in precision."""
+    """The times at which a trajectory is stored, and its precision.
 
-    every: float = 1.0  # epochs
-    last: int | None = None  # epochs at the end of training; None: all
+    Attributes:
+        every: Interval in epochs.
+        last: Number of epochs at the end of training; None for all.
+        half: Whether weights are stored in half precision.
+    """
+
+    every: float = 1.0
+    last: int | None = None
     half: bool = False
 
     def steps(self, total: TrainTime) -> list[int]:
-        """The steps after which weights are stored, without step 0, the initial weights.
+        """Return the steps after which weights are stored, without step 0, the initial weights.
 
         >>> CheckpointTimes(every=0.5).steps(TrainTime(12, 4, 3))
         [2, 4, 6, 8, 10, 12]
@@ -37,20 +43,23 @@ class CheckpointTimes:
         """
         every = max(self.every, 1 / total.steps_per_epoch)  # not more often than after every step
         count = math.floor(total.epochs / every)
-        found = {round(every * (i + 1) * total.steps_per_epoch) for i in range(count)} - {0}
+        steps = {round(every * (i + 1) * total.steps_per_epoch) for i in range(count)} - {0}
         first = 0 if self.last is None else total.steps_per_epoch * (total.epochs - self.last)
-        return sorted(step for step in found | {total.step} if step > first)
+        return sorted(step for step in steps | {total.step} if step > first)
 
     def tensors(self, population: Population) -> dict[str, Tensor]:
-        """The tensors to store; a weight tensor with values beyond half precision keeps its own."""
+        """Return the tensors to store; a weight tensor that does not fit into half precision keeps its own."""
         tensors = population.to_tensors()
-        if not self.half:
-            return tensors
-        return {name: t if name.startswith(("buffers/", "fixed/")) else _halved(t) for name, t in tensors.items()}
+        if self.half:
+            for name, tensor in tensors.items():
+                if tensor.is_floating_point() and not name.startswith(("buffers/", "fixed/")):
+                    rounded = tensor.to(torch.float16)
+                    tensors[name] = rounded if bool(rounded.isfinite().all()) else tensor
+        return tensors
 
 
 def parse_trajectory(text: str) -> CheckpointTimes:
-    """The times that a text states.
+    """Parse times such as `every:5,float16`; raise Misuse for anything else.
 
     >>> parse_trajectory("every:5,float16")
     CheckpointTimes(every=5.0, last=None, half=True)
@@ -70,8 +79,3 @@ def parse_trajectory(text: str) -> CheckpointTimes:
         raise ValueError(when)
     except ValueError:
         raise Misuse(f"trajectory='{text}': write {EXAMPLES}") from None
-
-
-def _halved(tensor: Tensor) -> Tensor:
-    half = tensor.to(torch.float16) if tensor.is_floating_point() else tensor
-    return half if bool(half.isfinite().all()) else tensor

@@ -65,7 +65,7 @@ class Step:
     @property
     def named(self) -> dict[str, Any]:
         """The arguments by name, without defaults."""
-        names = (each.name for each in self.func._schema.arguments)
+        names = (argument.name for argument in self.func._schema.arguments)
         return {**dict(zip(names, self.args, strict=False)), **self.kwargs}
 
     @property
@@ -73,21 +73,21 @@ class Step:
         """The arguments that the operator changes in place."""
         if not self.func._schema.is_mutable:
             return []
-        changed = [each.name for each in self.func._schema.arguments if each.alias_info and each.alias_info.is_write]
+        changed = [a.name for a in self.func._schema.arguments if a.alias_info and a.alias_info.is_write]
         return [value for name, value in self.named.items() if name in changed]
 
     @property
     def picks_rows(self) -> bool:
         """Whether the operator selects by whole numbers, so that shapes do not depend on values."""
         indices = tensors_of(self.args[1:])
-        return self.func.overloadpacket is torch.ops.aten.index and all(each.dtype == torch.int64 for each in indices)
+        return self.func.overloadpacket is torch.ops.aten.index and all(t.dtype == torch.int64 for t in indices)
 
     @property
     def is_random(self) -> bool:
         """Whether the operator draws from a generator that is not among its arguments; attention may drop nothing."""
         if torch.Tag.nondeterministic_seeded not in self.func.tags:
             return False
-        dropout = any(each.name == "dropout_p" for each in self.func._schema.arguments)
+        dropout = any(a.name == "dropout_p" for a in self.func._schema.arguments)
         seeded = any(isinstance(value, torch.Generator) for value in self.named.values())
         return not seeded and not (dropout and not self.named.get("dropout_p", 0.0))
 
@@ -111,11 +111,11 @@ class Recorder(TorchDispatchMode):
         self._bytes = 0
 
     def number(self, tensor: Tensor) -> int:
-        """The number of a tensor; the object must live as long as the recorder."""
-        found = self.numbers.get(id(tensor))
-        if found is None:
-            found = self.numbers[id(tensor)] = self._views.setdefault(view_of(tensor), len(self.numbers))
-        return found
+        """Return the number of a tensor; the object must live as long as the recorder."""
+        number = self.numbers.get(id(tensor))
+        if number is None:
+            number = self.numbers[id(tensor)] = self._views.setdefault(view_of(tensor), len(self.numbers))
+        return number
 
     @property
     def steps(self) -> list[Step]:
@@ -124,7 +124,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: torch would import its compiler, which takes seconds."""
+        """Return False: otherwise torch imports its compiler, which takes seconds."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -132,16 +132,16 @@ class Recorder(TorchDispatchMode):
             return self._record(func, args, kwargs or {})
 
     def _record(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        for each in tensors_of((args, kwargs)):
-            self.number(each)
+        for tensor in tensors_of((args, kwargs)):
+            self.number(tensor)
         step = Step(func, args, kwargs, func(*args, **kwargs))
         if step.is_random or (not self._draws and torch.Tag.nondeterministic_seeded in func.tags):
             raise NotCapturable(f"{func} draws random numbers")
-        self._bytes += sum(each.nbytes for each in tensors_of(step.outputs))
+        self._bytes += sum(tensor.nbytes for tensor in tensors_of(step.outputs))
         if self._bytes > RECORDED_BYTES:
             raise NotCapturable(f"more than {RECORDED_BYTES} bytes of results")
         values = func.overloadpacket not in MAKERS
-        repeated = values and any(self._is_live(each) for each in tensors_of((args, step.kwargs)))
+        repeated = values and any(self._is_live(tensor) for tensor in tensors_of((args, step.kwargs)))
         if repeated:
             self._check(step)
             self._add(step)
@@ -150,45 +150,45 @@ class Recorder(TorchDispatchMode):
         return step.outputs
 
     def depends(self, result: Tensor) -> bool:
-        """Whether a result depends on inputs."""
+        """Return whether a result depends on inputs."""
         return self.number(result) in self._live
 
-    def _is_live(self, each: Tensor) -> bool:
-        """Whether the values of a tensor depend on inputs; refuses a view of such a one that no operator made."""
-        if self.number(each) in self._live:
+    def _is_live(self, tensor: Tensor) -> bool:
+        """Return whether a tensor's values depend on inputs; refuse a view of such a tensor that no operator made."""
+        if self.number(tensor) in self._live:
             return True
-        if each.numel() and address_of(each) in self._storages:
+        if tensor.numel() and address_of(tensor) in self._storages:
             raise NotCapturable("a view of a tensor that was made unnoticed")
         return False
 
     def _add(self, step: Step) -> None:
-        """The results depend on inputs from now on."""
-        for each in tensors_of(step.outputs):
-            number = self.number(each)
-            self._views[view_of(each)] = number  # anew: an operator may change the shape in place
+        """Mark the results of a step as dependent on inputs."""
+        for tensor in tensors_of(step.outputs):
+            number = self.number(tensor)
+            self._views[view_of(tensor)] = number  # again: an operator may change the shape in place
             self._live.add(number)
-            self._storages.add(address_of(each))
+            self._storages.add(address_of(tensor))
 
     def _check(self, step: Step) -> None:
         """Refuse an operator on the inputs that may run otherwise the next time."""
-        if any(not isinstance(each, Tensor | None) for each in tree_leaves(step.outputs)):
+        if any(not isinstance(tensor, Tensor | None) for tensor in tree_leaves(step.outputs)):
             raise NotCapturable(f"{step.func} returns a value, not a tensor")
         if DYNAMIC & set(step.func.tags) and not step.picks_rows:
             raise NotCapturable(f"the shape of {step.func} depends on values")
         if any(has_tensors(value) and not isinstance(value, Tensor) for value in step.kwargs.values()):
             raise NotCapturable(f"{step.func} takes tensors by name")
-        for each in tensors_of(step.written):
-            if address_of(each) in self._inputs:
+        for tensor in tensors_of(step.written):
+            if address_of(tensor) in self._inputs:
                 raise NotCapturable(f"{step.func} writes to the inputs")
-            if self.number(each) not in self._live:
-                self._repeat(address_of(each))
-            if self.number(each) not in self._live:
+            if self.number(tensor) not in self._live:
+                self._repeat(address_of(tensor))
+            if self.number(tensor) not in self._live:
                 raise NotCapturable(f"{step.func} writes to a constant")
 
     def _repeat(self, storage: int) -> None:
-        """Let a replay make a constant anew that depends on inputs from now on, because it is written to."""
+        """Mark the steps that made a constant as repeated: it is written to, and so depends on inputs."""
         for index, step in enumerate(self._steps):
-            if any(address_of(each) == storage for each in tensors_of(step.outputs)):
+            if any(address_of(t) == storage for t in tensors_of(step.outputs)):
                 self._repeated[index] = True
                 self._add(step)
 
@@ -205,24 +205,33 @@ class RefuseEscapes(TorchFunctionMode):
 def capture(
     function: Callable[[], Sequence[Tensor]],
     inputs: Sequence[Tensor],
-    known: set[int],
+    external: set[int],
     *,
     draws: bool = True,
     replay: "Replay | None" = None,
 ) -> tuple[Captured, Sequence[Tensor]]:
-    """The computation of `function`, which takes nothing and reads `inputs`, and its results this time.
+    """Capture a computation, to be replayed on other tensors of the same shapes, strides and types.
 
-    It is replayed on other tensors of the same shapes, strides and types. `known` are the addresses of storages, such
-    as those of the weights, that are held elsewhere too. Without `draws` random numbers are refused. `replay` makes the
-    function that is replayed of the program and its results, by default one of all inputs.
+    Args:
+        function: The computation; it takes no arguments and reads `inputs`.
+        inputs: Its input tensors.
+        external: Addresses of storages, such as those of the weights, that are held elsewhere too.
+        draws: Whether random numbers are allowed.
+        replay: Makes the replayed function from the program and its results; by default one of all inputs.
+
+    Returns:
+        The captured computation, and its results this time.
+
+    Raises:
+        NotCapturable: If the operators may depend on values of the inputs.
     """
     recorder = Recorder(inputs, draws=draws)
     with RefuseEscapes(), recorder:
         results = function()
-    if not all(recorder.depends(each) for each in results):
+    if not all(recorder.depends(result) for result in results):
         raise NotCapturable("a result does not depend on the inputs")
     program = Program(recorder.steps, recorder.numbers, inputs)
-    return Captured((replay or Program.replay_of)(program, results), program.constant_bytes(known)), results
+    return Captured((replay or Program.replay_of)(program, results), program.constant_bytes(external)), results
 
 
 @dataclass(frozen=True)
@@ -252,7 +261,7 @@ class Program:
         self._tensors = {numbers[id(x)]: place for place, x in enumerate(inputs)}  # number -> register
         self.storages = {place: address_of(x) for place, x in enumerate(inputs)}  # by register; of views, their base's
         self._others: dict[str, int] = {}  # text of a constant that is no tensor -> register
-        made: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
+        results_of: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
         pure = not any(step.written for step in steps)
         for step in steps:
             arguments = tuple(map(self._argument, flat_arguments(step)))
@@ -260,17 +269,17 @@ class Program:
                 self._tensors[numbers[id(step.outputs)]] = arguments[0]
                 continue
             key = (step.func, lengths(step), arguments, repr(plain_kwargs(step)))
-            if pure and key in made:
-                again = zip(step.results, made[key], strict=True)
-                self._tensors |= {numbers[id(each)]: place for each, place in again if isinstance(each, Tensor)}
+            if pure and key in results_of:
+                pairs = zip(step.results, results_of[key], strict=True)
+                self._tensors |= {numbers[id(tensor)]: place for tensor, place in pairs if isinstance(tensor, Tensor)}
                 continue
-            given = tensors_of((step.args, step.kwargs))
-            bases = {address_of(each): self.storages[self.place(each)] for each in given}
-            made[key] = tuple(self._result(each, bases) for each in step.results)
-            self.calls.append(Call(step, arguments, made[key]))
+            tensors = tensors_of((step.args, step.kwargs))
+            bases = {address_of(tensor): self.storages[self.place(tensor)] for tensor in tensors}
+            results_of[key] = tuple(self._result(tensor, bases) for tensor in step.results)
+            self.calls.append(Call(step, arguments, results_of[key]))
 
     def _argument(self, value: Any) -> int:
-        """The register of an argument, which is a constant if it has none yet."""
+        """Return the register of an argument, which is a constant if it has none yet."""
         if not isinstance(value, Tensor):
             if repr(value) not in self._others:
                 self._others[repr(value)] = self._constant(value)
@@ -282,7 +291,7 @@ class Program:
         return self._tensors[number]
 
     def _result(self, value: Any, bases: dict[int, int]) -> int:
-        """The register of a result; an operator that writes in place returns a tensor that has one."""
+        """Return the register of a result; an operator that writes in place returns a tensor that has one."""
         if not isinstance(value, Tensor):
             return self._new()
         number = self._numbers[id(value)]
@@ -292,7 +301,7 @@ class Program:
         return self._tensors[number]
 
     def place(self, tensor: Tensor) -> int:
-        """The register of a tensor that has one."""
+        """Return the register of a tensor that has one."""
         return self._tensors[self._numbers[id(tensor)]]
 
     def _constant(self, value: Any) -> int:
@@ -304,137 +313,145 @@ class Program:
         self.registers += 1
         return self.registers - 1
 
-    def needed(self, wanted: Sequence[int]) -> list[Call]:
-        """The calls that some registers depend on, and all that write in place."""
-        found, later = [], set(wanted)
+    def needed(self, registers: Sequence[int]) -> list[Call]:
+        """Return the calls that some registers depend on, and all that write in place."""
+        calls, later = [], set(registers)
         for call in reversed(self.calls):
             if later.intersection(call.results) or call.step.written:
-                found.append(call)
+                calls.append(call)
                 later |= set(call.arguments)
-        return found[::-1]
+        return calls[::-1]
 
     def replay_of(self, results: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
-        """The function of the inputs; tensors are freed after their last use, pointwise operators overwrite some."""
-        wanted = [self.place(each) for each in results]
-        later = {*range(self.inputs), *wanted, *self.constants}  # registers that are still needed
+        """Return the program as a function of its inputs; tensors are freed or overwritten after their last use."""
+        outputs = [self.place(result) for result in results]
+        later = {*range(self.inputs), *outputs, *self.constants}  # registers that are still needed
         operations: list[Operation] = []
-        for call in reversed(self.needed(wanted)):
+        for call in reversed(self.needed(outputs)):
             overwrites = self._may_overwrite(call, later)
             function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
-            several = isinstance(call.step.outputs, list | tuple)
+            multiple = isinstance(call.step.outputs, list | tuple)
             freed = tuple({*call.arguments, *call.results} - later)
-            operations.append((function, reader(call.arguments), call.results if several else call.results[0], freed))
+            operations.append((function, reader(call.arguments), call.results if multiple else call.results[0], freed))
             later |= set(call.arguments)
         operations.reverse()
         blank: list[Any] = [self.constants.get(place) for place in range(self.registers)]
-        return replay_operations(operations, blank, slice(self.inputs), wanted)
+        return replay_operations(operations, blank, slice(self.inputs), outputs)
 
     def _may_overwrite(self, call: Call, later: set[int]) -> bool:
-        """Whether a pointwise operator's argument is needed by no later one and has the result's memory layout."""
+        """Return whether a pointwise operator may overwrite its argument: not needed later, same memory layout."""
         if call.step.func not in IN_PLACE:
             return False
         busy = {self.storages[place] for place in later if place in self.storages}
         argument: Tensor = call.step.args[0]
         return self.storages[call.arguments[0]] not in busy and argument.stride() == call.step.outputs.stride()
 
-    def constant_bytes(self, known: set[int]) -> int:
-        """The bytes of constants in storages that are not known."""
-        found = {
-            address_of(each): each.untyped_storage().nbytes() for each in tensors_of(list(self.constants.values()))
+    def constant_bytes(self, external: set[int]) -> int:
+        """Return the bytes of constants in storages that are not held elsewhere."""
+        sizes = {
+            address_of(tensor): tensor.untyped_storage().nbytes()
+            for tensor in tensors_of(list(self.constants.values()))
         }
-        return sum(size for address, size in found.items() if address not in known)
+        return sum(size for address, size in sizes.items() if address not in external)
 
 
 Replay = Callable[[Program, Sequence[Tensor]], Callable[..., list[Tensor]]]
 
 
 def replay_operations(
-    operations: list[Operation], blank: list[Any], given: slice, wanted: list[int]
+    operations: list[Operation], blank: list[Any], input_slots: slice, outputs: list[int]
 ) -> Callable[..., list[Tensor]]:
-    """The function of the inputs, which are put into the registers `given`, that returns the registers `wanted`.
+    """Return a function that runs operations on registers.
 
-    `blank` are the registers before it.
+    Args:
+        operations: Operations in order.
+        blank: Registers before the run.
+        input_slots: Registers that the inputs are put into.
+        outputs: Registers that are returned.
+
+    Returns:
+        A function of the inputs.
     """
 
     def replay(*inputs: Tensor) -> list[Tensor]:
         registers = blank.copy()
-        registers[given] = inputs
+        registers[input_slots] = inputs
         for function, read, places, freed in operations:
             if read is None:
                 function()
                 continue
-            made = function(*read(registers))
+            result = function(*read(registers))
             if isinstance(places, int):
-                registers[places] = made
+                registers[places] = result
             else:
-                for place, each in zip(places, made, strict=True):
-                    registers[place] = each
+                for place, value in zip(places, result, strict=True):
+                    registers[place] = value
             for place in freed:
                 registers[place] = None
-        return [registers[place] for place in wanted]
+        return [registers[place] for place in outputs]
 
     return replay
 
 
 def lengths(step: Step) -> tuple[int | None, ...]:
-    """For each argument of an operator, the number of its tensors if it is a list of them."""
-    return tuple(len(each) if isinstance(each, list | tuple) and has_tensors(each) else None for each in step.args)
+    """Return for each argument of an operator the number of its tensors, if it is a list of tensors."""
+    return tuple(len(arg) if isinstance(arg, list | tuple) and has_tensors(arg) else None for arg in step.args)
 
 
 def flat_arguments(step: Step) -> list[Any]:
-    """The arguments with lists of tensors unpacked, and then tensors that are given by name, such as `out`."""
+    """Return the arguments with lists of tensors unpacked, then tensors passed by name, such as `out`."""
     pairs = zip(step.args, lengths(step), strict=True)
-    flat = [each for value, length in pairs for each in ([value] if length is None else value)]
+    flat = [arg for value, length in pairs for arg in ([value] if length is None else value)]
     return [*flat, *tensors_of(step.kwargs)]
 
 
 def plain_kwargs(step: Step) -> dict[str, Any]:
-    """The arguments by name that are no tensors."""
+    """Return the keyword arguments that are not tensors."""
     return {name: value for name, value in step.kwargs.items() if not isinstance(value, Tensor)}
 
 
 def binding(func: Any) -> Callable:
-    """The same operator by torch's own binding, if it has one, which takes a microsecond less than `torch.ops`."""
+    """Return torch's own binding of an operator, if it has one: a call takes a microsecond less than by `torch.ops`."""
     name = func._schema.name.removeprefix("aten::")
-    found: Callable = getattr(torch, name, None) or getattr(Tensor, name, None) or func
-    return found if isinstance(found, BuiltinFunctionType | MethodDescriptorType) else func
+    bound: Callable = getattr(torch, name, None) or getattr(Tensor, name, None) or func
+    return bound if isinstance(bound, BuiltinFunctionType | MethodDescriptorType) else func
 
 
 def caller(step: Step, plain: Callable) -> Callable:
-    """An operator as a function of its unpacked arguments."""
-    others = plain_kwargs(step)
-    names = [name for name in step.kwargs if name not in others]
-    function = partial(plain, **others) if others else plain
+    """Return an operator as a function of its unpacked arguments."""
+    options = plain_kwargs(step)
+    names = [name for name in step.kwargs if name not in options]
+    function = partial(plain, **options) if options else plain
     counts = lengths(step)
     if not any(counts) and not names:
         return function
 
     def packed(*flat: Any) -> Any:
-        rest = iter(flat)
-        args = [next(rest) if count is None else list(islice(rest, count)) for count in counts]
-        return function(*args, **dict(zip(names, rest, strict=True)))
+        values = iter(flat)
+        args = [next(values) if count is None else list(islice(values, count)) for count in counts]
+        return function(*args, **dict(zip(names, values, strict=True)))
 
     return packed
 
 
 def reader(places: tuple[int, ...]) -> Callable[[list], Any]:
-    """The values of these registers, as a sequence."""
+    """Return the values of these registers, as a sequence."""
     return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
 
 
 def address_of(tensor: Tensor) -> int:
-    """The address of a tensor's storage."""
+    """Return the address of a tensor's storage."""
     return tensor.untyped_storage().data_ptr()
 
 
 def view_of(tensor: Tensor) -> tuple:
-    """The memory that a tensor describes."""
+    """Return the memory that a tensor describes."""
     return (address_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
 def tensors_of(values: Any) -> Iterator[Tensor]:
-    """The tensors among nested lists, tuples and dicts."""
-    return (each for each in tree_leaves(values) if isinstance(each, Tensor))
+    """Return the tensors among nested lists, tuples and dicts."""
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
 
 
 def has_tensors(values: Any) -> bool:

@@ -2,12 +2,12 @@
 
 A step of small networks is mostly Python, vmap and automatic differentiation around a few products. Its operators are
 the same at every step, so the third step on batches of one shape records them (`capture.py`), and the steps after the
-fourth replay them on the members' current weights. A replay has the bits of the step itself: this is checked on the
-recorded batch and on the next one, and if they differ nothing is captured. Random bits of the members' noise, of which
-dropout masks are made, are inputs: a replay draws those of its own step.
+fourth replay them on the members' current weights. A replay is bit-identical to the step itself: this is checked on the
+recorded batch and on the next one, and if they differ nothing is captured. Random bits of members' noise, from which
+dropout masks are computed, are inputs: a replay draws those of its own step.
 
-Steps can be captured whose operators do not change: networks whose modules are all torch's or of this library, without
-hooks; what else is needed is known to the task (`GroupStep.inputs`).
+Only steps whose operators do not change can be captured: networks whose modules are all from torch or this library,
+without hooks. The task checks its other conditions (`GroupStep.inputs`).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +33,20 @@ Compute = Callable[[], Sequence[Tensor]]
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What the losses and gradients of a group of members at one step depend on."""
+    """What the losses and gradients of a group of members at one step depend on.
 
-    key: tuple  # of the group
-    settings: tuple  # objects that the operators depend on: others than before begin anew
-    held: list[Tensor]  # tensors that are the same objects at every step, with other values: the weights
-    given: list[Tensor]  # tensors that are others at every step: the batch
+    Attributes:
+        key: Identifies the group.
+        settings: Objects that the operators depend on; if they change, the capture starts again.
+        held: Tensors that are the same objects at every step, with new values: the weights.
+        given: Tensors that are new at every step: the batch.
+        make_noise: Makes the noise of each member.
+    """
+
+    key: tuple
+    settings: tuple
+    held: list[Tensor]
+    given: list[Tensor]
     make_noise: Callable[[], list[RepeatableNoise]]
 
     @cached_property
@@ -47,12 +55,12 @@ class StepInputs:
         return self.make_noise()
 
     def draws(self) -> list[tuple[int, int]]:
-        """Member and number of its random bits, for all draws of the step in turn."""
-        return [(member, len(bits)) for member, each in enumerate(self.noise) for bits in each.drawn]
+        """Return (member, number of random bits) for all draws of the step in order."""
+        return [(member, len(bits)) for member, noise in enumerate(self.noise) for bits in noise.drawn]
 
     def bits(self) -> list[Tensor]:
-        """The random bits that were drawn."""
-        return [bits for each in self.noise for bits in each.drawn]
+        """Return the random bits that were drawn."""
+        return [bits for noise in self.noise for bits in noise.drawn]
 
 
 @dataclass
@@ -67,9 +75,9 @@ class Entry:
     trusted: bool = False
 
     def fits(self, step: StepInputs) -> bool:
-        """Whether the step has these settings and tensors, one by one."""
-        same = all(map(is_, self.held, step.held)) and len(self.held) == len(step.held)
-        return same and all(a is b or a == b for a, b in zip(self.settings, step.settings, strict=True))
+        """Return whether a step has these settings and the same weight tensors."""
+        same_tensors = all(map(is_, self.held, step.held)) and len(self.held) == len(step.held)
+        return same_tensors and all(a is b or a == b for a, b in zip(self.settings, step.settings, strict=True))
 
 
 class Captures:
@@ -80,7 +88,7 @@ class Captures:
         self._entries: dict[Any, Entry] = {}
 
     def replay(self, step: StepInputs) -> list[Tensor] | None:
-        """The results of a captured step, which the next one overwrites; None if it is not captured."""
+        """Return the results of a captured step, which the next one overwrites; None if it is not captured."""
         entry = self._entries.get((step.key, *map(kind_of, step.given)))
         if entry is None or not entry.trusted or not entry.fits(step):
             return None
@@ -101,49 +109,49 @@ class Captures:
         entry.steps += 1
         if entry.steps <= FIRST:
             return
-        draws, given = step.draws(), [*step.given, *step.bits()]
+        draws, inputs = step.draws(), [*step.given, *step.bits()]
         if entry.captured is not None:
-            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, given, results)
+            entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, inputs, results)
             return
         self.possible, entry.draws = False, draws
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
-            held = {address_of(each) for each in step.held}
+            addresses = {address_of(tensor) for tensor in step.held}
             fixed = partial(fixed_replay, held=step.held, joined=packed)
-            entry.captured, _ = capture(compute, [*step.held, *given], held, draws=False, replay=fixed)
-            self.possible = equal(entry.captured, given, results)
+            entry.captured, _ = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
+            self.possible = equal(entry.captured, inputs, results)
 
     def _entry(self, key: Any, step: StepInputs) -> Entry | None:
-        """The entry of a key, None if its steps are not captured."""
+        """Return the entry of a key, None if its steps are not captured."""
         if not self.possible:
             return None
-        found = self._entries.get(key)
-        if found is not None and found.fits(step):
-            return found
-        if found is None and len(self._entries) >= SHAPES:
+        entry = self._entries.get(key)
+        if entry is not None and entry.fits(step):
+            return entry
+        if entry is None and len(self._entries) >= SHAPES:
             return None
         self._entries[key] = Entry(step.settings, step.held)
         return self._entries[key]
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether all modules are known to compute the same at every step: none of the caller's own, and no hooks."""
+    """Return whether all modules run the same operators at every step: none user-defined, and no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return all(
-        type(each).__module__.startswith(PLAIN) and not any(getattr(each, hook) for hook in hooks)
-        for each in module.modules()
+        type(part).__module__.startswith(PLAIN) and not any(getattr(part, hook) for hook in hooks)
+        for part in module.modules()
     )
 
 
 def kind_of(tensor: Tensor) -> tuple:
-    """Everything about a tensor that operators may depend on, but its values."""
+    """Return everything about a tensor that operators may depend on, except its values."""
     return tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
 
 
 def equal(captured: Captured, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:
-    """Whether a replay gives these results first, bit by bit and in the same memory layout; NaN equals NaN."""
+    """Return whether a replay gives these results first, bit by bit and in the same memory layout; NaN equals NaN."""
     with torch.no_grad():
-        again = captured.run(*inputs)
+        replayed = captured.run(*inputs)
     return all(
         a.stride() == b.stride() and torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())
-        for a, b in zip(results, again, strict=False)
+        for a, b in zip(results, replayed, strict=False)
     )

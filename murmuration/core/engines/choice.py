@@ -22,7 +22,12 @@ SLOWDOWN = 2.5  # a candidate whose first turn is this much slower than the best
 
 @dataclass(frozen=True)
 class Choice:
-    """An engine, and the reason of the choice in one line."""
+    """An engine, and why it was chosen.
+
+    Attributes:
+        engine: The engine.
+        reason: The reason in one line.
+    """
 
     engine: Engine
     reason: str
@@ -33,9 +38,16 @@ Trial = Callable[[Engine], AbstractContextManager[Step]]  # engine -> a function
 
 
 def choose(requested: str, trial: Trial, members: int, cores: int | None = None) -> Choice:
-    """The engine of the rule (`auto`), the fastest, or the requested one if the network can run on it; else `loop`.
+    """Choose an engine.
 
-    `cores` are those of this process, where several share the machine.
+    Args:
+        requested: "auto" (by rule), "fastest" (by measurement) or the name of an engine.
+        trial: Makes one training step on an engine.
+        members: Number of members.
+        cores: Cores of this process, if several processes share the machine.
+
+    Returns:
+        The engine and the reason; `loop` if the network cannot run on the requested engine.
     """
     if requested == "loop" or (requested in ("auto", "fastest") and members == 1):
         return Choice(engine("loop"), "as requested" if requested == "loop" else "there is one member")
@@ -55,9 +67,9 @@ def choose(requested: str, trial: Trial, members: int, cores: int | None = None)
 
 
 def by_rule(trial: Trial, cores: int | None = None) -> Choice:
-    """Stacked members if every operator takes a member axis, else members in threads if there are several cores.
+    """Choose stacked members if every operator takes a member axis, else threads if there are several cores.
 
-    One of several processes on a machine has a thread for each of its own cores, even if that is one.
+    If several processes share a machine, each has a thread for each of its own cores, even for only one.
     """
     stacked, threads = engine("stacked", direct=True), engine("threads", cores=cores)
     with suppress(Exception), trial(stacked) as step:  # UnsupportedOp, or any error of the network on a member axis
@@ -71,7 +83,7 @@ def by_rule(trial: Trial, cores: int | None = None) -> Choice:
 def _runnable(
     candidates: list[str], trial: Trial, stack: ExitStack, cores: int | None
 ) -> tuple[dict[Engine, Step], list[str]]:
-    """The candidates that can make a step, and why the others cannot."""
+    """Return the candidates that can make a step, and why the others cannot."""
     steps: dict[Engine, Step] = {}
     refused = []
     for name in candidates:
@@ -79,12 +91,13 @@ def _runnable(
             candidate, step = _first_step(name, trial, stack, cores)
             steps[candidate] = step
         except Exception as error:  # any error of the network on this engine rules the engine out
-            refused.append(f"{name} cannot run this net ({_one_line(error)})")
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            refused.append(f"{name} cannot run this net ({lines[0][:160]})")
     return steps, refused
 
 
 def _first_step(name: str, trial: Trial, stack: ExitStack, cores: int | None) -> tuple[Engine, Step]:
-    """The engine and its step function, after one step; a stacked engine runs directly if possible, else under vmap."""
+    """Return an engine and its step function, after one step; stacked engines run directly if possible."""
     if engine(name).stacked:
         try:
             step = stack.enter_context(trial(engine(name, direct=True, cores=cores)))
@@ -98,7 +111,7 @@ def _first_step(name: str, trial: Trial, stack: ExitStack, cores: int | None) ->
 
 
 def _measure(steps: dict[Engine, Step]) -> dict[Engine, float]:
-    """The median seconds per step of each engine; turns are interleaved so that a disturbance affects all alike."""
+    """Return the median seconds per step of each engine; turns are interleaved, to share disturbances evenly."""
     start = time.perf_counter()
     times = {candidate: [_seconds(step)] for candidate, step in steps.items()}
     best = min(first[0] for first in times.values())
@@ -108,18 +121,13 @@ def _measure(steps: dict[Engine, Step]) -> dict[Engine, float]:
         for candidate, step in steps.items():
             if times[candidate][0] < SLOWDOWN * best:
                 times[candidate].append(_seconds(step))
-    return {candidate: statistics.median(found) for candidate, found in times.items()}
+    return {candidate: statistics.median(seconds) for candidate, seconds in times.items()}
 
 
 def _seconds(step: Step) -> float:
-    """The mean seconds per step in one turn."""
+    """Return the mean seconds per step in one turn."""
     start, steps = time.perf_counter(), 0
     while not steps or time.perf_counter() - start < TURN_SECONDS:
         step()
         steps += 1
     return (time.perf_counter() - start) / steps
-
-
-def _one_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:160]

@@ -59,7 +59,7 @@ class Buffers:
         self._free: dict[int, list[Tensor]] = {}  # by size
 
     def take(self, storage: int, like: Tensor) -> Tensor:
-        """A tensor like another, which fills the memory of a storage."""
+        """Return a tensor like another, which fills the memory of a storage."""
         free = self._free.setdefault(like.nbytes, [])
         if not free:
             self.bytes += like.nbytes
@@ -67,6 +67,7 @@ class Buffers:
         return self.used[storage].view(like.dtype).as_strided(like.shape, like.stride())
 
     def free(self, storage: int) -> None:
+        """Make the memory of a storage available again."""
         if storage in self.used:
             memory = self.used.pop(storage)
             self._free[len(memory)].append(memory)
@@ -77,8 +78,8 @@ class Planner:
 
     def __init__(self, program: Program, results: Sequence[Tensor], held: Sequence[Tensor], joined: slice) -> None:
         self.program = program
-        self.wanted = [program.place(each) for each in results]
-        self.calls = program.needed(self.wanted)
+        self.outputs = [program.place(result) for result in results]
+        self.calls = program.needed(self.outputs)
         self.fixed: dict[int, Any] = {**dict(enumerate(held)), **program.constants}  # register -> value
         self.buffers = Buffers()
         self.last = self.last_uses()
@@ -91,120 +92,129 @@ class Planner:
                     self.buffers.free(storage)
 
     def storages(self, call: Call) -> set[int]:
-        known = self.program.storages
-        return {known[place] for place in (*call.arguments, *call.results) if place in known}
+        """Return the storages of a call's arguments and results."""
+        storages = self.program.storages
+        return {storages[register] for register in (*call.arguments, *call.results) if register in storages}
 
     def last_uses(self) -> dict[int, float]:
-        """For each storage the index of the last call that uses it; results are used after all."""
-        found: dict[int, float] = {each: index for index, call in enumerate(self.calls) for each in self.storages(call)}
-        return found | {self.program.storages[place]: math.inf for place in self.wanted}
+        """Return the index of the last call that uses each storage; results are used after all calls."""
+        uses: dict[int, float] = {
+            storage: index for index, call in enumerate(self.calls) for storage in self.storages(call)
+        }
+        return uses | {self.program.storages[register]: math.inf for register in self.outputs}
 
     def join(self, results: Sequence[Tensor]) -> dict[int, Tensor]:
-        """Places for some of the results, side by side in one vector, by their storages; none if that is impossible."""
-        storages = [self.program.storages[self.program.place(each)] for each in results]
-        made = {
+        """Allocate some of the results side by side in one vector; return its parts by storage, none if impossible."""
+        storages = [self.program.storages[self.program.place(result)] for result in results]
+        outputs = {
             self.program.storages[call.results[0]]: call.step.outputs for call in self.calls if call.step.func in OUT
         }
         fits = all(
-            each.is_contiguous() and each.dtype == results[0].dtype and made[storage].numel() == each.numel()
-            for each, storage in zip(results, storages, strict=True)
-            if storage in made
+            result.is_contiguous() and result.dtype == results[0].dtype and outputs[storage].numel() == result.numel()
+            for result, storage in zip(results, storages, strict=True)
+            if storage in outputs
         )
-        if not results or not fits or not set(storages) <= set(made) or len(set(storages)) < len(storages):
+        if not results or not fits or not set(storages) <= set(outputs) or len(set(storages)) < len(storages):
             return {}
         vector = results[0].new_zeros(sum(map(padded_size, results)))
-        parts = vector.split([padded_size(each) for each in results])
+        parts = vector.split([padded_size(result) for result in results])
         return dict(zip(storages, parts, strict=True))
 
     def plan(self, index: int, call: Call) -> None:
-        """One more operation, or none for a view of fixed memory."""
-        step, (place, *others) = call.step, call.results
-        known = all(each in self.fixed for each in call.arguments)
-        if step.written or others or not isinstance(step.outputs, Tensor):
+        """Add the operation of a call, or none for a view of fixed memory."""
+        step, (target_register, *more) = call.step, call.results
+        constant = all(register in self.fixed for register in call.arguments)
+        if step.written or more or not isinstance(step.outputs, Tensor):
             self.add(call, binding(step.func), index)
-        elif known and is_view(call, self.program):
-            self.fixed[place] = caller(step, binding(step.func))(*(self.fixed[each] for each in call.arguments))
+        elif constant and is_view(call, self.program):
+            self.fixed[target_register] = caller(step, binding(step.func))(
+                *(self.fixed[register] for register in call.arguments)
+            )
         elif step.func.overloadpacket in BLANK and is_dense(step.outputs):
-            self.fixed[place] = self.buffers.take(self.program.storages[place], step.outputs)
+            self.fixed[target_register] = self.buffers.take(self.program.storages[target_register], step.outputs)
         elif step.func in IN_PLACE and (target := self.overwritten(index, call)) is not None:
-            self.fixed[place] = target
+            self.fixed[target_register] = target
             self.add(call, IN_PLACE[step.func], index)
         elif step.func in OUT and is_dense(step.outputs):
             function, name = OUT[step.func]
-            self.fixed[place] = self.target(index, call)
-            self.add(call, partial(function, **{name: self.fixed[place]}), index)
+            self.fixed[target_register] = self.target(index, call)
+            self.add(call, partial(function, **{name: self.fixed[target_register]}), index)
         else:
             self.add(call, binding(step.func), index)
 
     def target(self, index: int, call: Call) -> Tensor:
-        """The memory that an operator's result is written to."""
+        """Return the memory that an operator's result is written to."""
         storage, like = self.program.storages[call.results[0]], call.step.outputs
         if storage in self.homes:
             home = self.homes[storage]
             return home.as_strided(like.shape, like.stride(), home.storage_offset())
-        found = self.overwritten(index, call) if call.step.func in POINTWISE else None
-        return self.buffers.take(storage, like) if found is None else found
+        argument = self.overwritten(index, call) if call.step.func in POINTWISE else None
+        return self.buffers.take(storage, like) if argument is None else argument
 
     def overwritten(self, index: int, call: Call) -> Tensor | None:
-        """The argument that a pointwise operator may write its result to: it is not needed later, and laid out alike.
+        """Return an argument that a pointwise operator may overwrite: not needed later, same memory layout.
 
         Its buffer is the result's from now on.
         """
-        known, like = self.program.storages, call.step.outputs
-        storage = known[call.results[0]]
+        storages, like = self.program.storages, call.step.outputs
+        storage = storages[call.results[0]]
         if storage in self.homes:
             return None
-        places = [place for place in call.arguments if place in known]
-        for place in places:
-            old = known[place]
-            same = [self.fixed.get(each) for each in places if known[each] == old]
-            whole = all(isinstance(each, Tensor) and is_like(each, like) for each in same)
-            if old in self.buffers.used and self.last[old] == index and whole:
+        places = [candidate for candidate in call.arguments if candidate in storages]
+        for candidate in places:
+            old = storages[candidate]
+            views = [self.fixed.get(register) for register in places if storages[register] == old]
+            reusable = all(isinstance(register, Tensor) and is_like(register, like) for register in views)
+            if old in self.buffers.used and self.last[old] == index and reusable:
                 self.buffers.used[storage] = self.buffers.used.pop(old)
-                return self.fixed[place]
+                return self.fixed[candidate]
         return None
 
     def add(self, call: Call, function: Callable, index: int) -> None:
-        """An operation; with all its arguments, if they are fixed."""
+        """Add an operation, with its arguments bound if they are fixed."""
         run, places = caller(call.step, function), call.results
-        several = isinstance(call.step.outputs, list | tuple)
-        into = places if several else places[0]
-        if all(each in self.fixed for each in call.arguments) and all(each in self.fixed for each in places):
-            self.operations.append((partial(run, *(self.fixed[each] for each in call.arguments)), None, into, ()))
+        multiple = isinstance(call.step.outputs, list | tuple)
+        into = places if multiple else places[0]
+        if all(register in self.fixed for register in call.arguments) and all(
+            register in self.fixed for register in places
+        ):
+            self.operations.append(
+                (partial(run, *(self.fixed[register] for register in call.arguments)), None, into, ())
+            )
             return
-        later = {*self.fixed, *self.wanted, *range(self.program.inputs)}
-        later |= {place for other in self.calls[index + 1 :] for place in other.arguments}
+        later = {*self.fixed, *self.outputs, *range(self.program.inputs)}
+        later |= {later_register for other in self.calls[index + 1 :] for later_register in other.arguments}
         freed = tuple({*call.arguments, *places} - later)
         self.operations.append((run, reader(call.arguments), into, freed))
 
     def replay(self) -> Callable[..., list[Tensor]]:
-        """The function of the inputs that are not held."""
+        """Return the function of the inputs that are not held."""
         count, total = self.program.inputs, self.program.registers
-        blank: list[Any] = [self.fixed.get(place) for place in range(total)]
-        held = next((place for place in range(count) if place not in self.fixed), count)
-        return replay_operations(self.operations, blank, slice(held, count), self.wanted)
+        blank: list[Any] = [self.fixed.get(register) for register in range(total)]
+        first = next((register for register in range(count) if register not in self.fixed), count)
+        return replay_operations(self.operations, blank, slice(first, count), self.outputs)
 
 
 def is_view(call: Call, program: Program) -> bool:
-    """Whether a call's result is a view of one of its arguments."""
-    made = program.storages[call.results[0]]
-    return any(program.storages.get(place) == made for place in call.arguments)
+    """Return whether a call's result is a view of one of its arguments."""
+    storage = program.storages[call.results[0]]
+    return any(program.storages.get(register) == storage for register in call.arguments)
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor fills the memory that it describes, from the beginning of its storage on."""
+    """Return whether a tensor fills the memory that it describes, from the beginning of its storage on."""
     return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 def is_like(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one layout."""
+    """Return whether two tensors have one layout."""
     return (tensor.shape, tensor.stride(), tensor.dtype) == (other.shape, other.stride(), other.dtype)
 
 
 def fixed_replay(
     program: Program, results: Sequence[Tensor], held: Sequence[Tensor], joined: slice
 ) -> Callable[..., list[Tensor]]:
-    """A program as a function of its inputs without the first ones, which are always the tensors `held`.
+    """Return a program as a function of its inputs without the first ones, which are always the tensors `held`.
 
     The results `joined` lie in one buffer (`flat_buffers.py`) where that is possible. A program that takes much
     memory is replayed on new tensors every time.

@@ -11,7 +11,7 @@ from murmuration.core.population import Population
 from murmuration.core.weights import NetworkWeights, run_members
 from murmuration.system.streams import Noise, Stream
 
-CHUNK = 1024  # inputs per forward pass, at most: bounds memory, keeps operators large
+CHUNK = 1024  # maximum of inputs per forward pass: bounds memory, keeps operators large
 STACKED_CHUNK = 128  # the same for stacked members, whose activations are many times larger
 ENTRIES = 393_216  # input values per forward pass, 128 images of 3 x 32 x 32: larger passes were slower
 
@@ -26,10 +26,22 @@ def member_outputs(
     seed: int = 0,
     first_member: int = 0,
 ) -> Tensor:
-    """Outputs (M draws, N, K) on inputs (N, ...), in evaluation mode, on the CPU; draws of a member are adjacent.
+    """Run all members in evaluation mode, without gradients.
 
     A draw is one function: its weights and dropout masks depend on the seed, the member and the index of the draw, and
-    are the same for all inputs. So an input has the same outputs, up to rounding, whatever is predicted beside it.
+    are the same for all inputs. So the outputs of an input do not depend on the other inputs, up to rounding.
+
+    Args:
+        team: Runs groups of members.
+        weights: The weight family bound to the network.
+        population: The M members.
+        x: Inputs (N, ...).
+        draws: Draws of the weights of each member.
+        seed: Seed of the draws.
+        first_member: Index of the first member in the random streams.
+
+    Returns:
+        Outputs (M draws, N, K) on the CPU; the draws of a member are adjacent.
     """
     addresses = [(seed, first_member + member, draw) for member in range(population.members) for draw in range(draws)]
     if draws > 1:
@@ -40,13 +52,13 @@ def member_outputs(
 
     @torch.no_grad()
     def run(group: slice) -> Tensor:
-        some = members_of_draws(population, group, draws)
-        drawn = weights.realise(some.own, some.shared, noise(group, "prediction"), buffers=some.buffers)
-        tensors = drawn.with_buffers(some.buffers, some.fixed)
+        members = members_of_draws(population, group, draws)
+        realised = weights.realise(members.own, members.shared, noise(group, "prediction"), buffers=members.buffers)
+        tensors = realised.with_buffers(members.buffers, members.fixed)
         structure, direct = team.structure(training=False), team.engine.direct
 
         def outputs(part: Tensor) -> Tensor:  # masks from the start of their streams for every part
-            inputs = part.to(population.device).expand(some.members, *part.shape)
+            inputs = part.to(population.device).expand(members.members, *part.shape)
             return run_members(structure, tensors, inputs, noise(group, "prediction-masks"), direct).cpu()
 
         return join([outputs(part) for part in passes(x, team.engine.stacked)], dim=1)
@@ -57,28 +69,28 @@ def member_outputs(
 def outputs_by_ranks(
     team: Team, weights: NetworkWeights, population: Population, x: Tensor, draws: int = 1, *, seed: int = 0
 ) -> Tensor:
-    """The same outputs (M draws, N, K) of members that every process has; each computes those of some members."""
+    """Run all members, divided among processes that all have them; arguments and result are as in `member_outputs`."""
     rows = team.ranks.rows(population.members)
     if team.ranks.size == 1 or population.members < team.ranks.size:
         return member_outputs(team, weights, population, x, draws, seed=seed)
-    mine = population.group(slice(rows.start, rows.stop))
-    outputs = member_outputs(team, weights, mine, x, draws, seed=seed, first_member=rows.start)
+    members = population.group(slice(rows.start, rows.stop))
+    outputs = member_outputs(team, weights, members, x, draws, seed=seed, first_member=rows.start)
     return team.ranks.gather(outputs.unflatten(0, (len(rows), draws)), population.members).flatten(0, 1)
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The parts side by side; a single one as it is."""
+    """Concatenate parts; a single part is returned as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
 
 
 def passes(x: Tensor, stacked: bool = False) -> Sequence[Tensor]:
-    """The inputs (N, ...) of each forward pass."""
+    """Return the inputs (N, ...) of each forward pass."""
     size = pass_size(x, stacked)
     return (x,) if isinstance(x, Tensor) and len(x) <= size else x.split(size)
 
 
 def pass_size(x: Tensor, stacked: bool = False) -> int:
-    """The number of inputs (N, ...) per forward pass.
+    """Return the number of inputs (N, ...) per forward pass.
 
     >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
     (128, 1024)
@@ -87,7 +99,7 @@ def pass_size(x: Tensor, stacked: bool = False) -> int:
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:
-    """The member of each of the draws in `group`; views where every member occurs once."""
+    """Return the member of each of the draws in `group`; views if every member occurs once."""
     if draws == 1:
         return population.group(group)
     first, last = group.start // draws, (group.stop - 1) // draws

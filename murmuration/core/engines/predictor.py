@@ -18,7 +18,7 @@ members run one after another on more than 256 inputs: a large operator of one m
 
 Stacked outputs are compared once with those of the first member alone; if they differ by more than rounding, members
 run one by one from then on. A second call on inputs of the same shape is captured (`capture.py`), and the calls after
-it are replayed. A replay has the bits of the call itself; this is checked on the inputs of that call and on others.
+it are replayed. A replay is bit-identical to the call itself; this is checked on the inputs of that call and on others.
 """
 
 import math
@@ -55,7 +55,7 @@ Key = tuple
 
 
 class Predictor:
-    """Outputs of the members of one architecture; it may be called by several threads at once."""
+    """Repeated predictions of the members of one architecture; thread-safe."""
 
     def __init__(
         self,
@@ -64,15 +64,26 @@ class Predictor:
         population: Population,
         runner: Engine,
         *,
-        dtype: torch.dtype | None = None,  # of floating-point inputs; None: their own
+        dtype: torch.dtype | None = None,
         seed: int = 0,
         first_member: int = 0,
     ) -> None:
+        """Prepare predictions.
+
+        Args:
+            module: The network.
+            weights: The weight family bound to it.
+            population: The M members.
+            runner: Engine that the members were trained on.
+            dtype: Dtype that floating-point inputs are converted to; None for their own.
+            seed: Seed of random weights.
+            first_member: Index of the first member in the random streams.
+        """
         self.module, self.weights, self.population, self.runner = module, weights, population, runner
         self.dtype = dtype
         self.streams = {"seed": seed, "first_member": first_member}
         self._tensors = tuple(population.to_tensors().values())
-        self._counted = [each for each in self._tensors if not each.is_inference()]  # which have versions
+        self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # which have versions
         self._versions = self._read_versions()
         self._teams: dict[Engine, Team] = {}
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
@@ -83,100 +94,108 @@ class Predictor:
         self._lock = threading.Lock()
 
     def __call__(self, x: Tensor, draws: int = 1) -> Tensor:
-        """Outputs (M draws, N, K) of inputs (N, ...); the draws of a member are adjacent."""
+        """Predict.
+
+        Args:
+            x: Inputs (N, ...).
+            draws: Draws of the weights of each member.
+
+        Returns:
+            Outputs (M draws, N, K); the draws of a member are adjacent.
+        """
         if self.dtype is not None and x.is_floating_point():
             x = x.to(self.dtype)
         x = aligned(x)
         self._forget_changed()
-        made = self._replayed(x, draws)
-        if made is not None:
-            return made
-        chosen, made = self._run(x, draws)
-        if not chosen.workers and (chosen.direct or len(x) <= FEW or self._uneven(x, draws)):
-            self._count(chosen, x, draws)
-        return made
+        outputs = self._replayed(x, draws)
+        if outputs is not None:
+            return outputs
+        engine_used, outputs = self._run(x, draws)
+        if not engine_used.workers and (engine_used.direct or len(x) <= FEW or self._uneven(x, draws)):
+            self._count(engine_used, x, draws)
+        return outputs
 
     def _replayed(self, x: Tensor, draws: int) -> Tensor | None:
-        """The outputs by captures; None if a pass has none."""
-        alone = self._uneven(x, draws)
-        whole = self._captured.get(key_of(x, draws, alone))
-        if whole is not None:
+        """Return the outputs by replays; None if a pass is not captured."""
+        one_by_one = self._uneven(x, draws)
+        captured = self._captured.get(key_of(x, draws, one_by_one))
+        if captured is not None:
             with torch.no_grad():
-                return whole.run(x)[0]
-        parts = passes(x, stacked=not alone)
-        found = [self._captured.get(key_of(part, draws, alone)) for part in parts]
-        if None in found:
+                return captured.run(x)[0]
+        parts = passes(x, stacked=not one_by_one)
+        captures = [self._captured.get(key_of(part, draws, one_by_one)) for part in parts]
+        if None in captures:
             return None
         with torch.no_grad():
-            return join([each.run(part)[0] for each, part in zip(found, parts, strict=True) if each], dim=1)
+            return join([capture.run(part)[0] for capture, part in zip(captures, parts, strict=True) if capture], dim=1)
 
     def _run(self, x: Tensor, draws: int) -> tuple[Engine, Tensor]:
-        """The engine and its outputs.
+        """Return the engine and its outputs.
 
         A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
         inputs is raised again by the last.
         """
         failed: set[Engine] = set()
-        for each in self._engines(x, draws):
+        for candidate in self._engines(x, draws):
             try:
-                made = self._outputs(each, x, draws)
-                if not each.stacked or each in self._trusted or self._agrees(made, x, draws):
-                    self._trusted.add(each)
+                outputs = self._outputs(candidate, x, draws)
+                if not candidate.stacked or candidate in self._trusted or self._agrees(outputs, x, draws):
+                    self._trusted.add(candidate)
                     self._refused |= failed
-                    return each, made
+                    return candidate, outputs
             except Exception:
-                if not each.stacked:
+                if not candidate.stacked:
                     raise
-            failed.add(each)
+            failed.add(candidate)
         raise AssertionError("the last engine is not stacked")
 
     def _engines(self, x: Tensor, draws: int) -> Iterator[Engine]:
-        """The engines to try, the best first; the last is not stacked and runs every network."""
-        few, drawn = len(x) <= FEW, draws > 1
+        """Return the engines to try, the best first; the last is not stacked and runs every network."""
+        small, random = len(x) <= FEW, draws > 1
         direct, mapped = engine("stacked", direct=True), engine("stacked")
         if self._uneven(x, draws):
             yield engine("loop")
-        if (drawn or self.runner.direct) and direct not in self._refused:
+        if (random or self.runner.direct) and direct not in self._refused:
             yield direct
         if mapped not in self._refused:
-            if few and (drawn or self.runner.stacked) and not self._takes_turns(x, draws):
+            if small and (random or self.runner.stacked) and not self._takes_turns(x, draws):
                 yield mapped
-            elif not few and not drawn and self.runner.stacked and not self.runner.direct:
+            elif not small and not random and self.runner.stacked and not self.runner.direct:
                 yield self.runner
-        if few:
+        if small:
             yield engine("loop")
         else:
-            yield engine("threads") if drawn or self.runner.stacked else self.runner
+            yield engine("threads") if random or self.runner.stacked else self.runner
 
     def _uneven(self, x: Tensor, draws: int) -> bool:
-        """Whether there are many inputs, and members cannot be divided evenly among threads."""
+        """Return whether there are many inputs, and members cannot be divided evenly among threads."""
         members, threads = self.population.members * draws, torch.get_num_threads()
         busiest = math.ceil(members / threads) * threads / members
         return self.runner.direct and len(x) > MANY and busiest > UNEVEN
 
-    def _outputs(self, chosen: Engine, x: Tensor, draws: int) -> Tensor:
-        """Outputs (S, N, K), in the usual memory order: sums over them round by it."""
-        if chosen.workers or draws > 1:  # a kept structure would hold the drawn weights
-            with assemble(chosen, self.module) as team:
+    def _outputs(self, runner: Engine, x: Tensor, draws: int) -> Tensor:
+        """Return outputs (S, N, K) in contiguous memory, which decides how sums over them are rounded."""
+        if runner.workers or draws > 1:  # a kept structure would hold the drawn weights
+            with assemble(runner, self.module) as team:
                 return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
-        team = self._teams.setdefault(chosen, Team(chosen, self.module, None))
+        team = self._teams.setdefault(runner, Team(runner, self.module, None))
         return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
 
     def _first_alone(self, x: Tensor, draws: int) -> Tensor:
-        """Outputs (draws, N, K) of the first member as the plain module it is."""
+        """Return outputs (draws, N, K) of the first member, run as a plain module."""
         first = self.population.group(slice(0, 1))
         with assemble(engine("loop"), self.module) as team:
             return member_outputs(team, self.weights, first, x, draws, **self.streams)
 
-    def _agrees(self, made: Tensor, x: Tensor, draws: int) -> bool:
-        """Whether stacked outputs (S, N, K) are those of the first member alone, up to rounding."""
-        alone = self._first_alone(x[:FEW], draws)
-        difference = (made[: len(alone), : alone.shape[1]] - alone).abs().max()
-        bound = max(BOUND, ROUNDINGS * torch.finfo(alone.dtype).eps) * alone.abs().max().clamp_min(1)
-        return bool(difference <= bound) or not bool(alone.isfinite().all())
+    def _agrees(self, outputs: Tensor, x: Tensor, draws: int) -> bool:
+        """Return whether stacked outputs (S, N, K) are those of the first member alone, up to rounding."""
+        reference = self._first_alone(x[:FEW], draws)
+        difference = (outputs[: len(reference), : reference.shape[1]] - reference).abs().max()
+        bound = max(BOUND, ROUNDINGS * torch.finfo(reference.dtype).eps) * reference.abs().max().clamp_min(1)
+        return bool(difference <= bound) or not bool(reference.isfinite().all())
 
     def _takes_turns(self, x: Tensor, draws: int) -> bool:
-        """Whether members on a few inputs are faster one by one.
+        """Return whether members on a few inputs are faster one by one.
 
         Under vmap attention is slow, and so are convolutions of more than one input.
         """
@@ -186,10 +205,10 @@ class Predictor:
             self._slow = "attention" if count.attention else "several" if count.convolutions > count.products else ""
         return self._slow == "attention" or (self._slow == "several" and len(x) > 1)
 
-    def _count(self, chosen: Engine, x: Tensor, draws: int) -> None:
+    def _count(self, runner: Engine, x: Tensor, draws: int) -> None:
         """Count a call; the second one on inputs of a shape is captured, if no other thread is capturing."""
-        alone = self._uneven(x, draws)
-        for key, part in {key_of(part, draws, alone): part for part in passes(x, chosen.stacked)}.items():
+        one_by_one = self._uneven(x, draws)
+        for key, part in {key_of(part, draws, one_by_one): part for part in passes(x, runner.stacked)}.items():
             calls = self._seen.get(key, 0)
             if calls < 0 or key in self._captured or not self._lock.acquire(blocking=False):
                 continue
@@ -197,25 +216,25 @@ class Predictor:
                 self._seen[key] = calls + 1
                 if calls and len(self._captured) < CAPTURES:
                     self._seen[key] = -1
-                    self._capture(chosen, key, part, draws)
+                    self._capture(runner, key, part, draws)
             finally:
                 self._lock.release()
 
-    def _capture(self, chosen: Engine, key: Key, x: Tensor, draws: int) -> None:
+    def _capture(self, runner: Engine, key: Key, x: Tensor, draws: int) -> None:
         """Capture the call on inputs like x, if its replay has the same bits and its constants are small."""
-        known = {address_of(each) for each in self._tensors}
+        stored = {address_of(tensor) for tensor in self._tensors}
         with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
             with torch.no_grad():
-                captured, _ = capture(lambda: [self._outputs(chosen, x, draws)], [x], known)
-            held = sum(each.bytes for each in self._captured.values())
-            if held + captured.bytes <= CAPTURED_BYTES and all(
-                equal_bits(captured.run(inputs)[0], self._outputs(chosen, inputs, draws)) for inputs in (x, unlike(x))
+                captured, _ = capture(lambda: [self._outputs(runner, x, draws)], [x], stored)
+            used = sum(tensor.bytes for tensor in self._captured.values())
+            if used + captured.bytes <= CAPTURED_BYTES and all(
+                equal_bits(captured.run(inputs)[0], self._outputs(runner, inputs, draws)) for inputs in (x, unlike(x))
             ):
                 self._captured[key] = captured
 
     def _read_versions(self) -> list[int]:
-        """How often each stored tensor was written to."""
-        return [each._version for each in self._counted]
+        """Return the version counters of the stored tensors."""
+        return [tensor._version for tensor in self._counted]
 
     def _forget_changed(self) -> None:
         """Drop captures if stored tensors were changed in place: constants may have been computed from them."""
@@ -231,20 +250,20 @@ class CountMultiplications(TorchFunctionMode):
     attention, convolutions, products = False, 0, 0
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func in LINEARS:
             (_, weight, *_), _ = in_order(args, kwargs or {})
-            multiplications = made.numel() * weight[0].numel()
+            multiplications = result.numel() * weight[0].numel()
             if LINEARS[func][0]:
                 self.convolutions += multiplications
             else:
                 self.products += multiplications
         self.attention |= func in ATTENTION
-        return made
+        return result
 
 
 def key_of(x: Tensor, draws: int, alone: bool) -> Key:
-    """What a capture depends on besides the network: everything about the inputs but their values, and autocast.
+    """Return what a capture depends on besides the network: everything about the inputs but their values, and autocast.
 
     `alone` tells the last pass of many inputs, on which members run one by one, from a call on as many inputs.
     """
@@ -252,10 +271,10 @@ def key_of(x: Tensor, draws: int, alone: bool) -> Key:
 
 
 def unlike(x: Tensor) -> Tensor:
-    """Other inputs of the same kind; tokens stay in their range."""
+    """Return other inputs of the same kind; tokens stay in their range."""
     return 0.5 - x if x.is_floating_point() else x.flip(-1).clone(memory_format=torch.preserve_format)
 
 
 def equal_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are equal in every bit, NaN included."""
+    """Return whether two tensors are equal in every bit, NaN included."""
     return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())

@@ -1,10 +1,10 @@
 """Members over processes: the rows of the population that a process trains, and the exchange between processes.
 
 The processes ("ranks") of a `torch.distributed` group divide the members in blocks of neighbours, nearly equal ones.
-A rank trains its members as if they were alone, on an engine of its own; it meets the others to gather what has a
-member axis and to sum what has none. Flattened weights of all members are exchanged by columns: a rank gets the same
-part of every member's vector, so that none holds all of them. A single process has all members, and for it a gathered
-or summed tensor is the tensor itself.
+A rank trains its members independently, on its own engine; ranks synchronise to gather tensors with a member axis and
+to sum tensors without. Flattened weights of all members are exchanged by columns: a rank receives the same part of
+every member's vector, so that none holds all of them. A single process has all members, and for it a gathered or summed
+tensor is the tensor itself.
 
 With several ranks per member (`parts`) the ranks of one block train the same members, each on a part of the batch.
 """
@@ -26,21 +26,33 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among those that divide the members; by default the only one."""
+    """One process among those that divide the members; by default the only one.
 
-    rank: int = 0  # of this process's block of members
-    size: int = 1  # number of blocks
-    part: int = 0  # of the batch that this process computes
-    parts: int = 1  # number of parts of a batch: ranks per member
-    members: Any = None  # process group of the ranks with other members and the same part
-    block: Any = None  # process group of the ranks with the same members and other parts
-    devices: tuple[str, ...] = ("cpu",)  # types of devices whose tensors can be exchanged
-    cores: int | None = None  # of this process's own, if several share the machine; None: all
-    moved: dict[str, int] = field(default_factory=dict, compare=False)  # bytes received so far, by collective
+    Attributes:
+        rank: Index of the block of members of this process.
+        size: Number of blocks.
+        part: Index of the part of the batch that this process computes.
+        parts: Number of parts of a batch: ranks per member.
+        members: Process group of the ranks with other members and the same part.
+        block: Process group of the ranks with the same members and other parts.
+        devices: Types of devices whose tensors can be exchanged.
+        cores: Cores of this process, if several share the machine; None for all.
+        moved: Bytes received so far, by collective.
+    """
+
+    rank: int = 0
+    size: int = 1
+    part: int = 0
+    parts: int = 1
+    members: Any = None
+    block: Any = None
+    devices: tuple[str, ...] = ("cpu",)
+    cores: int | None = None
+    moved: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def first(self) -> bool:
-        """Whether this process writes, shows and prints."""
+        """Whether this is the process that writes files and prints."""
         return self.rank == 0 and self.part == 0
 
     @property
@@ -49,7 +61,15 @@ class Ranks:
         return self.size == 1 and self.parts == 1
 
     def rows(self, members: int, rank: int | None = None) -> range:
-        """The members of a block: of this process's, or of another.
+        """Return the members of a block.
+
+        Args:
+            members: Number of all members.
+            rank: Index of the block; None for that of this process.
+
+        Returns:
+            Their indices.
+
 
         >>> [Ranks(rank, size=3).rows(8) for rank in range(3)]
         [range(0, 3), range(3, 6), range(6, 8)]
@@ -58,7 +78,15 @@ class Ranks:
         return range(*(-(-members * edge // self.size) for edge in (rank, rank + 1)))
 
     def gather(self, tensor: Tensor, members: int) -> Tensor:
-        """The rows (M, ...) of all members, from each rank's own (m, ...)."""
+        """Gather the rows of all members.
+
+        Args:
+            tensor: Rows (m, ...) of the members of this rank.
+            members: Number M of all members.
+
+        Returns:
+            Rows (M, ...) of all members, on every rank.
+        """
         if self.size == 1:
             return tensor
         most = -(-members // self.size)
@@ -66,110 +94,126 @@ class Ranks:
         sent = sent.to(torch.uint8) if sent.dtype == torch.bool else sent
         if len(sent) < most:
             sent = torch.cat([sent, sent.new_zeros(most - len(sent), *sent.shape[1:])])
-        found = [torch.empty_like(sent, memory_format=torch.contiguous_format) for _ in range(self.size)]
-        dist.all_gather(found, sent.contiguous(), self.members)
+        gathered = [torch.empty_like(sent, memory_format=torch.contiguous_format) for _ in range(self.size)]
+        dist.all_gather(gathered, sent.contiguous(), self.members)
         self._count("gather", (self.size - 1) * sent.numel() * sent.element_size())
-        parts = [each[: len(self.rows(members, rank))] for rank, each in enumerate(found)]
+        parts = [part[: len(self.rows(members, rank))] for rank, part in enumerate(gathered)]
         return torch.cat(parts).to(tensor.device, tensor.dtype)
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sums of tensors over the ranks that have other members, exchanged in one piece."""
+        """Sum tensors over the ranks with other members, in one exchange per dtype; shapes stay the same."""
         return list(tensors) if self.size == 1 else self._reduce(tensors, self.members, "sum")
 
     def sum_parts(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sums of tensors over the ranks that have the same members."""
+        """Sum tensors over the ranks with the same members and other parts of the batch; shapes stay the same."""
         return list(tensors) if self.parts == 1 else self._reduce(tensors, self.block, "parts")
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum of one tensor over the ranks that have other members."""
+        """Sum one tensor over the ranks with other members."""
         return self.sum([tensor])[0]
 
     def _reduce(self, tensors: Sequence[Tensor], group: Any, name: str) -> list[Tensor]:
-        found = list(tensors)
-        for dtype in dict.fromkeys(each.dtype for each in tensors):
-            places = [place for place, each in enumerate(tensors) if each.dtype == dtype]
-            flat = self._sent(torch.cat([tensors[place].flatten() for place in places]))
+        sums = list(tensors)
+        for dtype in dict.fromkeys(t.dtype for t in tensors):
+            indices = [index for index, t in enumerate(tensors) if t.dtype == dtype]
+            flat = self._sent(torch.cat([tensors[index].flatten() for index in indices]))
             dist.all_reduce(flat, group=group)
             self._count(name, flat.numel() * flat.element_size())
-            sizes = [tensors[place].numel() for place in places]
-            for place, part in zip(places, flat.split(sizes), strict=True):
-                found[place] = part.view(tensors[place].shape).to(tensors[place].device)
-        return found
+            sizes = [tensors[index].numel() for index in indices]
+            for index, part in zip(indices, flat.split(sizes), strict=True):
+                sums[index] = part.view(tensors[index].shape).to(tensors[index].device)
+        return sums
 
     def columns(self, width: int) -> list[int]:
-        """The widths of the parts of a row of so many numbers, one for each rank."""
+        """Return the number of columns of each rank, if rows of this width are divided among all ranks."""
         return [len(range(*pair)) for pair in pairwise(-(-width * edge // self.size) for edge in range(self.size + 1))]
 
     def to_columns(self, rows: Tensor, members: int) -> Tensor:
-        """The columns (M, p) of this rank, from each rank's rows (m, P)."""
+        """Exchange rows for columns.
+
+        Args:
+            rows: Rows (m, P) of the members of this rank.
+            members: Number M of all members.
+
+        Returns:
+            The columns (M, p) of this rank.
+        """
         if self.size == 1:
             return rows
         widths = self.columns(rows.shape[1])
         sent = self._sent(torch.cat([part.flatten() for part in rows.split(widths, 1)]))
         counts = [len(self.rows(members, rank)) for rank in range(self.size)]
-        found = self._exchange(
+        received = self._exchange(
             sent, [len(rows) * width for width in widths], [count * widths[self.rank] for count in counts]
         )
-        return found.view(members, widths[self.rank]).to(rows.device)
+        return received.view(members, widths[self.rank]).to(rows.device)
 
     def to_rows(self, columns: Tensor, width: int) -> Tensor:
-        """The inverse of `to_columns`: this rank's rows (m, P), from each rank's columns (M, p)."""
+        """Exchange columns for rows: the inverse of `to_columns`.
+
+        Args:
+            columns: Columns (M, p) of this rank.
+            width: Number P of all columns.
+
+        Returns:
+            Rows (m, P) of the members of this rank.
+        """
         if self.size == 1:
             return columns
         members, widths = len(columns), self.columns(width)
         counts = [len(self.rows(members, rank)) for rank in range(self.size)]
-        found = self._exchange(
+        received = self._exchange(
             self._sent(columns.contiguous().flatten()),
             [count * columns.shape[1] for count in counts],
-            [counts[self.rank] * each for each in widths],
+            [counts[self.rank] * w for w in widths],
         )
-        parts = found.split([counts[self.rank] * each for each in widths])
-        rows = [part.view(counts[self.rank], each) for part, each in zip(parts, widths, strict=True)]
+        parts = received.split([counts[self.rank] * w for w in widths])
+        rows = [part.view(counts[self.rank], w) for part, w in zip(parts, widths, strict=True)]
         return torch.cat(rows, 1).to(columns.device)
 
     def _exchange(self, sent: Tensor, out: list[int], into: list[int]) -> Tensor:
-        found = sent.new_empty(sum(into))
-        dist.all_to_all_single(found, sent, into, out, group=self.members)
+        received = sent.new_empty(sum(into))
+        dist.all_to_all_single(received, sent, into, out, group=self.members)
         self._count("exchange", (sum(into) - into[self.rank]) * sent.element_size())
-        return found
+        return received
 
     def from_rank(self, tensor: Tensor, rank: int) -> Tensor:
-        """The tensor of one of the ranks that have other members."""
+        """Return the tensor of one rank, on all ranks with other members; shapes must agree."""
         if self.size == 1:
             return tensor
-        found = self._sent(tensor).clone(memory_format=torch.contiguous_format)
-        dist.broadcast(found, group=self.members, group_src=rank)
-        return found.to(tensor.device)
+        received = self._sent(tensor).clone(memory_format=torch.contiguous_format)
+        dist.broadcast(received, group=self.members, group_src=rank)
+        return received.to(tensor.device)
 
     def largest(self, *numbers: float) -> list[float]:
-        """The largest of each number over all processes."""
+        """Return the largest of each number over all processes."""
         if self.alone:
             return list(numbers)
-        found = self._sent(torch.tensor(numbers, dtype=torch.float64))
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return [float(number) for number in found]
+        maxima = self._sent(torch.tensor(numbers, dtype=torch.float64))
+        dist.all_reduce(maxima, dist.ReduceOp.MAX)
+        return [float(number) for number in maxima]
 
     def any(self, flag: bool) -> bool:
-        """Whether a flag is set on some process."""
+        """Return whether a flag is set on any process."""
         return self.largest(float(flag))[0] > 0
 
     def texts(self, text: str) -> list[str]:
-        """The texts of all processes, by their rank in the whole group."""
+        """Return the texts of all processes, by their rank among all of them."""
         return [text] if self.alone else exchange_texts(text)
 
     def records(self, record: Any) -> list[Any]:
-        """Records of the ranks that have other members, each as JSON holds it, in the order of the members."""
+        """Return the records of the ranks with other members, in the order of members; a record must fit into JSON."""
         if self.alone:
             return [record]
-        found = [json.loads(text) for text in self.texts(json.dumps([self.rank, self.part, record]))]
-        return [each for rank, part, each in sorted(found, key=lambda entry: entry[:2]) if part == self.part]
+        entries = [json.loads(text) for text in self.texts(json.dumps([self.rank, self.part, record]))]
+        return [value for rank, part, value in sorted(entries, key=lambda entry: entry[:2]) if part == self.part]
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have reached this call."""
         self.texts("")
 
     def _sent(self, tensor: Tensor) -> Tensor:
-        """The tensor, detached, where it can be exchanged."""
+        """Return the tensor, detached, on a device whose tensors can be exchanged."""
         return tensor.detach() if tensor.device.type in self.devices else tensor.detach().to(self.devices[0])
 
     def _count(self, name: str, size: int) -> None:
@@ -180,33 +224,43 @@ ALONE = Ranks()
 
 
 def in_process_group() -> bool:
-    """Whether this process is one of several in an initialised process group."""
+    """Return whether this process is one of several in an initialised process group."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def exchange_devices() -> tuple[str, ...]:
-    """The types of devices whose tensors the process group can exchange, the CPU first."""
-    found = [part.partition(":")[0] for part in str(dist.get_backend_config()).split(",")]
-    return tuple(sorted(found, key=lambda name: name != "cpu"))
+    """Return the types of devices whose tensors the process group can exchange, the CPU first."""
+    types = [part.partition(":")[0] for part in str(dist.get_backend_config()).split(",")]
+    return tuple(sorted(types, key=lambda name: name != "cpu"))
 
 
 def exchange_texts(text: str) -> list[str]:
-    """The texts of all processes of the group, by rank."""
+    """Return the texts of all processes of the group, by rank."""
     device = exchange_devices()[0]
     raw = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
     size, world = torch.tensor([len(raw)], device=device), dist.get_world_size()
     sizes = [torch.zeros_like(size) for _ in range(world)]
     dist.all_gather(sizes, size)
-    most = max(1, *(int(each) for each in sizes))
-    found = [raw.new_empty(most) for _ in range(world)]
-    dist.all_gather(found, torch.cat([raw, raw.new_zeros(most - len(raw))]))
-    return [bytes(each[: int(count)].tolist()).decode() for each, count in zip(found, sizes, strict=True)]
+    most = max(1, *(int(t) for t in sizes))
+    buffers = [raw.new_empty(most) for _ in range(world)]
+    dist.all_gather(buffers, torch.cat([raw, raw.new_zeros(most - len(raw))]))
+    return [bytes(t[: int(count)].tolist()).decode() for t, count in zip(buffers, sizes, strict=True)]
 
 
 def find_ranks(members: int, parts: int = 1) -> Ranks:
-    """This process among those of the group that is initialised, if there is one, for so many members.
+    """Return the place of this process in the initialised process group.
 
-    Ranks of one block of members are neighbours. Refuses a number of processes that members cannot be divided among.
+    Ranks of one block of members are neighbours.
+
+    Args:
+        members: Number of members.
+        parts: Ranks per member.
+
+    Returns:
+        Its ranks; `ALONE` without a process group.
+
+    Raises:
+        Misuse: If the members cannot be divided among the processes.
     """
     if not in_process_group():
         if parts > 1:
@@ -232,7 +286,7 @@ def find_ranks(members: int, parts: int = 1) -> Ranks:
 
 
 def own_cores() -> int:
-    """The cores that this process may use, divided by the number of processes that may use the same ones."""
+    """Return the cores that this process may use, divided by the number of processes that may use the same ones."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    mine = json.dumps([socket.gethostname(), cores])
-    return max(1, len(cores) // exchange_texts(mine).count(mine))
+    text = json.dumps([socket.gethostname(), cores])
+    return max(1, len(cores) // exchange_texts(text).count(text))

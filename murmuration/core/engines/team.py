@@ -29,24 +29,39 @@ class Engine:
 
     >>> Engine("threads-stacked", workers=2, stacked=True).groups(5)
     [slice(0, 3, None), slice(3, 5, None)]
+
+    Attributes:
+        name: "loop", "stacked", "threads" or "threads-stacked".
+        workers: Number of worker threads; 0 for the calling thread.
+        stacked: Whether a group has several members, in one batched computation.
+        direct: Whether stacked members run without vmap, for networks whose operators accept a member axis.
     """
 
     name: str
-    workers: int = 0  # 0: the calling thread
-    stacked: bool = False  # several members per group, in one batched computation
-    direct: bool = False  # stacked without vmap, for networks whose operators accept a member axis
+    workers: int = 0
+    stacked: bool = False
+    direct: bool = False
 
     def groups(self, members: int) -> list[slice]:
-        """The members of each group."""
+        """Return the indices of the members of each group, for this number of members."""
         count = min(max(self.workers, 1), members) if self.stacked else members
         edges = [-(-members * i // count) for i in range(count + 1)]
         return [slice(start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def engine(name: str, direct: bool = False, cores: int | None = None) -> Engine:
-    """The engine of this name: loop, stacked, threads or threads-stacked; on all cores unless told how many."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = cores or max(1, found or 1)
+    """Return the engine of this name.
+
+    Args:
+        name: "loop", "stacked", "threads" or "threads-stacked".
+        direct: Whether stacked members run without vmap.
+        cores: Number of worker threads; None for one per available core.
+
+    Returns:
+        The engine.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = cores or max(1, count or 1)
     return {
         "loop": Engine("loop"),
         "stacked": Engine("stacked", stacked=True, direct=direct),
@@ -81,7 +96,10 @@ class Task(Protocol[Item]):
 class Team:
     """A pool of workers for one network; every thread has its own copy of the network's structure.
 
-    `ranks` are the processes that members are divided among. Their collectives run in the calling thread alone.
+    Attributes:
+        engine: How members are grouped.
+        ranks: Processes that members are divided among; collectives run in the calling thread only.
+        captures: Captured steps of the training run.
     """
 
     def __init__(
@@ -95,14 +113,28 @@ class Team:
         self._local = threading.local()
 
     def structure(self, training: bool) -> Structure:
-        """This thread's copy of the network's structure, in training or evaluation mode."""
+        """Return the network's structure for this thread.
+
+        Args:
+            training: Whether it is in training mode, not in evaluation mode.
+
+        Returns:
+            The thread's own copy.
+        """
         if not hasattr(self._local, "structure"):
             self._local.structure = Structure(self._original)
         structure: Structure = self._local.structure
         return structure.train(training)
 
     def call(self, task: Task[Item]) -> Item:
-        """Return the result of a task, replayed where its operators were captured at earlier steps."""
+        """Run a task, or replay it if its operators were captured at earlier steps.
+
+        Args:
+            task: The task.
+
+        Returns:
+            Its result; the tensors of a replay are overwritten by the next one.
+        """
         inputs = task.inputs() if self.captures.possible else None
         if inputs is None:
             return task.run(None)
@@ -122,7 +154,16 @@ class Team:
     ) -> list[Item]:
         """Move groups of members along their gradients.
 
-        If processes split a batch (this one has a `fraction` of it), losses and gradients are summed over them first.
+        If processes split a batch, losses and gradients are summed over them first.
+
+        Args:
+            gradients: Computes losses and gradients of a group.
+            move: Moves a group along its gradients.
+            groups: Members of each group.
+            fraction: Fraction of the batch that this process has.
+
+        Returns:
+            The results of `move`, one per group.
         """
         if self.ranks.parts == 1:  # a group's graph is freed before the next is built
             return self.map(lambda group: move(gradients(group)), groups)
@@ -132,14 +173,31 @@ class Team:
         return [move(result.with_tensors([next(total) for _ in result.tensors()])) for result in results]
 
     def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:
-        """`work` applied to corresponding arguments, in parallel if there are workers; results in order."""
+        """Apply a function to corresponding arguments, in parallel if there are workers.
+
+        Args:
+            work: The function.
+            *arguments: Sequences of one length.
+
+        Returns:
+            The results, in order.
+        """
         run = map if self._pool is None else self._pool.map
         return list(run(work, *arguments))
 
 
 @contextmanager
 def assemble(engine: Engine, module: nn.Module, ranks: Ranks = ALONE) -> Iterator[Team]:
-    """A team whose workers live as long as the `with` block."""
+    """Yield a team whose workers live as long as the `with` block.
+
+    Args:
+        engine: How members are grouped.
+        module: The network.
+        ranks: Processes that members are divided among.
+
+    Yields:
+        The team.
+    """
     if not engine.workers:
         yield Team(engine, module, None, ranks)
         return

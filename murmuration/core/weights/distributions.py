@@ -32,22 +32,29 @@ Kind = TypeVar("Kind", bound="TextForm")
 
 
 class TextForm:
-    """A frozen dataclass of numbers whose text is its word and its numbers, joined by underscores."""
+    """A frozen dataclass of numbers whose text is its word and its numbers, joined by underscores.
+
+    Attributes:
+        word: The word.
+        rule: What its numbers must be, for error messages.
+        example: An example, for error messages.
+        what: The noun of error messages.
+    """
 
     word: ClassVar[str] = ""
-    rule: ClassVar[str] = "other numbers"  # what its numbers must be
+    rule: ClassVar[str] = "other numbers"
     example: ClassVar[str] = ""
-    what: ClassVar[str]  # the noun of error messages
+    what: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self._numbers())) or not self.is_valid():
             raise self.misuse(str(self))
 
     def _numbers(self) -> list[float]:
-        return [getattr(self, each.name) for each in fields(self)] if is_dataclass(self) else []
+        return [getattr(self, f.name) for f in fields(self)] if is_dataclass(self) else []
 
     def is_valid(self) -> bool:
-        """Whether the numbers, which are finite, are in range."""
+        """Return whether the numbers, which are finite, are in range."""
         return True
 
     def __str__(self) -> str:
@@ -55,26 +62,27 @@ class TextForm:
 
     @classmethod
     def misuse(cls, text: str) -> Misuse:
+        """Return the error for a text that does not fit."""
         return Misuse(
             f"{cls.what} '{text}' is not understood: {cls.word} takes {cls.rule}; write for example {cls.example}"
         )
 
 
 def parse_kind(text: str, what: str, kinds: Iterable[type[Kind]]) -> Kind:
-    """The object of one of these kinds that a text stands for."""
-    word, *rest = text.split("_")
-    known = {kind.word: kind for kind in kinds}
-    if word not in known:
-        raise unknown(what, word, known)
+    """Parse an object of one of these classes from text; raise Misuse for anything else."""
+    word, *parts = text.split("_")
+    classes = {kind.word: kind for kind in kinds}
+    if word not in classes:
+        raise unknown(what, word, classes)
     try:
-        numbers = [float(part) for part in rest]
-        return known[word](*numbers)
-    except (ValueError, TypeError) as error:  # no number, or too many or few of them
-        raise error if isinstance(error, Misuse) else known[word].misuse(text) from None
+        numbers = [float(part) for part in parts]
+        return classes[word](*numbers)
+    except (ValueError, TypeError) as error:  # not a number, or a wrong count
+        raise error if isinstance(error, Misuse) else classes[word].misuse(text) from None
 
 
 class Distribution(TextForm):
-    """A distribution on the real line: a Gaussian, or finitely many atoms."""
+    """A distribution on the real line: a Gaussian, or finitely many atoms. A subclass defines `gaussian` or `atoms`."""
 
     what = "distribution"
 
@@ -122,9 +130,10 @@ class Distribution(TextForm):
         return gaussian_half_moment(sign * self.mean, self.std)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
-        """Values and probabilities, both (K,) float64, whose weighted sums are expectations.
+        """Return quadrature nodes: exact for atoms, for a Gaussian exact for polynomials of degree below 120.
 
-        Exact for atoms; for a Gaussian the Gauss-Hermite rule, exact for polynomials of degree below 120.
+        Returns:
+            Values and probabilities, both (K,) float64, whose weighted sums are expectations.
         """
         if self.atoms:
             values, probabilities = torch.tensor(self.atoms, dtype=torch.float64).unbind(1)
@@ -133,19 +142,28 @@ class Distribution(TextForm):
         return torch.from_numpy(self.mean + self.std * standard), torch.from_numpy(weights / weights.sum())
 
     def sample(self, shape: Sequence[int], generator: torch.Generator, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Independent samples of this shape, on the generator's device; the same ones, rounded, for every dtype."""
+        """Draw independent samples; they are the same, up to rounding, for every dtype.
+
+        Args:
+            shape: Shape of the result.
+            generator: Source of random numbers.
+            dtype: Dtype of the result.
+
+        Returns:
+            A tensor of this shape on the generator's device.
+        """
         size, device = tuple(shape), generator.device
         if not self.atoms:
             noise = torch.randn(size, generator=generator, dtype=torch.float64, device=device)
             return (self.mean + self.std * noise).to(dtype)
         values, probabilities = self.nodes()
         uniform = torch.rand(size, generator=generator, dtype=torch.float64, device=device)
-        which = torch.bucketize(uniform, probabilities.cumsum(0)[:-1].to(device), right=True)
-        return values.to(device)[which].to(dtype)
+        indices = torch.bucketize(uniform, probabilities.cumsum(0)[:-1].to(device), right=True)
+        return values.to(device)[indices].to(dtype)
 
     @classmethod
     def parse(cls, text: str) -> "Distribution":
-        """The distribution a text stands for.
+        """Parse a distribution from text; raise Misuse for anything else.
 
         >>> Distribution.parse("normal_-1_0.5").second_moment
         1.25
@@ -156,7 +174,7 @@ class Distribution(TextForm):
 
 
 def gaussian_half_moment(mean: float, std: float) -> float:
-    """E max(u, 0) of a Gaussian: m Phi(m/s) + s phi(m/s).
+    """Return E max(u, 0) of a Gaussian: m Phi(m/s) + s phi(m/s).
 
     >>> round(gaussian_half_moment(1.0, 0.5), 10)
     1.0042453513
@@ -167,9 +185,9 @@ def gaussian_half_moment(mean: float, std: float) -> float:
 
 
 def _two_values(first: float, probability: float, second: float) -> Atoms:
-    """`first` with this probability, else `second`; values of probability zero are left out."""
+    """Return the atoms of `first` with this probability, else `second`; atoms of probability zero are omitted."""
     both = ((first, probability), (second, 1.0 - probability))
-    return tuple(each for each in both if each[1] > 0)
+    return tuple(atom for atom in both if atom[1] > 0)
 
 
 @dataclass(frozen=True)

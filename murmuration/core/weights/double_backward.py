@@ -22,14 +22,14 @@ PoolSettings = tuple[list[int], list[int], list[int], list[int], bool]  # kernel
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images (B, C, H, W) in channels-last memory format, which convolutions on a CPU are fastest with."""
+    """Return images (B, C, H, W) in channels-last memory format, which is fastest for convolutions on a CPU."""
     if x.dim() == 4 and x.shape[1] == 1:  # both formats are the same memory then; torch would read it as the other one
         return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
     return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def pair(value: Any) -> list[int]:
-    """Two sizes (height, width): one stands for both.
+    """Return two sizes (height, width); a single one stands for both.
 
     >>> pair(3), pair((1, 2)), pair([4])
     ([3, 3], [1, 2], [4, 4])
@@ -47,7 +47,7 @@ def conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`torch.conv2d` with a cheaper second derivative."""
+    """Run `torch.conv2d` with a cheaper second derivative."""
     if isinstance(padding, str) or x.device.type != "cpu":  # "same" has its own rules; on other devices torch's is fast
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     settings: ConvSettings = (pair(stride), pair(padding), pair(dilation), groups)
@@ -55,7 +55,7 @@ def conv2d(
 
 
 def relu(x: Tensor, inplace: bool = False) -> Tensor:
-    """`torch.relu` without a second derivative; an in-place rectifier stays torch's."""
+    """Run `torch.relu` without a second derivative; an in-place rectifier stays torch's."""
     return torch.relu_(x) if inplace else Relu.apply(x)
 
 
@@ -68,7 +68,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor:
-    """`torch.max_pool2d` of images (B, C, H, W) without a second derivative."""
+    """Run `torch.max_pool2d` on images (B, C, H, W) without a second derivative."""
     if x.dim() != 4 or return_indices:
         plain: Callable[..., Tensor] = F.max_pool2d
         return plain(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -87,7 +87,7 @@ REPLACEMENTS: dict[Callable, Callable[..., Tensor]] = {
 
 
 def conv_gradients(out: Tensor, x: Tensor, weight: Tensor, settings: ConvSettings, mask: list[bool]) -> Any:
-    """Gradients by input, kernel and bias, where the mask is set, from the gradient by the output."""
+    """Return gradients by input, kernel and bias, where the mask is set, from the gradient by the output."""
     stride, padding, dilation, groups = settings
     return torch.ops.aten.convolution_backward(
         out, x, weight, [len(weight)], stride, padding, dilation, False, [0, 0], groups, mask
@@ -95,7 +95,7 @@ def conv_gradients(out: Tensor, x: Tensor, weight: Tensor, settings: ConvSetting
 
 
 def needed_gradients(ctx: Any) -> list[bool]:
-    """For each input of an operator, whether the running backward pass needs its gradient.
+    """Return for each input of an operator whether the running backward pass needs its gradient.
 
     `ctx.needs_input_grad` only says which inputs have a graph. A pass for gradients by the network's inputs needs none
     by kernels, and a pass for gradients by weights none by the network's inputs.
@@ -214,8 +214,8 @@ class MaxPool2dGather(torch.autograd.Function):
     def forward(ctx: Any, along: Tensor, x: Tensor, indices: Tensor, window: PoolSettings) -> Tensor:
         ctx.save_for_backward(x, indices)
         ctx.window = window
-        rows, chosen = (each.permute(0, 2, 3, 1).flatten(1, 2) for each in (along, indices))  # (B, H W, C)
-        return rows.gather(1, chosen).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
+        rows, values = (tensor.permute(0, 2, 3, 1).flatten(1, 2) for tensor in (along, indices))  # (B, H W, C)
+        return rows.gather(1, values).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Any:

@@ -14,11 +14,16 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class Dropout(WeightFamily):
-    """Point estimates whose inputs are dropped at random, in training and prediction."""
+    """Point estimates whose inputs are dropped at random, in training and prediction.
+
+    Attributes:
+        rate: Rate of the dropout before kernels, for a network without dropout layers.
+        draws: Predictions per member.
+    """
 
     stochastic = True
-    rate: float = 0.1  # of the dropout before kernels, for a network without dropout layers
-    draws: int = 30  # predictions per member
+    rate: float = 0.1
+    draws: int = 30
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:

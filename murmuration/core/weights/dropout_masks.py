@@ -43,16 +43,16 @@ def is_dropout(func: Callable) -> bool:
 
 
 def is_random(func: Callable) -> bool:
-    """Whether a function draws random numbers that `draw_random` takes from a member's stream."""
+    """Return whether a function draws random numbers that `draw_random` takes from a member's stream."""
     return func in RANDOM
 
 
 def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
-    """The input with each element (or channel) zeroed with probability p and the rest scaled up.
+    """Return the input with each element (or channel) zeroed with probability p and the others scaled up.
 
     `arguments` are those of the dropout function; with `stacked` the input has a leading member axis, one entry per
     stream of `noise`. The next axis is that of the examples, which have a mask each or, in prediction, one for all.
-    Alpha dropout puts in the lowest value of SELU instead of zero, and keeps mean and variance.
+    Alpha dropout inserts the lowest value of SELU instead of zero, and preserves mean and variance.
     """
     x, rate = arguments["input"], arguments.get("p", 0.5)
     if not arguments.get("training", True) or rate == 0:
@@ -69,18 +69,18 @@ def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, A
         return (exact * mask).to(x.dtype)
     keep = round((1 - rate) * STEPS) / STEPS
     scale = (keep + SELU_LOW**2 * keep * (1 - keep)) ** -0.5 if keep else 0.0
-    kept = mask * keep  # 1 or 0
-    return (exact * (scale * kept) + scale * SELU_LOW * ((1 - kept) - (1 - keep))).to(x.dtype)
+    ones = mask * keep  # 1 or 0
+    return (exact * (scale * ones) + scale * SELU_LOW * ((1 - ones) - (1 - keep))).to(x.dtype)
 
 
 def dropout_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a dropout function, by name."""
-    found = {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
-    return {"training" if name == "train" else name: value for name, value in found.items()}
+    """Return the arguments of a dropout function, by name."""
+    arguments = {**dict(zip(("input", "p", "training", "inplace"), args, strict=False)), **kwargs}
+    return {"training" if name == "train" else name: value for name, value in arguments.items()}
 
 
 def dropout_rate(func: Callable, args: tuple, kwargs: dict[str, Any]) -> float:
-    """The dropout rate of an operator, active or not; 0 for one without dropout, or with less than half of 2^-16."""
+    """Return the dropout rate of an operator, active or not; 0 without dropout, or if it is below half of 2^-16."""
     if is_dropout(func):
         rate = dropout_arguments(args, kwargs).get("p", 0.5)
     elif func is F.scaled_dot_product_attention:
@@ -96,42 +96,42 @@ def dropout_rate(func: Callable, args: tuple, kwargs: dict[str, Any]) -> float:
 
 
 def keep_mask(shape: list[int], keep: float, noise: Noise, like: Tensor) -> Tensor:
-    """A mask of this shape from one stream; `like` gives dtype and device."""
+    """Return a mask of this shape from one stream; `like` gives dtype and device."""
     return keep_masks(shape, keep, [noise], like.unsqueeze(0)).squeeze(0)
 
 
 def keep_masks(shape: list[int], keep: float, noise: Sequence[Noise], like: Tensor) -> Tensor:
-    """Masks (m, *shape): 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
+    """Draw masks (m, *shape): 1/rate with probability `rate`, else 0; `rate` is `keep` rounded to a multiple of 2^-16.
 
     Images (B, C, H, W) are drawn in the order B, H, W, C, the layout convolutions run in: the order is part of the
     definition, so that engines with different memory layouts draw the same mask. `like` gives dtype and device, and
     for other inputs of its shape the memory layout: masks of another one would slow down every product with them.
     """
-    kept = round(keep * STEPS)
-    if kept == 0:
+    count = round(keep * STEPS)
+    if count == 0:
         return like.new_zeros(len(noise), *shape)
     size = shape if len(shape) != 4 else [shape[0], shape[2], shape[3], shape[1]]
-    drawn = [each.bits(math.prod(size), like.device) for each in noise]
-    bits = (torch.stack(drawn) if len(drawn) > 1 else drawn[0]).view(len(noise), *size)
+    draws = [stream.bits(math.prod(size), like.device) for stream in noise]
+    bits = (torch.stack(draws) if len(draws) > 1 else draws[0]).view(len(noise), *size)
     alike = like.shape == bits.shape and len(shape) != 4
     mask = torch.empty_like(like) if alike else like.new_empty(bits.shape)
-    torch.le(bits, kept - STEPS // 2 - 1, out=mask)
-    mask.mul_(STEPS / kept)
+    torch.le(bits, count - STEPS // 2 - 1, out=mask)
+    mask.mul_(STEPS / count)
     return mask.permute(0, 1, 4, 2, 3) if len(shape) == 4 else mask
 
 
 def attention_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `scaled_dot_product_attention`, by name."""
+    """Return the arguments of `scaled_dot_product_attention`, by name."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
 def attend(arguments: dict[str, Any], drop: Callable[[Tensor], Tensor]) -> Tensor:
-    """`scaled_dot_product_attention` in plain operators, which are twice differentiable; `drop` acts on its weights."""
+    """Compute `scaled_dot_product_attention` in plain, twice differentiable operators; `drop` acts on its weights."""
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
     scale, mask = arguments.get("scale"), arguments.get("attn_mask")
     if arguments.get("enable_gqa"):
-        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)  # (..., L, S)
     if arguments.get("is_causal"):
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -141,7 +141,7 @@ def attend(arguments: dict[str, Any], drop: Callable[[Tensor], Tensor]) -> Tenso
 
 
 def recurrent_arguments(args: tuple) -> tuple[tuple, Any, tuple]:
-    """The arguments of a recurrent layer: inputs (with batch sizes, if packed), states, and (weights, ..., flags).
+    """Return the inputs (with batch sizes, if packed), the states and the other arguments of a recurrent layer.
 
     The last are (weights, layers, dropout, train, bidirectional, has_biases, batch_first), batch_first None if packed.
     """
@@ -151,7 +151,7 @@ def recurrent_arguments(args: tuple) -> tuple[tuple, Any, tuple]:
 
 
 def recurrent_layers(func: Callable, args: tuple, drop: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
-    """A recurrent network run layer by layer; `drop` acts on what one layer hands to the next, examples first."""
+    """Run a recurrent network layer by layer; `drop` acts on the outputs between layers, examples first."""
     (x, *sizes), states, (weights, layers, _, train, both, biased, batch_first) = recurrent_arguments(args)
     directions, per_layer = 1 + both, len(weights) // layers
     ends = []
@@ -160,15 +160,15 @@ def recurrent_layers(func: Callable, args: tuple, drop: Callable[[Tensor], Tenso
             x = drop(x) if batch_first is not False else drop(x.transpose(0, 1)).transpose(0, 1)
         rows = slice(layer * directions, (layer + 1) * directions)
         start = tuple(s[rows] for s in states) if isinstance(states, list | tuple) else states[rows]
-        mine = list(weights[layer * per_layer : (layer + 1) * per_layer])
+        layer_weights = list(weights[layer * per_layer : (layer + 1) * per_layer])
         flags = (biased, 1, 0.0, train, both, *(() if batch_first is None else (batch_first,)))
-        x, *end = func(x, *sizes, start, mine, *flags)
+        x, *end = func(x, *sizes, start, layer_weights, *flags)
         ends.append(end)
     return x, *(torch.cat(parts) for parts in zip(*ends, strict=True))
 
 
 def draw_random(func: Callable, args: tuple, kwargs: dict[str, Any], noise: Noise, batch: int) -> Any:
-    """The result of a random function, from the member's stream.
+    """Return the result of a random function, from the member's stream.
 
     Without `per_example` a tensor whose first axis is that of the examples has the same numbers for all of them.
     """
@@ -188,12 +188,12 @@ def draw_random(func: Callable, args: tuple, kwargs: dict[str, Any], noise: Nois
         return func(shorter(size), generator=source(device), **kwargs).expand(*size).clone()
     like, after = args[0] if args else kwargs["input"], args[1:]
     generator = source(like.device)
-    some = like.detach().new_empty(shorter(like.shape))
+    target = like.detach().new_empty(shorter(like.shape))
     if func in COINS or (func is Tensor.bernoulli_ and any(isinstance(p, Tensor) for p in (*after, kwargs.get("p")))):
         chance = after[0] if after else kwargs.get("p", like)
-        heads = torch.rand(some.shape, generator=generator, device=like.device) < chance
+        heads = torch.rand(target.shape, generator=generator, device=like.device) < chance
         return like.copy_(heads) if func is Tensor.bernoulli_ else heads.to(like.dtype)
     if func in LIKES:
-        drawn = (Tensor.uniform_ if func is torch.rand_like else Tensor.normal_)(some, generator=generator)
-        return drawn.to(kwargs.get("dtype") or like.dtype).expand(like.shape).clone()
-    return like.copy_(func(some, *after, generator=generator, **kwargs))
+        values = (Tensor.uniform_ if func is torch.rand_like else Tensor.normal_)(target, generator=generator)
+        return values.to(kwargs.get("dtype") or like.dtype).expand(like.shape).clone()
+    return like.copy_(func(target, *after, generator=generator, **kwargs))

@@ -30,19 +30,30 @@ REDUCTIONS = ("elbo", "log-mean-exp")
 
 @dataclass(frozen=True)
 class ELBO:
-    """The objective of a step; with the default beta of 0 it is the mean loss of one pass."""
+    """The objective of a step; with the default beta of 0 it is the mean loss of one pass.
 
-    examples: int = 1  # N, of the training set
+    Attributes:
+        examples: Number N of training examples.
+        steps_per_epoch: Steps per epoch.
+        epochs: Epochs.
+        beta: Temperature: the weight of the KL.
+        weighting: Distribution of the KL over the batches of an epoch, "uniform" or "blundell".
+        kl_warmup: Fraction of the epochs over which beta grows from 0.
+        samples: Passes per step.
+        reduction: How several passes are combined, "elbo" or "log-mean-exp".
+    """
+
+    examples: int = 1
     steps_per_epoch: int = 1
     epochs: int = 1
     beta: float = 0.0
     weighting: str = "uniform"
-    kl_warmup: float = 0.25  # fraction of the epochs
-    samples: int = 1  # passes per step
+    kl_warmup: float = 0.25
+    samples: int = 1
     reduction: str = "elbo"
 
     def kl_weight(self, step: int) -> float:
-        """The factor of KL(q || p) beside the mean loss of the batch of a step."""
+        """Return the factor of KL(q || p) beside the mean loss of a batch, at a step counted from 0."""
         epoch, index = divmod(step, self.steps_per_epoch)
         per_mean = self.steps_per_epoch * batch_weight(self.weighting, index, self.steps_per_epoch)
         return self.beta * warmup_factor(epoch, self.epochs, self.kl_warmup) * per_mean / self.examples
@@ -62,7 +73,10 @@ class ELBO:
             loss: Returns the losses (m, B) of outputs, times sample weights if there are any.
             weight: Sample weights (m, B).
             complexity: Returns KL(q || p) of each member (m,), or None.
-            step: Step of training.
+            step: Step of training, counted from 0.
+
+        Returns:
+            The objective (m,).
         """
         one_pass = self.samples == 1
         rows = [loss(next(passes), weight if one_pass else None) for _ in range(self.samples)]
@@ -76,7 +90,7 @@ class ELBO:
 
 
 def batch_weight(weighting: str, index: int, batches: int) -> float:
-    """The fraction w_i of an epoch's KL that belongs to its batch `index` of 0 .. M - 1.
+    """Return the fraction w_i of an epoch's KL that belongs to its batch `index` of 0 .. M - 1.
 
     >>> [round(15 * batch_weight("blundell", i, 4)) for i in range(4)]
     [8, 4, 2, 1]
@@ -89,7 +103,7 @@ def batch_weight(weighting: str, index: int, batches: int) -> float:
 
 
 def warmup_factor(epoch: int, epochs: int, fraction: float = 0.25) -> float:
-    """The factor of beta in an epoch 0, 1, ...: it grows linearly from 0 to 1 over a fraction of all epochs.
+    """Return the factor of beta in an epoch 0, 1, ...: it grows linearly from 0 to 1 over a fraction of all epochs.
 
     >>> [warmup_factor(epoch, 12) for epoch in range(5)]
     [0.0, 0.3333333333333333, 0.6666666666666666, 1.0, 1.0]
@@ -99,7 +113,7 @@ def warmup_factor(epoch: int, epochs: int, fraction: float = 0.25) -> float:
 
 
 def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
-    """Losses (S, ...) of S draws as one (...): their mean (`elbo`), or minus the log of the mean likelihood.
+    """Reduce losses (S, ...) of S draws to (...): their mean (`elbo`), or minus the log of the mean likelihood.
 
     The second is the tighter bound of Burda et al. (2016), never above the first; losses under different numbers of
     draws cannot be compared under it.

@@ -1,9 +1,9 @@
-"""The protocol of a weight family: the answer to the question what a weight is.
+"""Question 2: what a weight is. The protocol of a weight family.
 
 A `WeightFamily` is a frozen dataclass of settings. `init` adds the tensors that it needs to a population (masks,
 standard deviations), `in_network` binds it to the kernels of one network, and `realise` turns the stored tensors of
-some members into the weights of one forward pass. A family of your own derives from `WeightFamily` and overrides what
-differs; an instance of it can be given wherever a recipe takes weights.
+some members into the weights of one forward pass. To write a family, derive from `WeightFamily`, override the methods
+that differ, and pass an instance wherever a recipe takes weights.
 
 Realised kernels may have auxiliary tensors beside them: `K:in` (C_in,) scales the input channels of kernel K, `K:out`
 (C_out,) its output channels.
@@ -34,36 +34,52 @@ INTO, OUT = ":in", ":out"  # auxiliary tensors that scale a kernel's input and o
 
 
 class MovesStd(Protocol):
-    """The part of a dynamics that a weight family must know."""
+    """The part of a dynamics that a weight family depends on."""
 
     @property
     def moves_std(self) -> bool:
-        """Whether the dynamics moves stored standard deviations itself, with a prior of its own."""
+        """Whether the dynamics moves stored standard deviations itself, under its own prior."""
 
 
 @dataclass(frozen=True)
 class ForwardSpec:
-    """How the operators of a forward pass use realised weights, and when dropout layers are active."""
+    """How the operators of a forward pass use realised weights, and when dropout layers are active.
+
+    Attributes:
+        kernels: Kernels of the network, by name.
+        bias_inside: Whether `K:out` scales the bias of K too.
+        rates: Dropout rate of the inputs of a kernel, by name.
+        dropout: When dropout layers are active.
+        precision: Precision that operators compute in.
+        random_modules: Modules that are random in training mode only, such as DropPath and attention.
+    """
 
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    bias_inside: bool = False  # whether `K:out` scales the bias of K too
-    rates: dict[str, float] = field(default_factory=dict)  # kernel -> dropout rate of its inputs
+    bias_inside: bool = False
+    rates: dict[str, float] = field(default_factory=dict)
     dropout: Literal["training", "always", "never"] = "training"
-    precision: str = FLOAT32  # that operators compute in
-    random_modules: tuple[str, ...] = ()  # modules whose randomness needs their training mode: DropPath, attention
+    precision: str = FLOAT32
+    random_modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Realised:
-    """The weights of m members in one forward pass."""
+    """The weights of m members in one forward pass.
 
-    own: Named  # (m, ...) each
-    shared: Named  # (...) each
+    Attributes:
+        own: Own tensors (m, ...), by name.
+        shared: Shared tensors (...), by name.
+        spec: How operators use them.
+        stds: Standard deviations before pruning, which `complexity` can use again.
+    """
+
+    own: Named
+    shared: Named
     spec: ForwardSpec
-    stds: Rows | None = None  # standard deviations before pruning, so that the complexity need not find them again
+    stds: Rows | None = None
 
     def with_buffers(self, buffers: Named, fixed: Named | None = None) -> "Realised":
-        """All tensors of the pass: buffers (m, ...), and fixed parameters, (1, ...) or (m, ...), beside the weights."""
+        """Add buffers (m, ...) and fixed parameters, (1, ...) or (m, ...), to the tensors of the pass."""
         own, common = {**self.own, **buffers}, dict(self.shared)
         for name, tensor in (fixed or {}).items():
             if len(tensor) == 1:
@@ -74,14 +90,23 @@ class Realised:
 
 
 class WeightFamily:
-    """Base of weight families: every weight is a point estimate unless a method is overridden."""
+    """Base class of weight families: every weight is a point estimate unless a method is overridden.
 
-    draws: int = 1  # predictions per member
-    stochastic: bool = False  # whether a forward pass has random weights or masks
-    needs_kernels: bool = True  # whether the kernels of the network must be traced
-    separates_members: bool = False  # whether `init` gives each member tensors that differ, such as masks
-    point_estimates: bool = True  # whether stored weights are point estimates, perhaps under masks
-    init_from: bool | str = False  # True: weights begin at the net given; a string: at the members of that run
+    Attributes:
+        draws: Predictions per member.
+        stochastic: Whether a forward pass has random weights or masks.
+        needs_kernels: Whether the kernels of the network must be traced.
+        separates_members: Whether `init` adds tensors that differ between members, such as masks.
+        point_estimates: Whether stored weights are point estimates, possibly under masks.
+        init_from: True to start at the weights of the network passed to `fit`, or a run to start at its members.
+    """
+
+    draws: int = 1
+    stochastic: bool = False
+    needs_kernels: bool = True
+    separates_members: bool = False
+    point_estimates: bool = True
+    init_from: bool | str = False
 
     @property
     def mask_distribution(self) -> Distribution | None:
@@ -91,52 +116,100 @@ class WeightFamily:
     def init(
         self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
     ) -> Population:
-        """The population with the tensors that the family adds: masks, standard deviations.
+        """Add the tensors of the family, such as masks or standard deviations, to a population.
 
-        `initial_std` is the first standard deviation where the dynamics prescribes one.
+        Args:
+            population: The M members.
+            trace: Kernels of the network.
+            streams: Random stream of each member.
+            initial_std: Initial standard deviation, if the dynamics prescribes one.
+
+        Returns:
+            The population with these tensors.
         """
         return population
 
     def check_trace(self, trace: KernelTrace) -> None:
-        """Raise Misuse if the family cannot act on all of the network that it should."""
+        """Raise Misuse if the network has parameters that the family must act on and cannot."""
         if self.needs_kernels:
             trace.require_supported()
 
     def in_network(self, trace: KernelTrace, *, bias_inside: bool = False) -> "NetworkWeights":
-        """The family bound to the kernels of one network."""
+        """Bind the family to the kernels of one network.
+
+        Args:
+            trace: Kernels of the network.
+            bias_inside: Whether factors of a kernel's outputs scale its bias too.
+
+        Returns:
+            The family in this network.
+        """
         kernels = {kernel.name: kernel for kernel in trace.kernels}
         return NetworkWeights(self, ForwardSpec(kernels, bias_inside, random_modules=trace.random_modules))
 
     def realise(
         self, spec: ForwardSpec, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named, training: bool
     ) -> Realised:
-        """The weights of m members in one pass, from their own tensors (m, ...) and shared ones (...)."""
+        """Compute the weights of m members in one pass.
+
+        Args:
+            spec: How operators use weights.
+            own: Own tensors (m, ...), by name.
+            shared: Shared tensors (...), by name.
+            noise: Random stream of each member.
+            buffers: Buffers (m, ...), among them masks of pruned weights.
+            training: Whether the pass is one of training; the noise may then be left to the operators.
+
+        Returns:
+            The weights.
+        """
         return Realised(own, shared, spec)
 
     def complexity(
         self, spec: ForwardSpec, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None
     ) -> Tensor | None:
-        """KL(q || p) of each of m members (m,), in nats; None for weights that are not distributions."""
+        """Compute KL(q || p) of each member, in nats.
+
+        Args:
+            spec: How operators use weights.
+            own: Own tensors (m, ...), by name.
+            shared: Shared tensors (...), by name.
+            buffers: Buffers (m, ...), among them masks of pruned weights.
+            noise: Random stream of each member.
+            stds: Standard deviations of `realise`, if available.
+
+        Returns:
+            The KL (m,); None for weights that are not distributions.
+        """
         return None
 
     def objective(self, examples: int, steps_per_epoch: int, epochs: int) -> ELBO:
-        """The loss of a step: passes per step, and the weight of the complexity."""
+        """Return the objective of training.
+
+        Args:
+            examples: Training examples.
+            steps_per_epoch: Steps per epoch.
+            epochs: Epochs.
+
+        Returns:
+            The objective: passes per step, and the weight of the complexity.
+        """
         return ELBO(examples, steps_per_epoch, epochs)
 
     def without_warmup(self) -> "WeightFamily":
-        """The family for further training of a trained posterior: without KL warm-up."""
+        """Return the family without KL warm-up, to train a trained posterior further."""
         return self
 
     def for_draws(self, population: Population) -> "tuple[WeightFamily, Population]":
-        """The family and the population in a form that is cheaper to realise many times."""
+        """Return the family and the population in a form that is cheaper to realise many times."""
         return self, population
 
     def std(self, name: str, named: Named) -> Tensor | None:
-        """The standard deviations of a tensor, like it; None if it is not a distribution."""
+        """Return the standard deviations of a tensor of `named`, in its shape; None if it is not a distribution."""
         return None
 
     def posteriors(self, population: Population, spec: ForwardSpec) -> "list[WeightPosterior]":
-        """The tensors of a population that are distributions, each with its prior."""
+        """Return the tensors of a population that are distributions, each with its prior."""
         return []
 
     def check_dynamics(self, dynamics: MovesStd) -> None:
@@ -148,7 +221,17 @@ class WeightFamily:
             )
 
     def resolve_draws(self, requested: int | None) -> int:
-        """Predictions per member: as many as requested, else `draws`."""
+        """Return the number of predictions per member.
+
+        Args:
+            requested: Requested number; None for `draws`.
+
+        Returns:
+            The number, at least 1.
+
+        Raises:
+            Misuse: If it is below 1, or above 1 and weights are not random.
+        """
         draws = self.draws if requested is None else requested
         if draws < 1:
             raise Misuse(f"draws={draws}: need at least 1")
@@ -168,19 +251,35 @@ class Point(WeightFamily):
 
 @dataclass(frozen=True)
 class NetworkWeights:
-    """A weight family in one network."""
+    """A weight family in one network.
+
+    Attributes:
+        family: The family.
+        spec: How operators use its weights.
+        at_mean: Whether distributions are replaced by their means.
+    """
 
     family: WeightFamily
     spec: ForwardSpec
-    at_mean: bool = False  # whether distributions are replaced by their means
+    at_mean: bool = False
 
     def realise(
         self, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named | None = None, training: bool = False
     ) -> Realised:
-        """The weights of m members in one pass; `noise` has one stream per member.
+        """Compute the weights of m members in one pass.
 
-        In training, kernels that are distributions may leave their noise to the operators. `buffers` hold the masks of
-        pruned weights, which are zero and have no standard deviation.
+        In training, kernels that are distributions may leave their noise to the operators. Pruned weights are zero and
+        have no standard deviation.
+
+        Args:
+            own: Own tensors (m, ...), by name.
+            shared: Shared tensors (...), by name.
+            noise: Random stream of each member.
+            buffers: Buffers (m, ...), among them masks of pruned weights.
+            training: Whether the pass is one of training.
+
+        Returns:
+            The weights.
         """
         if self.at_mean:
             return Realised(own, shared, self.spec)
@@ -189,11 +288,11 @@ class NetworkWeights:
     def complexity(
         self, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None = None
     ) -> Tensor | None:
-        """KL(q || p) of each of m members (m,), in nats, or None; `stds` are those of `realise`, if they are known."""
+        """Compute KL(q || p) of each member (m,), in nats, or None; arguments are as in `WeightFamily.complexity`."""
         return self.family.complexity(self.spec, own, shared, buffers, noise, stds)
 
     def for_draws(self, population: Population) -> "tuple[NetworkWeights, Population]":
-        """The same weights in a form that is cheaper to realise many times."""
+        """Return the weights and the population in a form that is cheaper to realise many times."""
         family, population = self.family.for_draws(population)
         return replace(self, family=family), population
 
@@ -203,11 +302,11 @@ class NetworkWeights:
         return self.family.stochastic and not self.at_mean
 
     def in_precision(self, precision: str) -> "NetworkWeights":
-        """The same weights in a network that computes in this precision, float32 or bf16."""
+        """Return the same weights in a network that computes in this precision, float32 or bf16."""
         return replace(self, spec=replace(self.spec, precision=precision))
 
     def deterministic(self) -> "NetworkWeights":
-        """The same network with distributions at their means and without dropout in evaluation."""
+        """Return the same weights with distributions at their means and without dropout in evaluation."""
         dropout = self.spec.dropout if self.spec.dropout != "always" else "training"
         return replace(self, spec=replace(self.spec, rates={}, dropout=dropout), at_mean=True)
 
@@ -216,6 +315,6 @@ POINT = NetworkWeights(Point(), ForwardSpec())  # point estimates, in any networ
 
 
 def effective_kernel(kernel: Kernel, tensors: Mapping[str, Tensor], weight: Tensor) -> Tensor:
-    """The kernel with the scales of its input and output channels multiplied in, like `weight`."""
+    """Return the kernel with the scales of its input and output channels multiplied in, like `weight`."""
     scale = kernel.matrix(tensors.get(kernel.name + INTO), tensors.get(kernel.name + OUT), weight)
     return weight if scale is None else weight * scale

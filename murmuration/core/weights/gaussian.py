@@ -65,28 +65,44 @@ LEAST_MEAN = 1e-8  # alpha acts on at least this: a standard deviation of exactl
 
 @dataclass(frozen=True)
 class Gaussian(WeightFamily):
-    """Independent Gaussian weights."""
+    """Independent Gaussian weights.
+
+    Attributes:
+        estimator: Noise of training passes: "local", "draw" or "flipout"; see the module docstring.
+        where: Tensors that are distributions: "all", "last", "factors", or patterns of names separated by ";".
+        bias: Whether biases are distributions too: "gaussian" or "point".
+        std_param: Stored parameter of standard deviations: "rho", "std", "alpha", "alpha-channel" or "alpha-layer".
+        init_std_ratio: Initial standard deviation, relative to that of a tensor's initial values.
+        init_from: True (the network passed to `fit`) or a run, whose weights means and priors start at.
+        prior: Prior of the weights.
+        beta: Temperature: the weight of the KL. 1 is Bayes, which underfits small data sets.
+        weighting: Distribution of the KL over the batches of an epoch, "uniform" or "blundell".
+        kl_warmup: Fraction of the epochs over which beta grows from 0.
+        samples: Passes per step.
+        reduction: How several passes are combined, "elbo" or "log-mean-exp".
+        draws: Predictions per member.
+    """
 
     stochastic = True
     point_estimates = False
     estimator: str = "local"
-    where: str = "all"  # all, last, factors, or patterns of parameter names with ; between
-    bias: str = "gaussian"  # whether biases are distributions too: gaussian or point
+    where: str = "all"
+    bias: str = "gaussian"
     std_param: str = "rho"
-    init_std_ratio: float = 0.1  # first std relative to the std of a tensor's initial values
-    init_from: bool | str = False  # True (the net given) or a run: trained weights that means and priors begin at
+    init_std_ratio: float = 0.1
+    init_from: bool | str = False
     prior: Prior = field(default=priors.HePrior())
-    beta: float = 0.01  # temperature: the weight of the KL; 1 is Bayes, which underfits small data sets
-    weighting: str = "uniform"  # of the KL over the batches of an epoch
-    kl_warmup: float = 0.25  # fraction of the epochs over which beta grows from 0
-    samples: int = 1  # passes per step
-    reduction: str = "elbo"  # of several passes
-    draws: int = 30  # predictions per member
+    beta: float = 0.01
+    weighting: str = "uniform"
+    kl_warmup: float = 0.25
+    samples: int = 1
+    reduction: str = "elbo"
+    draws: int = 30
 
     def __post_init__(self) -> None:
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise unknown(name, getattr(self, name), choices)
         if not 0 < self.init_std_ratio < math.inf or not 0 <= self.beta < math.inf or not 0 <= self.kl_warmup <= 1:
             raise Misuse(
                 f"init_std_ratio={self.init_std_ratio}, beta={self.beta}, kl_warmup={self.kl_warmup}: need"
@@ -148,23 +164,23 @@ class Gaussian(WeightFamily):
             trace.require_once(self.matching(names, trace), "its noise")
 
     def chosen(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
-        """The names of these tensors that are distributions, in their order; refuses a pattern that matches none."""
-        found, patterns = self.matching(names, trace), self._patterns
+        """Return the names of these tensors that are distributions; raise Misuse for a pattern without a match."""
+        matches, patterns = self.matching(names, trace), self._patterns
         idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
         if self.where in ("all", "last", "factors"):
             idle = []
-        if not found and self.where != "factors":  # a single member has no factors
+        if not matches and self.where != "factors":  # a single member has no factors
             idle = idle or [self.where]
         for pattern in idle:
             raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
-        return found
+        return matches
 
     @property
     def _patterns(self) -> list[str]:
         return [pattern.strip() for pattern in self.where.split(";")]
 
     def matching(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
-        """The names of these tensors that `where` and `bias` make distributions."""
+        """Return the names of these tensors that `where` and `bias` make distributions."""
         biases = {bias for kernel in trace.kernels for bias in kernel.biases} | set(trace.biases)
         kernels = {*trace.names, *(name for name, _ in trace.unsupported)}  # the latter where weights are drawn
         biases |= {bias_of(name) for name, _ in trace.unsupported} & set(names)
@@ -186,7 +202,7 @@ class Gaussian(WeightFamily):
     def init(
         self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
     ) -> Population:
-        """The population with a standard deviation beside every tensor that is to be a distribution.
+        """Return the population with a standard deviation beside every tensor that is to be a distribution.
 
         With `init_from` the trained weights are stored as the centres of the priors, among the buffers.
         """
@@ -209,11 +225,11 @@ class Gaussian(WeightFamily):
         return replace(population, own=own, shared=shared, buffers={**population.buffers, **centres})
 
     def _begins_trained(self, name: str) -> bool:
-        """Whether a tensor begins at trained weights; rank-one factors never do."""
+        """Return whether a tensor begins at trained weights; rank-one factors never do."""
         return bool(self.init_from) and not is_auxiliary(name)
 
     def _first_std(self, name: str, mean: Tensor) -> Tensor:
-        """Initial standard deviations; a constant tensor, such as a bias of zeros, is taken to have std 0.1."""
+        """Return initial standard deviations; a constant tensor, such as a bias of zeros, is taken to have std 0.1."""
         if self._begins_trained(name):
             return self.init_std_ratio * mean.abs()
         scale = mean.std() if mean.numel() > 1 else mean.new_zeros(())
@@ -224,7 +240,7 @@ class Gaussian(WeightFamily):
     def realise(
         self, spec: ForwardSpec, own: Named, shared: Named, noise: Sequence[Noise], *, buffers: Named, training: bool
     ) -> Realised:
-        """Drawn weights, or in training under `local` and `flipout` means with `K:variance` or `K:delta` beside them.
+        """Draw weights, or in training under `local` and `flipout` return means with `K:variance` or `K:delta`.
 
         A bias under flipout gets independent noise for every example, as under local reparameterisation. Pruned
         weights, whose means are zero already, have no variance.
@@ -232,33 +248,35 @@ class Gaussian(WeightFamily):
         by_operators = training and self.estimator != "draw"
         kernels = spec.kernels.values() if by_operators else ()
         noisy = {n for kernel in kernels if kernel.form == "plain" for n in (kernel.name, *kernel.biases)}
-        mine, ours = ({name: t for name, t in named.items() if not name.endswith(STD_PARAM)} for named in (own, shared))
+        own_weights, shared_weights = (
+            {name: t for name, t in named.items() if not name.endswith(STD_PARAM)} for named in (own, shared)
+        )
         rows: Rows = {1: self.std_row(own, 1), 0: self.std_row(shared, 0)}
         means, stds = {}, {}  # of tensors that are drawn here
-        for named, found, axes in ((own, mine, 1), (shared, ours, 0)):
+        for named, weights, axes in ((own, own_weights, 1), (shared, shared_weights, 0)):
             row, names = rows[axes], set(distribution_names(named))
             if row is None:
                 continue
             local = {name for name in names & noisy if self.estimator == "local" or named[name].dim() - axes == 1}
             if local:
                 for name, variance in _split_row(row.square(), named, axes, local).items():
-                    found[name + VARIANCE] = _zero_pruned(variance, name, buffers, axes)
+                    weights[name + VARIANCE] = _zero_pruned(variance, name, buffers, axes)
             if names > local:
                 for name, std in _split_row(row, named, axes, names - local).items():
                     means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
                     stds[name] = _zero_pruned(std, name, buffers, axes)
         for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
             if name in noisy:
-                mine[name + DELTA] = stds[name] * eps
+                own_weights[name + DELTA] = stds[name] * eps
             else:
-                mine[name] = torch.addcmul(means[name], stds[name], eps)
-                ours.pop(name, None)
-        return Realised(mine, ours, spec, rows)
+                own_weights[name] = torch.addcmul(means[name], stds[name], eps)
+                shared_weights.pop(name, None)
+        return Realised(own_weights, shared_weights, spec, rows)
 
     def complexity(
         self, spec: ForwardSpec, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None
     ) -> Tensor:
-        """KL(q || p) of each of m members (m,), in nats; shared tensors cost each of them the same.
+        """Compute KL(q || p) of each of m members (m,), in nats; shared tensors cost each of them the same.
 
         A KL that is estimated by draws uses each member's own stream, also for shared tensors, so that it does not
         depend on how members are grouped.
@@ -274,7 +292,7 @@ class Gaussian(WeightFamily):
         return total
 
     def for_draws(self, population: Population) -> "tuple[Gaussian, Population]":
-        """The same distributions with their standard deviations stored directly."""
+        """Return the same distributions with their standard deviations stored directly."""
 
         def direct(named: Named) -> Named:
             return {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
@@ -289,7 +307,7 @@ class Gaussian(WeightFamily):
         return std_from(self.std_param, named[name + STD_PARAM], named[name])
 
     def std_row(self, named: Named, axes: int) -> Tensor | None:
-        """The standard deviations of all distributions side by side, (P,) or with a leading member axis (m, P).
+        """Return the standard deviations of all distributions side by side, (P,) or with a leading member axis (m, P).
 
         Where each weight has a parameter of its own, all are computed at once: a small tensor takes as long as a large.
         """
@@ -302,20 +320,20 @@ class Gaussian(WeightFamily):
         return priors.concat_flat([self._std(name, named) for name in names], axes)
 
     def posteriors(self, population: Population, spec: ForwardSpec) -> list[priors.WeightPosterior]:
-        """The distributions of a population, on the CPU, with a leading member axis of length M or 1."""
+        """Return the distributions of a population, on the CPU, with a leading member axis of length M or 1."""
         population = population.map(lambda tensor: tensor.detach().cpu())
         shared = {name: tensor[None] for name, tensor in population.shared.items()}
         first = rows_of(population.buffers, slice(1))
-        found = []
+        posteriors = []
         for named, buffers, own in ((population.own, population.buffers, True), (shared, first, False)):
             for name in distribution_names(named):
                 weights = _weight_tensor(name, named, buffers, spec, axes=1)
-                found.append(priors.WeightPosterior(name, own, weights, self._std(name, named), self.prior))
-        return found
+                posteriors.append(priors.WeightPosterior(name, own, weights, self._std(name, named), self.prior))
+        return posteriors
 
 
 def distribution_names(named: Named) -> list[str]:
-    """Names of the tensors that have a standard deviation beside them, sorted: the order survives storage.
+    """Return names of the tensors that have a standard deviation beside them, sorted: the order survives storage.
 
     >>> one = torch.ones(1)
     >>> distribution_names({"b": one, "b:std_param": one, "a": one, "a:std_param": one, "c": one})
@@ -333,25 +351,25 @@ def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, a
 
 
 def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
-    """The parts of a row of all distributions that belong to the wanted ones, each in its shape."""
+    """Return the parts of a row of all distributions that belong to the wanted ones, each in its shape."""
     names = distribution_names(named)
     parts = priors.split_flat(row, [named[name] for name in names], axes)
     return {name: part for name, part in zip(names, parts, strict=True) if name in wanted}
 
 
 def _zero_pruned(values: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
-    """Variances or standard deviations of a tensor, zero where it is pruned."""
-    kept = kept_mask(name, buffers, own=bool(axes))
-    return values if kept is None else values * kept
+    """Return variances or standard deviations of a tensor, zero where it is pruned."""
+    mask = kept_mask(name, buffers, own=bool(axes))
+    return values if mask is None else values * mask
 
 
 def _normals_for_shared(noise: Sequence[Noise], like: Tensor) -> Tensor:
-    """Standard normal numbers (m, ...) for a tensor (...) that m members share."""
+    """Draw standard normal numbers (m, ...) for a tensor (...) that m members share."""
     return normals(noise, like.expand(len(noise), *like.shape))
 
 
 def softplus_inverse(values: Tensor) -> Tensor:
-    """The rho (...) whose softplus these positive values (...) are, also where exp would overflow.
+    """Return the rho (...) whose softplus these positive values (...) are, also where exp would overflow.
 
     >>> F.softplus(softplus_inverse(torch.tensor([0.05, 1.0, 1000.0])))
     tensor([5.0000e-02, 1.0000e+00, 1.0000e+03])
@@ -360,7 +378,7 @@ def softplus_inverse(values: Tensor) -> Tensor:
 
 
 def stored_shape(std_param: str, shape: tuple[int, ...], kernel: Kernel | None = None) -> tuple[int, ...]:
-    """The shape of the parameter stored for the standard deviations of a mean of this shape.
+    """Return the shape of the parameter stored for the standard deviations of a mean of this shape.
 
     The output channels of a transposed kernel (inputs, outputs / groups, ...) are on its second axis, per group.
 
@@ -377,26 +395,25 @@ def stored_shape(std_param: str, shape: tuple[int, ...], kernel: Kernel | None =
 
 
 def std_from(std_param: str, stored: Tensor, mean: Tensor) -> Tensor:
-    """Standard deviations like the mean (...), from the stored parameter."""
+    """Return standard deviations like the mean (...), from the stored parameter."""
     if std_param == "rho":
         return F.softplus(stored)
     if std_param == "std":
         return stored
-    for axis, (few, many) in enumerate(zip(stored.shape, mean.shape, strict=True)):
-        if few not in (1, many):  # groups of a transposed kernel
-            stored = stored.repeat_interleave(many // few, axis)
+    for axis, (stored_size, size) in enumerate(zip(stored.shape, mean.shape, strict=True)):
+        if stored_size not in (1, size):  # groups of a transposed kernel
+            stored = stored.repeat_interleave(size // stored_size, axis)
     return (0.5 * stored.clamp(-LOG_ALPHA, LOG_ALPHA)).exp() * mean.abs().clamp_min(LEAST_MEAN)
 
 
 def std_to_param(std_param: str, std: Tensor, mean: Tensor, kernel: Kernel | None = None) -> Tensor:
-    """The stored parameter for standard deviations (...) of a mean (...); the geometric mean where several weights
-    have one parameter."""
+    """Return the stored parameter for standard deviations (...) of a mean (...): their geometric mean if shared."""
     if std_param == "rho":
         return softplus_inverse(std)
     if std_param == "std":
         return std
     log_alpha = 2 * ((std + TINY).log() - mean.abs().clamp_min(LEAST_MEAN).log())
     log_alpha = log_alpha.clamp(-LOG_ALPHA, LOG_ALPHA)  # before averaging: one weight of zero must not decide the mean
-    for axis, few in enumerate(stored_shape(std_param, tuple(mean.shape), kernel)):
-        log_alpha = log_alpha.unflatten(axis, (few, -1)).mean(axis + 1)
+    for axis, stored_size in enumerate(stored_shape(std_param, tuple(mean.shape), kernel)):
+        log_alpha = log_alpha.unflatten(axis, (stored_size, -1)).mean(axis + 1)
     return log_alpha

@@ -68,17 +68,29 @@ KERNEL, BIAS, EMBEDDING, NORM, ADDED, INPUT, SCALE, OTHER, UNUSED = (  # the kin
 
 @dataclass(frozen=True)
 class Kernel:
-    """A parameter that a linear operator multiplies its input by."""
+    """A parameter that a linear operator multiplies its input by.
+
+    Attributes:
+        name: Name of the parameter.
+        inputs: Input channels.
+        outputs: Output channels.
+        groups: Groups of a convolution.
+        transposed: Whether it belongs to a transposed convolution.
+        biases: Parameters added to its outputs; several if layers are tied.
+        positions_per_channel: Adjacent inputs of one channel, if images were flattened before the kernel.
+        trained: Whether `requires_grad` is true.
+        form: "plain", "masked" (multiplied by constants before use) or "function" (transformed otherwise before use).
+    """
 
     name: str
-    inputs: int  # input channels
-    outputs: int  # output channels
+    inputs: int
+    outputs: int
     groups: int = 1
     transposed: bool = False
-    biases: tuple[str, ...] = ()  # added to its outputs; several where layers are tied
-    positions_per_channel: int = 1  # adjacent inputs of one channel, where images were flattened before the kernel
-    trained: bool = True  # False: requires_grad is False
-    form: str = "plain"  # or "masked": times constants first; or "function": another function of it and constants
+    biases: tuple[str, ...] = ()
+    positions_per_channel: int = 1
+    trained: bool = True
+    form: str = "plain"
 
     @property
     def channels(self) -> int:
@@ -86,8 +98,9 @@ class Kernel:
         return self.inputs // self.positions_per_channel
 
     def matrix(self, into: Tensor | None, out: Tensor | None, like: Tensor) -> Tensor | None:
-        """The factor that broadcasts to a kernel `like` when its input channels are scaled by `into` (C_in,) and its
-        output channels by `out` (C_out,); None where neither is scaled.
+        """Return a factor that scales the channels of a kernel: inputs by `into` (C_in,), outputs by `out` (C_out,).
+
+        It broadcasts to the kernel `like`, and is None if neither is scaled.
 
         A kernel is (outputs, inputs / groups, ...), a transposed one (inputs, outputs / groups, ...).
         """
@@ -104,21 +117,35 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelTrace:
-    """The kernels of a network in the order of their first use, and what else a recipe must know about it."""
+    """The kernels of a network, and other properties that recipes depend on.
+
+    Attributes:
+        kernels: Kernels in the order of their first use.
+        has_dropout: Whether training mode drops activations at random: dropout, attention, DropPath.
+        unsupported: (parameter, operator) pairs that cannot be intercepted; the operator is "" if none was recorded.
+        biases: Biases that belong to no single kernel, as in attention.
+        final: Parameters of the linear operators whose results are the network's outputs.
+        side_by_side: Whether each of these computes a part of the outputs.
+        random_modules: Modules that are random in training mode only.
+        training_effect: What else training mode would change in one of them; "" for nothing.
+        recomputed: Parameters, and "dropout", inside torch.utils.checkpoint.
+        kinds: (parameter, kind) pairs of all parameters.
+    """
 
     kernels: tuple[Kernel, ...]
-    has_dropout: bool = False  # whether it drops activations at random in training mode: dropout, attention, DropPath
-    unsupported: tuple[tuple[str, str], ...] = ()  # (parameter, operator) that cannot be intercepted; "": not seen
-    biases: tuple[str, ...] = ()  # biases that belong to no single kernel, of attention
-    final: tuple[str, ...] = ()  # parameters of the linear operators whose results are the network's outputs
-    side_by_side: bool = False  # whether these make a part of the outputs each
-    random_modules: tuple[str, ...] = ()  # modules whose randomness needs their training mode
-    training_effect: str = ""  # what else training mode would change in one of them; "": nothing
-    recomputed: tuple[str, ...] = ()  # parameters, and "dropout", inside torch.utils.checkpoint
-    kinds: tuple[tuple[str, str], ...] = field(default=(), compare=False)  # (parameter, kind) of all parameters
+    has_dropout: bool = False
+    unsupported: tuple[tuple[str, str], ...] = ()
+    biases: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    side_by_side: bool = False
+    random_modules: tuple[str, ...] = ()
+    training_effect: str = ""
+    recomputed: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of all kernels."""
         return tuple(kernel.name for kernel in self.kernels)
 
     @property
@@ -128,11 +155,11 @@ class KernelTrace:
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The kernels that make the outputs; the last one that was used where that cannot be told."""
+        """The kernels that compute the outputs; if unknown, the kernel that was used last."""
         return tuple(name for name in self.final if name in self.names) or self.names[-1:]
 
     def require_supported(self, instead: str = "choose a recipe with sharing own and weights point") -> "KernelTrace":
-        """This trace; raises Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
+        """Return this trace; raise Misuse if a parameter is multiplied by an operator that cannot be intercepted."""
         for name, operator in self.unsupported:
             used = f"is multiplied by {operator}" if operator else "is in no operator that a pass over the batch shows"
             raise Misuse(
@@ -142,7 +169,7 @@ class KernelTrace:
         return self
 
     def require_once(self, names: Iterable[str], what: str) -> "KernelTrace":
-        """This trace; raises Misuse if the backward pass computes one of these anew, where nothing is intercepted."""
+        """Return this trace; raise Misuse if one of these is recomputed in the backward pass, without interception."""
         for name in sorted(set(names) & set(self.recomputed)):
             raise Misuse(
                 f"'{name}' inside torch.utils.checkpoint: the backward pass computes it again, without {what}; switch"
@@ -151,7 +178,7 @@ class KernelTrace:
         return self
 
     def require_scalable(self, recipe: str) -> "KernelTrace":
-        """This trace; raises Misuse if factors cannot be multiplied into one of the kernels."""
+        """Return this trace; raise Misuse if factors cannot be multiplied into one of the kernels."""
         for kernel in self.kernels:
             if kernel.form == "function" and kernel.trained:
                 raise Misuse(
@@ -165,7 +192,7 @@ class KernelTrace:
 
     @staticmethod
     def from_json(record: dict[str, Any] | None) -> "KernelTrace":
-        """The trace of a manifest; None stands for a recipe that needs no kernels."""
+        """Return the trace of a manifest; None stands for a recipe that needs no kernels."""
         if record is None:
             return KernelTrace(())
         kernels = tuple(Kernel(**{**kernel, "biases": tuple(kernel.get("biases", ()))}) for kernel in record["kernels"])
@@ -174,12 +201,12 @@ class KernelTrace:
 
 
 def _tuples(value: Any) -> Any:
-    """A value of JSON with tuples for lists."""
+    """Return a value of JSON with tuples for lists."""
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def repeat_channels(values: Tensor, width: int) -> Tensor:
-    """Values (..., C) per channel, repeated for the adjacent positions of each channel: (..., width).
+    """Repeat values (..., C) per channel for the adjacent positions of each channel: (..., width).
 
     >>> repeat_channels(torch.tensor([1.0, 2.0]), 4)
     tensor([1., 1., 2., 2.])
@@ -189,7 +216,7 @@ def repeat_channels(values: Tensor, width: int) -> Tensor:
 
 
 def fan_in(shape: tuple[int, ...], kernel: Kernel | None = None) -> int:
-    """The number of inputs of one output of a kernel of this shape (outputs, inputs / groups, ...); 1 for a bias.
+    """Return the number of inputs of one output of a kernel of shape (outputs, inputs / groups, ...); 1 for a bias.
 
     For a transposed kernel (inputs, outputs / groups, ...) the number at stride 1; a longer stride has fewer.
 
@@ -202,17 +229,25 @@ def fan_in(shape: tuple[int, ...], kernel: Kernel | None = None) -> int:
 
 
 def bias_of(kernel: str) -> str:
-    """The name that torch's layers give to the bias beside a kernel; none for a kernel that is not called weight.
+    """Return the name that torch's layers give to the bias of a kernel; none if the kernel is not called weight.
 
     >>> bias_of("body.1.weight"), bias_of("attention.in_proj_weight"), bias_of("kernel")
     ('body.1.bias', 'attention.in_proj_bias', '')
     """
-    before, found, after = kernel.rpartition("weight")
-    return f"{before}bias{after}" if found else ""
+    before, bias, after = kernel.rpartition("weight")
+    return f"{before}bias{after}" if bias else ""
 
 
 def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
-    """The kernels of a network, from an evaluation pass and a training pass of a copy over inputs x (N, ...).
+    """Find the kernels of a network, by an evaluation pass and a training pass of a copy.
+
+    Args:
+        module: The network; it is not changed.
+        x: Inputs (N, ...).
+
+    Returns:
+        Its kernels, and other properties that recipes depend on.
+
 
     >>> trace_kernels(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2)), torch.zeros(2, 3)).names
     ('0.weight', '3.weight')
@@ -281,7 +316,7 @@ class KernelTracer(TorchFunctionMode):
             part.register_forward_hook(lambda *_: (self.running.pop(), None)[1])
 
     def run(self, x: Tensor, training: bool) -> Any:
-        """The outputs of one pass over a copy of the inputs."""
+        """Return the outputs of one pass over a copy of the inputs."""
         self.module.train(training)
         self.running.clear()
         self.x = x.clone()
@@ -292,11 +327,11 @@ class KernelTracer(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        rate, drawn = dropout_rate(func, args, kwargs), is_random(func)
-        if rate or drawn:
+        rate, draws_random = dropout_rate(func, args, kwargs), is_random(func)
+        if rate or draws_random:
             self.has_dropout = True
             self.note_recomputed("dropout")
-        if drawn or (rate and func is F.scaled_dot_product_attention):  # its rate is 0 outside training mode
+        if draws_random or (rate and func is F.scaled_dot_product_attention):  # its rate is 0 outside training mode
             self.random.add(self.running[-1] if self.running else "")
         if func in LINEARS:
             self.linear(func, args, kwargs, result)
@@ -310,8 +345,8 @@ class KernelTracer(TorchFunctionMode):
         name = self.names.get(id(tensor))
         if name is not None:
             return Origin(parameters=frozenset((name,)), kernel=name)
-        found: Origin = self.origins.get(tensor, CONSTANT) if isinstance(tensor, Tensor) else CONSTANT
-        return found
+        origin: Origin = self.origins.get(tensor, CONSTANT) if isinstance(tensor, Tensor) else CONSTANT
+        return origin
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Tensor) -> None:
         """Record the kernel and the bias of a linear operator or convolution."""
@@ -325,11 +360,11 @@ class KernelTracer(TorchFunctionMode):
     def attention(self, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the kernels and biases of torch's attention."""
         func = F.multi_head_attention_forward
-        given = signature(func).bind(*args, **kwargs).arguments
-        inputs = [given[name] for name in ("query", "key", "value")]
+        arguments = signature(func).bind(*args, **kwargs).arguments
+        inputs = [arguments[name] for name in ("query", "key", "value")]
         self.use(inputs, INPUT)
-        self.use([given.get("attn_mask")], ADDED)
-        projections = [(given.get(f"{name}_weight"), given.get(f"{name}_bias")) for name in PROJECTIONS]
+        self.use([arguments.get("attn_mask")], ADDED)
+        projections = [(arguments.get(f"{name}_weight"), arguments.get(f"{name}_bias")) for name in PROJECTIONS]
         for weight, bias in projections:
             if weight is not None:
                 layers = self.note(func, weight, bias, Kernel("", 0, 0))
@@ -337,7 +372,7 @@ class KernelTracer(TorchFunctionMode):
                 self.note_recomputed(*self.origin(weight).parameters, *self.origin(bias).parameters)
                 inputs = [result[0]]  # the output projection follows the others
         loose = [bias for weight, bias in projections if weight is None]
-        for bias in (*loose, given.get("bias_k"), given.get("bias_v")):
+        for bias in (*loose, arguments.get("bias_k"), arguments.get("bias_v")):
             self.note_bias(bias, None)
 
     def note_recomputed(self, *names: str) -> None:
@@ -347,36 +382,36 @@ class KernelTracer(TorchFunctionMode):
 
     def add_layer(self, result: Tensor, inputs: Iterable[Any], layers: set[str]) -> None:
         """Record that a tensor is the result of a linear operator with these parameters."""
-        earlier = {name for each in inputs for name in self.origin(each).layers}
-        earlier |= {name for each in earlier for name in self.before[each]}
+        earlier = {name for value in inputs for name in self.origin(value).layers}
+        earlier |= {name for value in earlier for name in self.before[value]}
         for name in layers:
             self.before[name] = self.before.get(name, set()) | earlier - {name}
         self.origins[result] = Origin(activation=True, layers=frozenset(layers or earlier))
 
     def operator(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the parameters that meet activations in an operator, and the origins of its results."""
-        given = [each for each in flat((*args, *kwargs.values())) if isinstance(each, Tensor)]
-        origins = [self.origin(each) for each in given]
-        if not any(each.activation or each.parameters for each in origins):
+        tensors = [item for item in flat((*args, *kwargs.values())) if isinstance(item, Tensor)]
+        origins = [self.origin(item) for item in tensors]
+        if not any(item.activation or item.parameters for item in origins):
             return
-        word, activation = name_of(func), any(each.activation for each in origins)
+        word, activation = name_of(func), any(item.activation for item in origins)
         if activation:
             mask = kwargs.get("attn_mask", argument(args, 3)) if func is F.scaled_dot_product_attention else None
-            params = [(t, o) for t, o in zip(given, origins, strict=True) if o.parameters and not o.activation]
-            added = frozenset(name for each in origins for name in each.added | each.parameters)
+            params = [(t, o) for t, o in zip(tensors, origins, strict=True) if o.parameters and not o.activation]
+            added = frozenset(name for item in origins for name in item.added | item.parameters)
             refused = {n for t, o in params for n in self.meet(func, "add" if t is mask else word, t, o)}
-            layers = frozenset(name for each in origins for name in each.layers)
-            made = Origin(True, added=added, layers=layers, positions=self.positions(argument(args, 0), result))
+            layers = frozenset(name for item in origins for name in item.layers)
+            outcome = Origin(True, added=added, layers=layers, positions=self.positions(argument(args, 0), result))
         else:
-            parameters = frozenset(name for each in origins for name in each.parameters)
+            parameters = frozenset(name for item in origins for name in item.parameters)
             self.kinds = {**dict.fromkeys(parameters, EMBEDDING), **self.kinds} if word in TABLES else self.kinds
-            made, refused = replace(self.elementwise(word, given, origins, result), parameters=parameters), set()
+            outcome, refused = replace(self.elementwise(word, tensors, origins, result), parameters=parameters), set()
         changed = (argument(args, 0),) if is_in_place(func) else ()
         for tensor in flat((result, *changed)):
             if isinstance(tensor, Tensor) and id(tensor) not in self.names:
-                self.origins[tensor] = made
+                self.origins[tensor] = outcome
                 if refused:
-                    self.add_layer(tensor, given, refused)
+                    self.add_layer(tensor, tensors, refused)
 
     def meet(self, func: Callable, word: str, tensor: Tensor, origin: Origin) -> set[str]:
         """Record parameters, or a function of parameters alone, beside activations; returns those not supported."""
@@ -392,19 +427,19 @@ class KernelTracer(TorchFunctionMode):
         return set()
 
     def elementwise(self, word: str, given: list[Tensor], origins: list[Origin], result: Any) -> Origin:
-        """The kernel that a result without activations is an elementwise function of, if it is one."""
+        """Return the kernel that a result without activations is an elementwise function of, if it is one."""
         if word not in SCALINGS | COPIES | POINTWISE or not isinstance(result, Tensor):
             return CONSTANT
         wide = [(t, o) for t, o in zip(given, origins, strict=True) if o.kernel and t.shape == result.shape]
-        rest = [(t, o) for t, o in zip(given, origins, strict=True) if not (o.kernel and t.shape == result.shape)]
-        if len(wide) != 1 or any(o.parameters and sum(n > 1 for n in t.shape) > 1 for t, o in rest):
+        narrow = [(t, o) for t, o in zip(given, origins, strict=True) if not (o.kernel and t.shape == result.shape)]
+        if len(wide) != 1 or any(o.parameters and sum(n > 1 for n in t.shape) > 1 for t, o in narrow):
             return CONSTANT
         ((_, main),) = wide
-        linear = word in SCALINGS | COPIES and not any(o.parameters for _, o in rest) and main.form != "function"
+        linear = word in SCALINGS | COPIES and not any(o.parameters for _, o in narrow) and main.form != "function"
         return Origin(kernel=main.kernel, form="masked" if linear else "function")
 
     def positions(self, before: Any, after: Any) -> int:
-        """Positions per channel of images (N, C, ...) flattened to (N, C positions); 1 for the network's inputs."""
+        """Return the positions per channel of images (N, C, ...) flattened to (N, C positions); 1 for inputs."""
         if not isinstance(before, Tensor) or not isinstance(after, Tensor) or before is self.x:
             return 1
         if after is before:
@@ -425,8 +460,8 @@ class KernelTracer(TorchFunctionMode):
         origin = self.origin(weight)
         name = origin.kernel
         if not name or weight.shape != self.parameters[name].shape:
-            for each in sorted(origin.added if origin.activation else origin.parameters):
-                self.note_unsupported(each, func, weight)
+            for parameter in sorted(origin.added if origin.activation else origin.parameters):
+                self.note_unsupported(parameter, func, weight)
             self.note_bias(bias, None)
             return set(origin.parameters)
         rows, columns = weight.shape[0], weight.shape[1] * like.groups
@@ -434,9 +469,9 @@ class KernelTracer(TorchFunctionMode):
         form = "plain" if id(weight) in self.names else origin.form
         trained = self.parameters[name].requires_grad
         new = replace(like, name=name, inputs=inputs, outputs=outputs, form=form, trained=trained)
-        found = self.kernels.get(name, new)
+        recorded = self.kernels.get(name, new)
         forms = ("plain", "masked", "function")
-        self.kernels[name] = replace(found, form=max(found.form, form, key=forms.index))
+        self.kernels[name] = replace(recorded, form=max(recorded.form, form, key=forms.index))
         self.kinds[name] = KERNEL
         self.note_bias(bias, name)
         return {name}
@@ -449,8 +484,8 @@ class KernelTracer(TorchFunctionMode):
             if kernel is None or beside is None:
                 self.biases[name] = None
         if kernel is not None and beside is not None and beside not in self.kernels[kernel].biases:
-            found = self.kernels[kernel]
-            self.kernels[kernel] = replace(found, biases=(*found.biases, beside))
+            recorded = self.kernels[kernel]
+            self.kernels[kernel] = replace(recorded, biases=(*recorded.biases, beside))
 
     def note_unsupported(self, name: str, func: Callable, tensor: Tensor) -> bool:
         """Record a parameter that is multiplied, itself or a function of it, by an operator that is not intercepted.
@@ -466,17 +501,17 @@ class KernelTracer(TorchFunctionMode):
         return True
 
     def final_layers(self, outputs: Any) -> tuple[tuple[str, ...], bool]:
-        """The parameters of the layers that make the outputs (N, K), and whether they are joined side by side.
+        """Return the parameters of the layers that make the outputs (N, K), and whether they are joined side by side.
 
         Of layers that reach the outputs those count that no other of them follows, and among these the ones with K
         outputs, if there are any: a gate with one output is no last layer.
         """
-        tensors = [each for each in flat((outputs,)) if isinstance(each, Tensor)]
+        tensors = [other for other in flat((outputs,)) if isinstance(other, Tensor)]
         if not tensors:
             return (), False
-        found = self.origin(tensors[0]).layers
-        found = frozenset(name for name in found if not any(name in self.before[each] for each in found - {name}))
-        ordered = tuple(name for name in (*self.kernels, *sorted(found)) if name in found)
+        layers = self.origin(tensors[0]).layers
+        layers = frozenset(name for name in layers if not any(name in self.before[other] for other in layers - {name}))
+        ordered = tuple(name for name in (*self.kernels, *sorted(layers)) if name in layers)
         ordered = tuple(dict.fromkeys(ordered))
         width = tensors[0].shape[1] if tensors[0].dim() > 1 else 1
         widths = {name: self.kernels[name].outputs for name in ordered if name in self.kernels}
@@ -484,7 +519,7 @@ class KernelTracer(TorchFunctionMode):
         return full or ordered, not full and sum(widths.values()) == width
 
     def effect_of_training(self, x: Tensor, random: list[str], outputs: Any, used: set[str]) -> str:
-        """What changes beside random numbers when these modules alone are in training mode; "" if nothing does."""
+        """Return what changes, except random numbers, if only these modules are in training mode; "" if nothing."""
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         self.module.eval()
         for name in random:
@@ -492,20 +527,20 @@ class KernelTracer(TorchFunctionMode):
             part.training = True
         before, self.kernels = self.kernels, {}
         self.running.clear()
-        where = ", ".join(f"'{name}'" if name else "the network" for name in random)
+        modules = ", ".join(f"'{name}'" if name else "the network" for name in random)
         try:
             with self:
-                again = self.module(x.clone())
-            shapes = [[t.shape for t in flat((each,)) if isinstance(t, Tensor)] for each in (outputs, again)]
+                second = self.module(x.clone())
+            shapes = [[t.shape for t in flat((values,)) if isinstance(t, Tensor)] for values in (outputs, second)]
             if shapes[0] != shapes[1]:
-                return f"training mode of {where} changes the outputs' shape"
+                return f"training mode of {modules} changes the outputs' shape"
             moved = [n for n, b in self.module.named_buffers() if not torch.equal(b, buffers[n])]
             if moved:
-                return f"training mode of {where} changes the buffer '{moved[0]}'"
+                return f"training mode of {modules} changes the buffer '{moved[0]}'"
             if set(self.kernels) != used:
-                return f"training mode of {where} uses other layers ({', '.join(sorted(set(self.kernels) ^ used))})"
+                return f"training mode of {modules} uses other layers ({', '.join(sorted(set(self.kernels) ^ used))})"
         except Exception as error:  # a user's network may raise anything
-            return f"training mode of {where} raises {type(error).__name__}"
+            return f"training mode of {modules} raises {type(error).__name__}"
         finally:
             self.kernels = before
         return ""
@@ -530,12 +565,12 @@ class KernelTracer(TorchFunctionMode):
                 self.unsupported[name] = ""
 
     def kind(self, name: str) -> str:
-        """The kind of a parameter."""
+        """Return the kind of a parameter."""
         return self.kinds.get(name, UNUSED)
 
 
 def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, str]) -> Kernel | None:
-    """The kernel of a layer that no pass has reached, if the parameter of this attribute is one."""
+    """Return the kernel of a layer that no pass has reached, if the parameter of this attribute is one."""
     bias = names.get(id(part._parameters.get("bias")))
     biases = () if bias is None else (bias,)
     if attribute == "weight" and isinstance(part, nn.Linear):
@@ -551,7 +586,7 @@ def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, s
 
 
 def name_of(func: Callable) -> str:
-    """The name of an operator without underscores: `add` for torch.add, Tensor.add_ and Tensor.__add__.
+    """Return the name of an operator without underscores: `add` for torch.add, Tensor.add_ and Tensor.__add__.
 
     >>> name_of(torch.add), name_of(Tensor.add_), name_of(Tensor.__radd__)
     ('add', 'add', 'radd')
@@ -560,7 +595,7 @@ def name_of(func: Callable) -> str:
 
 
 def is_in_place(func: Callable) -> bool:
-    """Whether an operator changes its first argument."""
+    """Return whether an operator changes its first argument."""
     name = getattr(func, "__name__", "")
     return name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__") or (
         name.endswith("_") and not name.endswith("__")
@@ -568,12 +603,12 @@ def is_in_place(func: Callable) -> bool:
 
 
 def argument(args: tuple, at: int) -> Any:
-    """The positional argument at an index, or None."""
+    """Return the positional argument at an index, or None."""
     return args[at] if len(args) > at else None
 
 
 def flat(values: Any) -> Iterator[Any]:
-    """The leaves of nested lists, tuples and dicts."""
+    """Return the leaves of nested lists, tuples and dicts."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from flat(value)
@@ -584,7 +619,7 @@ def flat(values: Any) -> Iterator[Any]:
 
 
 def _under_checkpoint() -> bool:
-    """Whether the running operator was called through torch.utils.checkpoint."""
+    """Return whether the running operator was called through torch.utils.checkpoint."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename == torch.utils.checkpoint.__file__:

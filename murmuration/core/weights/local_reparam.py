@@ -10,7 +10,7 @@ MIN_VARIANCE = 1e-12  # below it the slope of the square root, infinite at zero,
 
 
 def sample_outputs(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """mean + sqrt(variance) noise (...), of three tensors (...); a negative variance, by rounding, counts as zero.
+    """Return mean + sqrt(variance) noise of three tensors (...); a variance below zero by rounding counts as zero.
 
     >>> sample_outputs(torch.ones(2), torch.tensor([4.0, 0.0]), torch.tensor([0.5, 3.0]))
     tensor([2., 1.])
@@ -19,7 +19,7 @@ def sample_outputs(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
 
 
 def safe_sqrt(variance: Tensor) -> Tensor:
-    """The square root of a variance (...), with a finite derivative everywhere."""
+    """Return the square root of a variance (...), with a finite derivative everywhere."""
     return SafeSqrt.apply(variance)
 
 

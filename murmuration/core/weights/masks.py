@@ -18,7 +18,11 @@ from murmuration.system.errors import Misuse
 
 @dataclass(frozen=True)
 class Masks(WeightFamily):
-    """Point estimates under one fixed mask per member."""
+    """Point estimates under one fixed mask per member.
+
+    Attributes:
+        distribution: Distribution of the entries of a mask, not negative.
+    """
 
     separates_members = True
     distribution: Distribution = field(default=InvertedDropout(0.5))
@@ -40,9 +44,9 @@ class Masks(WeightFamily):
     def init(
         self, population: Population, trace: KernelTrace, streams: Streams, initial_std: float | None = None
     ) -> Population:
-        """The population with a mask (M, C_in) per kernel among its buffers, which are not trained.
+        """Add a mask (M, C_in) per kernel to the buffers, which are not trained.
 
-        An ensemble of a single member has no masks: this is for the others.
+        Not to be called for a single member, which has no masks.
         """
         if any(name.endswith((INTO, OUT)) for name in population.own):
             raise Misuse("weights masks with rank-one factors: both would scale the inputs of kernels; choose one")
@@ -52,7 +56,7 @@ class Masks(WeightFamily):
             if kernel.name in population.fixed:
                 continue
             dtype = tensors[kernel.name].dtype
-            rows = [self.distribution.sample((kernel.inputs,), each, dtype=dtype) for each in generators]
+            rows = [self.distribution.sample((kernel.inputs,), generator, dtype=dtype) for generator in generators]
             masks[kernel.name + INTO] = torch.stack(rows)
         return replace(population, buffers={**population.buffers, **masks})
 

@@ -79,11 +79,19 @@ attention_body: Any = FunctionType(
 def run_members(
     structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noise], direct: bool, part: str = ""
 ) -> Tensor:
-    """Outputs (m, B, K) of m members, or of one part of the network, on inputs (m, B, ...).
+    """Run m members of a network, or one part of it.
 
-    `noise` holds one stream per member. A single member runs as the plain module it is, unless `direct`: then it is
-    computed as it would be beside others, bit for bit. Operators compute in the precision of the weights' spec;
-    outputs in half precision are returned in float32.
+    Args:
+        structure: The network.
+        weights: Weights of m members; operators compute in the precision of their spec.
+        x: Inputs (m, B, ...).
+        noise: Random stream of each member.
+        direct: Whether members are stacked without vmap. If not, a single member runs as a plain module; if so, it is
+            bit-identical to the same member in a larger stack.
+        part: Name of the part to run; "" for the network.
+
+    Returns:
+        Outputs (m, B, K), at least in float32.
     """
     with computing_in(weights.spec.precision, x.device):
         return at_least_float32(_run(structure, weights, x, noise, direct, part))
@@ -95,19 +103,19 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
     switched = spec.random_modules if spec.dropout != "training" else ()
     with structure.modes(switched, spec.dropout == "always") if switched else nullcontext():
         if len(noise) == 1 and not direct:
-            alone = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
-            with structure.unchanged(x[0], part) as inputs, Intercept(bind(alone, spec), noise, **settings):
-                return structure(alone, channels_last(inputs), part).unsqueeze(0)
+            tensors = {**{name: tensor.squeeze(0) for name, tensor in own.items()}, **shared}
+            with structure.unchanged(x[0], part) as inputs, Intercept(bind(tensors, spec), noise, **settings):
+                return structure(tensors, channels_last(inputs), part).unsqueeze(0)
         if direct:
             together = {**own, **shared}
             ids = (frozenset(map(id, named.values())) for named in (own, shared))
             with refuse_edits(x), InterceptDirect(bind(together, spec), noise, *ids, **settings):
                 return structure(together, x, part)
 
-        def one(mine: Named, ours: Named, inputs: Tensor) -> Tensor:
-            alone = {**mine, **ours}
-            with InterceptVmap(bind(alone, spec), noise, **settings):
-                return structure(alone, inputs, part)
+        def one(own_part: Named, shared_part: Named, inputs: Tensor) -> Tensor:
+            tensors = {**own_part, **shared_part}
+            with InterceptVmap(bind(tensors, spec), noise, **settings):
+                return structure(tensors, inputs, part)
 
         with refuse_edits(x):
             if shared and inputs_in_common(own, x):  # operators on shared tensors alone run once for all members
@@ -116,7 +124,7 @@ def _run(structure: Structure, weights: Realised, x: Tensor, noise: Sequence[Noi
 
 
 def inputs_in_common(own: Named, x: Tensor) -> bool:
-    """Whether inputs (m, B, ...) are one batch for all members, not differentiated, and members have no factors.
+    """Return whether inputs (m, B, ...) are one batch for all members, not differentiated, and members have no factors.
 
     A factor of the first kernel gives members different inputs at once.
     """
@@ -142,17 +150,17 @@ class ForwardTensors:
     bias_variances: dict[int, Tensor]  # id of a bias -> its variance, where it has one
 
     def scales(self, weight: Any) -> tuple[Tensor | None, Tensor | None, float | None]:
-        """The scales of a kernel's input and output channels, and the dropout rate of its inputs."""
+        """Return the scales of a kernel's input and output channels, and the dropout rate of its inputs."""
         name = self.kernels[id(weight)]
         return self.tensors.get(name + INTO), self.tensors.get(name + OUT), self.spec.rates.get(name)
 
     def noise(self, weight: Any) -> tuple[Tensor | None, Tensor | None]:
-        """The variance of a kernel, or one draw of its deviation, where the operator makes the noise."""
+        """Return the variance of a kernel, or one draw of its deviation, where the operator makes the noise."""
         name = self.kernels[id(weight)]
         return self.tensors.get(name + VARIANCE), self.tensors.get(name + DELTA)
 
     def effective(self, args: Any, kwargs: Any, draw: Callable[[Tensor], Tensor]) -> tuple[Any, Any]:
-        """The arguments of any other operator, with kernels as a plain network would have them.
+        """Return the arguments of any other operator, with kernels as a plain network would have them.
 
         A distribution is drawn once, for all examples.
         """
@@ -175,14 +183,14 @@ class ForwardTensors:
         return value if name is None else value * self.tensors[name + OUT]
 
     def dropout(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a dropout layer, active or not as the weight family says."""
+        """Return the arguments of a dropout layer, active or not as the weight family says."""
         if self.spec.dropout == "training":
             return arguments
         return {**arguments, "training": self.spec.dropout == "always"}
 
 
 def bind(tensors: Mapping[str, Tensor], spec: ForwardSpec) -> ForwardTensors:
-    """The tensors of one pass, with the identities of those that have auxiliary tensors."""
+    """Return the tensors of one pass, with the identities of those that have auxiliary tensors."""
     kernels: dict[int, str] = {}
     bias_variances: dict[int, Tensor] = {}
     for name in spec.kernels:
@@ -222,21 +230,21 @@ class Intercept(TorchFunctionMode):
             args, kwargs = tree_map(_exact, (args, kwargs))  # means and variances over a batch
         sources = self.dropped_kernels(args, kwargs) if self.bound.spec.rates else []
         if self.bound.kernels and not is_getter(func):
-            given = (args, kwargs)
+            originals = (args, kwargs)
             args, kwargs = self.bound.effective(args, kwargs, self.normals)
-            self.note_derived(given, (args, kwargs), sources)
+            self.note_derived(originals, (args, kwargs), sources)
         if func in COMPOSED:
             return self.composed(func, args, kwargs)
         result = self.other(func, args, kwargs)
         if sources:
-            self.derived |= {id(each): (each, sources[0]) for each in flat((result,)) if isinstance(each, Tensor)}
+            self.derived |= {id(t): (t, sources[0]) for t in flat((result,)) if isinstance(t, Tensor)}
         return result
 
     def dropped_kernels(self, args: tuple, kwargs: dict[str, Any]) -> list[str]:
-        """The names of the kernels with dropped inputs that the arguments are, or are functions of."""
-        ids = [id(each) for each in flat((args, kwargs))]
-        found = [self.bound.kernels.get(each) or self.derived.get(each, (None, ""))[1] for each in ids]
-        return [name for name in found if name in self.bound.spec.rates]
+        """Return the names of the kernels with dropped inputs that the arguments are, or are functions of."""
+        ids = [id(value) for value in flat((args, kwargs))]
+        names = [self.bound.kernels.get(value) or self.derived.get(value, (None, ""))[1] for value in ids]
+        return [name for name in names if name in self.bound.spec.rates]
 
     def note_derived(self, before: tuple, after: tuple, sources: list[str]) -> None:
         """Record kernels with dropped inputs that their scales were multiplied into."""
@@ -246,11 +254,11 @@ class Intercept(TorchFunctionMode):
                     self.derived[id(new)] = (new, self.bound.kernels[id(old)])
 
     def random(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Random numbers that the network draws by itself, from the member's stream."""
+        """Draw the random numbers that the network itself requests from the member's stream."""
         return draw_random(func, args, dict(kwargs), self.noise[0], self.batch)
 
     def composed(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """An operator with dropout inside it."""
+        """Return an operator with dropout inside it."""
         if func is F.multi_head_attention_forward:
             return self.attention(ATTENTION.bind(*args, **kwargs).arguments)
         if func is F.scaled_dot_product_attention:
@@ -258,7 +266,7 @@ class Intercept(TorchFunctionMode):
         return self.recurrent(func, args) if dropout_rate(func, args, kwargs) else self.other(func, args, kwargs)
 
     def attention(self, given: dict[str, Any]) -> Any:
-        """Torch's attention; the operators inside it are intercepted where that makes a difference."""
+        """Run torch's attention; operators inside it are intercepted if that makes a difference."""
         if self.bound.spec.dropout != "training":
             given["training"] = self.bound.spec.dropout == "always"
         dropping = given.get("training", True) and dropout_rate(F.multi_head_attention_forward, (), given)
@@ -272,14 +280,14 @@ class Intercept(TorchFunctionMode):
             self.heads = 0
 
     def scaled_attention(self, given: dict[str, Any]) -> Any:
-        """Attention in plain operators where its weights are dropped or it is differentiated twice, else torch's."""
+        """Run attention in plain operators if its weights are dropped or it is differentiated twice, else torch's."""
         rate = 0.0 if self.bound.spec.dropout == "never" else given.pop("dropout_p", 0.0)
         if not (rate or self.double_backward):
             return F.scaled_dot_product_attention(**{**given, "dropout_p": 0.0})
         return attend(given, lambda w: self.dropout(F.dropout, {"input": w, "p": rate}) if rate else w)
 
     def recurrent(self, func: Callable, args: tuple) -> tuple[Tensor, ...]:
-        """A recurrent network with dropout between its layers."""
+        """Return a recurrent network with dropout between its layers."""
         _, _, (_, _, rate, training, *_) = recurrent_arguments(args)
 
         def drop(x: Tensor) -> Tensor:
@@ -288,7 +296,7 @@ class Intercept(TorchFunctionMode):
         return recurrent_layers(func, args, drop)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """`op(x * in, K) * out + bias`, or with the bias inside; a kernel without auxiliary tensors is left alone."""
+        """Compute `op(x * in, K) * out + bias`, or with the bias inside; plain without auxiliary tensors."""
         operator = self.operator(func)
         if self.bound.spec.precision != FLOAT32:
             operator = autocast_operator(operator)
@@ -300,25 +308,25 @@ class Intercept(TorchFunctionMode):
             return operator(*args, **kwargs)
         into, out, dropped_rate = self.bound.scales(args[1])
         x, weight, *after = args
-        bias, rest = kwargs.pop("bias", after[0] if after else None), after[1:]
+        bias, options = kwargs.pop("bias", after[0] if after else None), after[1:]
         axes = LINEARS[func][0]
         if dropped_rate is not None:
             x = self.dropout(DROPOUT[axes], {"input": x, "p": dropped_rate, "training": True})
         if into is not None:
             x = x * self.broadcast(into if axes else repeat_channels(into, x.shape[-1]), axes)
 
-        def made(beside: Tensor | None) -> Tensor:
-            return self.noisy(lambda x, w, b: operator(x, w, b, *rest, **kwargs), x, weight, beside, axes)
+        def output(beside: Tensor | None) -> Tensor:
+            return self.noisy(lambda x, w, b: operator(x, w, b, *options, **kwargs), x, weight, beside, axes)
 
         if out is None:
-            return made(bias)
+            return output(bias)
         if bias is None or self.bound.spec.bias_inside:
-            return made(bias) * self.broadcast(out, axes)
-        scaled = made(None) * self.broadcast(out, axes)
+            return output(bias) * self.broadcast(out, axes)
+        scaled = output(None) * self.broadcast(out, axes)
         return self.add_noise(scaled + self.broadcast(bias, axes), self.bound.bias_variances.get(id(bias)), axes)
 
     def noisy(self, operator: Operator, x: Tensor, weight: Tensor, bias: Tensor | None, axes: int) -> Tensor:
-        """The output of a kernel, with the noise of local reparameterisation or flipout if it is a distribution."""
+        """Return the output of a kernel; with noise of local reparameterisation or flipout for a distribution."""
         variance, delta = self.bound.noise(weight)
         bias_variance = None if bias is None else self.bound.bias_variances.get(id(bias))
         mean = at_least_float32(operator(x, weight, bias))
@@ -332,38 +340,38 @@ class Intercept(TorchFunctionMode):
         return self.add_noise(mean, bias_variance, axes)
 
     def squared(self, x: Tensor, axes: int) -> Tensor:
-        """The squares of a kernel's inputs; images keep their memory format."""
+        """Return the squares of a kernel's inputs; images keep their memory format."""
         return channels_last(x.square()) if axes == 2 else x.square()
 
     def add_noise(self, mean: Tensor, variance: Tensor | None, axes: int) -> Tensor:
-        """Outputs with the noise of a bias of this variance, independent for every example and channel."""
+        """Add the noise of a bias of this variance, independent for every example and channel."""
         if variance is None:
             return mean
         return mean + self.broadcast(safe_sqrt(variance), axes) * self.channel_normals(mean, axes)
 
     def signs(self, like: Tensor, axes: int) -> Tensor:
-        """A random sign for every example and channel of a tensor (..., B, C, *axes)."""
+        """Return a random sign for every example and channel of a tensor (..., B, C, *axes)."""
         return torch.where(self.channel_normals(like, axes) < 0, -1.0, 1.0).to(like.dtype)  # zero counts as positive
 
     def channel_normals(self, like: Tensor, axes: int) -> Tensor:
-        """Standard normal numbers (..., B, C, 1, ...) for a tensor (..., B, C, *axes)."""
-        drawn = self.normals(like.flatten(-axes)[..., 0] if axes else like)
-        return drawn.reshape(*drawn.shape, *(1,) * axes)
+        """Draw standard normal numbers (..., B, C, 1, ...) for a tensor (..., B, C, *axes)."""
+        values = self.normals(like.flatten(-axes)[..., 0] if axes else like)
+        return values.reshape(*values.shape, *(1,) * axes)
 
     def normals(self, like: Tensor, rough: bool = False) -> Tensor:
-        """Standard normal numbers from the member's stream."""
+        """Draw standard normal numbers from the member's stream."""
         return self.noise[0].normal(like, rough)
 
     def operator(self, func: Callable) -> Callable[..., Tensor]:
-        """The replacement of a linear or pointwise operator."""
+        """Return the replacement of a linear or pointwise operator."""
         return REPLACEMENTS.get(func, func) if self.double_backward else func
 
     def broadcast(self, values: Tensor, axes: int) -> Tensor:
-        """Values (C,) in a shape that broadcasts to a tensor (..., C, *axes)."""
+        """Reshape values (C,) so that they broadcast to a tensor (..., C, *axes)."""
         return values.reshape(*values.shape, *(1,) * axes)
 
     def dropout(self, func: Callable, arguments: dict[str, Any]) -> Tensor:
-        """Dropout with masks from the member's stream."""
+        """Apply dropout with masks from the member's stream."""
         x = arguments["input"]
         if not self.heads or len(x) != self.heads * self.batch:
             return self.draw_dropout(func, arguments)
@@ -378,7 +386,7 @@ class Intercept(TorchFunctionMode):
 
 
 def autocast_operator(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A linear operator with input, kernel and bias in the precision of autocast, where it is active."""
+    """Return a linear operator with input, kernel and bias in the precision of autocast, where it is active."""
 
     def run(x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **kwargs: Any) -> Tensor:
         return operator(*as_autocast(x, weight, bias), *rest, **kwargs)
@@ -391,13 +399,13 @@ def _exact(value: Any) -> Any:
 
 
 def in_order(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a linear operator with input and kernel as the first positional ones."""
+    """Return the arguments of a linear operator with input and kernel as the first positional ones."""
     front = [kwargs[name] for name in ("input", "weight")[len(args) :]]
     return (*args, *front), {name: value for name, value in kwargs.items() if name not in ("input", "weight")}
 
 
 def is_getter(func: Callable) -> bool:
-    """Whether a function only reads an attribute of a tensor, such as its shape."""
+    """Return whether a function only reads an attribute of a tensor, such as its shape."""
     return getattr(func, "__name__", "") in ("__get__", "dim", "size", "numel")
 
 
@@ -450,14 +458,14 @@ class InterceptDirect(Intercept):
         if func in MATMUL and not kwargs:
             return stacked.matmul(args[0], args[1], self.own, self.shared)
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
-        if func is torch.cat and axis in (-1, -2) and min(each.dim() for each in args[0]) > 2:
+        if func is torch.cat and axis in (-1, -2) and min(t.dim() for t in args[0]) > 2:
             return func(*args, **kwargs)
         if isinstance(args[0], Tensor) and id(args[0]) not in self.own and id(args[0]) not in self.shared:
             return self.layout(func, args, kwargs)
         raise stacked.UnsupportedOp(resolve_name(func) or str(func))
 
     def layout(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        """A view, copy or selection of activations (m, ...) along axes that are counted from the end."""
+        """Return a view, copy or selection of activations (m, ...) along axes that are counted from the end."""
         if func is Tensor.__getitem__ and args[0].dim() > 2:
             return stacked.select_last(*args)
         if func in (torch.transpose, Tensor.transpose) and not kwargs:

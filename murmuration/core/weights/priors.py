@@ -38,12 +38,20 @@ Draw = Callable[[Tensor], Tensor]  # standard normal numbers like a tensor
 
 @dataclass(frozen=True, eq=False)
 class WeightTensor:
-    """The means of a tensor of Gaussian weights, with all that a prior depends on; `axes` leading axes are members."""
+    """The means of a tensor of Gaussian weights, with everything that a prior depends on.
 
-    mean: Tensor  # (...)
-    centre: Tensor | float = 0.0  # the mean of the prior
-    kernel: Kernel | None = None  # the axes of the weights, if they are a kernel
-    kept: Tensor | None = None  # (...) bool, False for pruned weights
+    Attributes:
+        mean: Means (...).
+        centre: Mean of the prior, like `mean` or a number.
+        kernel: The kernel, if the weights are one.
+        kept: Mask (...), False for pruned weights; None if none is pruned.
+        axes: Number of leading axes of members, 0 or 1.
+    """
+
+    mean: Tensor
+    centre: Tensor | float = 0.0
+    kernel: Kernel | None = None
+    kept: Tensor | None = None
     axes: int = 0
 
     @property
@@ -53,26 +61,39 @@ class WeightTensor:
 
 
 class Prior(TextForm):
-    """A prior of independent weights, around `WeightTensor.centre`."""
+    """A prior of independent weights, around `WeightTensor.centre`. A subclass defines `cost`.
+
+    Attributes:
+        monte_carlo: Whether `cost` is an unbiased estimate from one draw.
+    """
 
     what = "prior"
-    monte_carlo: ClassVar[bool] = False  # whether `cost` is an unbiased estimate at one draw
+    monte_carlo: ClassVar[bool] = False
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        """KL(q || p) of each weight (...), in nats; `std` (...) is positive, also that of pruned weights."""
+        """Compute KL(q || p) of each weight, in nats.
+
+        Args:
+            weights: Means of the weights (...).
+            std: Their standard deviations (...), positive, also for pruned weights.
+            draw: Draws standard normal numbers like a tensor.
+
+        Returns:
+            The KL of each weight (...).
+        """
         raise NotImplementedError(f"{type(self).__name__} must define cost(weights, std, draw)")
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float | None:
-        """The standard deviation, broadcasting to the weights (...); None for a prior that is not Gaussian."""
+        """Return the standard deviation, broadcasting to the weights (...); None for a prior that is not Gaussian."""
         return None
 
     def fixed_std(self, shape: tuple[int, ...], kernel: Kernel | None) -> float | None:
-        """The standard deviation of a Gaussian prior that does not depend on the weights, else None."""
+        """Return the standard deviation of a Gaussian prior that does not depend on the weights, else None."""
         return None
 
     @classmethod
     def parse(cls, text: str) -> "Prior":
-        """The prior that a text stands for.
+        """Return the prior that a text stands for.
 
         >>> Prior.parse("mixture_0.5_1_0.0025")
         MixturePrior(weight=0.5, wide=1.0, narrow=0.0025)
@@ -87,9 +108,9 @@ class _Normal(Prior):
         return gaussian_kl(weights.mean, std, weights.centre, self.std(weights, std))
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float:
-        found = self.fixed_std(weights.shape, weights.kernel)
-        assert found is not None
-        return found
+        fixed = self.fixed_std(weights.shape, weights.kernel)
+        assert fixed is not None
+        return fixed
 
 
 @dataclass(frozen=True)
@@ -124,10 +145,10 @@ class LearnedPrior(_Normal):
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor:
         squares = (weights.mean - weights.centre).square() + std.square()
-        rest, kept = tuple(range(weights.axes, squares.dim())), weights.kept
-        if kept is not None and rest:
-            return ((squares * kept).sum(rest, keepdim=True) / kept.sum(rest, keepdim=True).clamp_min(1)).sqrt()
-        return (squares.mean(rest, keepdim=True) if rest else squares).sqrt()  # over no axes torch means all
+        axes, mask = tuple(range(weights.axes, squares.dim())), weights.kept
+        if mask is not None and axes:
+            return ((squares * mask).sum(axes, keepdim=True) / mask.sum(axes, keepdim=True).clamp_min(1)).sqrt()
+        return (squares.mean(axes, keepdim=True) if axes else squares).sqrt()  # over no axes torch means all
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ class MixturePrior(Prior):
         return 0 < self.weight < 1 and self.wide > 0 and self.narrow > 0
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        """log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
+        """Return log q(w) - log p(w) at one draw of w: its mean over draws is the KL."""
         eps = draw(weights.mean)
         away = weights.mean + std * eps - weights.centre
         return log_normal(eps, 1.0) - std.log() - mixture_log_density(away, self.weight, self.wide, self.narrow)
@@ -179,7 +200,7 @@ PRIORS = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUnifo
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:
-    """KL(N(mean, std^2) || N(prior_mean, prior_std^2)) of each entry, in nats.
+    """Return KL(N(mean, std^2) || N(prior_mean, prior_std^2)) of each entry, in nats.
 
     >>> round(gaussian_kl(torch.tensor(0.3), torch.tensor(0.2), 0.0, 0.1).item(), 5)
     5.30685
@@ -200,42 +221,42 @@ class WeightPosterior:
 
 
 def masked_cost(prior: Prior, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-    """KL(q || p) of each weight (...); pruned weights cost nothing."""
-    found = prior.cost(weights, std, draw)
-    return found if weights.kept is None else torch.where(weights.kept, found, found.new_zeros(()))
+    """Return KL(q || p) of each weight (...); pruned weights cost nothing."""
+    cost = prior.cost(weights, std, draw)
+    return cost if weights.kept is None else torch.where(weights.kept, cost, cost.new_zeros(()))
 
 
 def total_cost(prior: Prior, tensors: Sequence[WeightTensor], stds: Tensor, draw: Draw, *, axes: int = 0) -> Tensor:
-    """KL(q || p) of some tensors together: () or, with a leading member axis, (m,).
+    """Return KL(q || p) of some tensors together: () or, with a leading member axis, (m,).
 
     `stds` are the standard deviations of all tensors side by side, (P,) or (m, P).
     """
-    scales = [prior.fixed_std(each.shape, each.kernel) for each in tensors]
+    scales = [prior.fixed_std(tensor.shape, tensor.kernel) for tensor in tensors]
     fixed = tuple(scale for scale in scales if scale is not None)
-    if len(fixed) == len(tensors) and all(each.kept is None for each in tensors):
+    if len(fixed) == len(tensors) and all(tensor.kept is None for tensor in tensors):
         return _joint_cost(tensors, stds, fixed, axes)
     total = stds.new_zeros(())
-    for each, std in zip(tensors, split_flat(stds, [each.mean for each in tensors], axes), strict=True):
-        cost = masked_cost(prior, each, std, draw)
-        behind = each.mean.dim() - axes
+    for tensor, std in zip(tensors, split_flat(stds, [tensor.mean for tensor in tensors], axes), strict=True):
+        cost = masked_cost(prior, tensor, std, draw)
+        behind = tensor.mean.dim() - axes
         total = total + (cost.flatten(-behind).sum(-1) if behind else cost)
     return total
 
 
 def _joint_cost(tensors: Sequence[WeightTensor], stds: Tensor, scales: tuple[float, ...], axes: int) -> Tensor:
-    """`total_cost` for Gaussian priors of these scales, all tensors in one row: fewer and larger operators."""
-    sizes = tuple(math.prod(each.shape) for each in tensors)
+    """Return `total_cost` for Gaussian priors of these scales, with all tensors in one row: fewer, larger operators."""
+    sizes = tuple(math.prod(tensor.shape) for tensor in tensors)
     constant = sum(size * (math.log(scale) - 0.5) for size, scale in zip(sizes, scales, strict=True))
-    row = concat_flat([_away(each.mean, each.centre) for each in tensors], axes)
-    found: Tensor = GaussianTotal.apply(row, stds, _precisions(scales, sizes, row.dtype, row.device))
-    return found + constant
+    row = concat_flat([_away(tensor.mean, tensor.centre) for tensor in tensors], axes)
+    cost: Tensor = GaussianTotal.apply(row, stds, _precisions(scales, sizes, row.dtype, row.device))
+    return cost + constant
 
 
 @lru_cache(8)  # the same at every step of a run
 def _precisions(scales: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """1 / scale^2 of every entry (P,) of tensors of such sizes."""
-    each = torch.tensor([scale**-2 for scale in scales], dtype=dtype, device=device)
-    return each.repeat_interleave(torch.tensor(sizes, device=device))
+    """Return 1 / scale^2 of every entry (P,) of tensors of these sizes."""
+    precisions = torch.tensor([scale**-2 for scale in scales], dtype=dtype, device=device)
+    return precisions.repeat_interleave(torch.tensor(sizes, device=device))
 
 
 def _away(mean: Tensor, centre: Tensor | float) -> Tensor:
@@ -243,7 +264,7 @@ def _away(mean: Tensor, centre: Tensor | float) -> Tensor:
 
 
 def concat_flat(tensors: Sequence[Tensor], axes: int = 0) -> Tensor:
-    """All entries of some tensors side by side (P,), or (m, P) behind a leading axis of members.
+    """Return all entries of some tensors side by side (P,), or (m, P) behind a leading axis of members.
 
     >>> concat_flat([torch.zeros(2, 3, 1), torch.ones(2, 2)], axes=1)
     tensor([[0., 0., 0., 1., 1.],
@@ -253,7 +274,7 @@ def concat_flat(tensors: Sequence[Tensor], axes: int = 0) -> Tensor:
 
 
 def split_flat(row: Tensor, likes: Sequence[Tensor], axes: int = 0) -> list[Tensor]:
-    """The inverse of `concat_flat`: the parts of a row, in the shapes of `likes`."""
+    """Return the inverse of `concat_flat`: the parts of a row, in the shapes of `likes`."""
     parts = row.split([math.prod(like.shape[axes:]) for like in likes], dim=axes)
     return [part.view(like.shape) for part, like in zip(parts, likes, strict=True)]
 
@@ -276,21 +297,21 @@ class GaussianTotal(torch.autograd.Function):
 
 
 def ard_kl(mean: Tensor, std: Tensor) -> Tensor:
-    """The KL to N(0, t^2) with the t^2 = mean^2 + std^2 that makes it least: 1/2 log(1 + 1/alpha)."""
+    """Return the KL to N(0, t^2) with the t^2 = mean^2 + std^2 that makes it least: 1/2 log(1 + 1/alpha)."""
     return 0.5 * torch.log1p((mean / std).square())
 
 
 def log_uniform_kl(log_alpha: Tensor) -> Tensor:
-    """Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
+    """Return Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
     return K1 * (1 - torch.sigmoid(K2 + K3 * log_alpha)) + 0.5 * F.softplus(-log_alpha)
 
 
 def log_normal(values: Tensor, std: float) -> Tensor:
-    """The log density of N(0, std^2)."""
+    """Return the log density of N(0, std^2)."""
     return -0.5 * (values / std).square() - math.log(std) - LOG_ROOT_TAU
 
 
 def mixture_log_density(weights: Tensor, weight: float, wide: float, narrow: float) -> Tensor:
-    """log(weight N(w; 0, wide^2) + (1 - weight) N(w; 0, narrow^2)), finite for any w."""
+    """Return log(weight N(w; 0, wide^2) + (1 - weight) N(w; 0, narrow^2)), finite for any w."""
     parts = [math.log(weight) + log_normal(weights, wide), math.log1p(-weight) + log_normal(weights, narrow)]
     return torch.logaddexp(*parts)

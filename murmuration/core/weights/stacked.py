@@ -16,14 +16,14 @@ class UnsupportedOp(Exception):  # noqa: N818 - caught by engines, which then us
 
 
 def vmap_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` under vmap; on inputs with more than one batch axis vmap's own rule is right."""
+    """Run `F.linear` under vmap; inputs with more than one batch axis use vmap's own rule."""
     if x.dim() != 2:
         return F.linear(x, weight, bias)
     return VmapLinear.apply(x, weight) if bias is None else VmapLinear.apply(x, weight, bias)
 
 
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (m, B, I) times each member's weight (m, O, I), plus its bias (m, O): (m, B, O); shared ones have no m.
+    """Multiply x (m, B, I) by each member's weight (m, O, I) and add its bias (m, O): (m, B, O); shared ones lack m.
 
     With own weights and gradients W x^T is computed and returned as a view of (m, O, B): then the next layer needs no
     transposition, the weight's gradient has the weight's memory layout, and the bias is summed along contiguous memory.
@@ -45,36 +45,36 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 
 def flatten_members(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """`torch.flatten` of one member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
+    """Run `torch.flatten` on each member's tensor, whose axis 1 is axis 2 of x (m, B, ...)."""
     if not (start_dim >= 1 or 1 <= start_dim + x.dim() < x.dim()):
         raise UnsupportedOp(f"flatten from axis {start_dim}")
     return torch.flatten(x, start_dim + (start_dim > 0), end_dim if end_dim < 0 else end_dim + 1)
 
 
 def elementwise(func: Callable, args: Sequence[Any], own: Container[int], shared: Container[int]) -> Tensor:
-    """An elementwise operator on activations (m, B, ...) of one rank, own tensors (m, ...), shared ones and numbers.
+    """Run an elementwise operator on activations (m, B, ...) of one rank, own and shared tensors, and numbers.
 
     Own and shared tensors are recognised by their ids. They broadcast over the axes of examples.
     """
-    tensors = [each for each in args if isinstance(each, Tensor)]
-    ranks = {each.dim() for each in tensors if id(each) not in own and id(each) not in shared}
+    tensors = [t for t in args if isinstance(t, Tensor)]
+    ranks = {t.dim() for t in tensors if id(t) not in own and id(t) not in shared}
     if len(ranks) != 1 or min(ranks) < 3:
         raise UnsupportedOp("an elementwise operator without activations, or on several ranks of them")
     (rank,) = ranks
-    if any(each.dim() > rank - (id(each) in shared) for each in tensors):
+    if any(t.dim() > rank - (id(t) in shared) for t in tensors):
         raise UnsupportedOp("an elementwise operator on parameters of more axes than activations have")
 
-    def placed(each: Any) -> Any:
-        if not isinstance(each, Tensor) or id(each) not in own:
-            return each
-        return each.reshape(len(each), *(1,) * (rank - each.dim()), *each.shape[1:])
+    def placed(t: Any) -> Any:
+        if not isinstance(t, Tensor) or id(t) not in own:
+            return t
+        return t.reshape(len(t), *(1,) * (rank - t.dim()), *t.shape[1:])
 
     return func(*map(placed, args))
 
 
 def matmul(a: Tensor, b: Tensor, own: Container[int], shared: Container[int]) -> Tensor:
-    """`a @ b` of activations (m, ...) and a parameter, own (m, ...) of as many axes or shared of fewer."""
-    parameters = [each for each in (a, b) if id(each) in own or id(each) in shared]
+    """Return `a @ b` of activations (m, ...) and a parameter: own, of the same rank, or shared, of lower rank."""
+    parameters = [t for t in (a, b) if id(t) in own or id(t) in shared]
     if len(parameters) != 1 or min(a.dim(), b.dim()) < 2:
         raise UnsupportedOp("a product of two parameters or of two activations")
     (parameter,) = parameters
@@ -85,14 +85,14 @@ def matmul(a: Tensor, b: Tensor, own: Container[int], shared: Container[int]) ->
 
 
 def exchange(x: Tensor, first: int, second: int) -> Tensor:
-    """`torch.transpose` of axes that are counted from the end; axis 0 is the members'."""
+    """Transpose axes that are counted from the end; axis 0 is the members'."""
     if not (first < 0 and second < 0 and min(first, second) + x.dim() > 0):
         raise UnsupportedOp(f"a transposition of the axes {first} and {second}")
     return x.transpose(first, second)
 
 
 def select_last(x: Tensor, index: Any) -> Tensor:
-    """`x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis.
+    """Return `x[..., places]` of activations (m, B, ..., C) for a list of places on the last axis.
 
     Rows (m, B, C) are selected as a view of (m, C, B), several times faster, the layout in which `batched_linear` needs
     no transposition; inputs that members have in common, once.
@@ -102,8 +102,8 @@ def select_last(x: Tensor, index: Any) -> Tensor:
     if x.dim() != 3 or x.requires_grad:
         return x[index]
     places = torch.tensor(index[1], device=x.device)
-    each = x[:1] if x.stride(0) == 0 else x
-    return each.mT.contiguous().index_select(1, places).mT.expand(len(x), -1, -1)
+    rows = x[:1] if x.stride(0) == 0 else x
+    return rows.mT.contiguous().index_select(1, places).mT.expand(len(x), -1, -1)
 
 
 class VmapLinear(torch.autograd.Function):
@@ -166,5 +166,5 @@ class VmapNormals(torch.autograd.Function):
 
 
 def _lead(tensor: Tensor, dim: int | None, members: int) -> Tensor:
-    """The tensor with its member axis first; a shared one is expanded, not copied."""
+    """Return the tensor with its member axis first; a shared one is expanded, not copied."""
     return tensor.expand(members, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

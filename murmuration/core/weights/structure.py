@@ -41,7 +41,7 @@ class Structure:
         return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in self.module.modules())
 
     def train(self, training: bool) -> "Structure":
-        """The structure in training or evaluation mode; `train()` of the module decides what that means."""
+        """Return the structure in training or evaluation mode; `train()` of the module decides what that means."""
         if self._mode != training:
             self.module.train(training)
             self._mode = training
@@ -62,7 +62,7 @@ class Structure:
 
     @contextmanager
     def unchanged(self, x: Tensor, part: str = "") -> Iterator[Tensor]:
-        """Inputs for one pass of the module, or of a part, which may change them in place; x stays as it is.
+        """Yield inputs for one pass of the module, or of a part, which may change them in place; x stays unchanged.
 
         The first pass in either mode runs on a copy; if it changes the copy, all later ones do so too.
         """
@@ -76,7 +76,19 @@ class Structure:
         self._edits[key] = before is None or inputs._version != before
 
     def __call__(self, tensors: Mapping[str, Tensor], x: Tensor, part: str = "") -> Tensor:
-        """The outputs of the module, or of one of its parts, with the given tensors in the place of its own."""
+        """Run the module, or one of its parts, on other tensors.
+
+        Args:
+            tensors: Parameters and buffers by name.
+            x: Inputs of the module or part.
+            part: Name of the part; "" for the module.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            Misuse: If they are not one tensor.
+        """
         for holder, attribute, name in self._slots:
             holder[attribute] = tensors[name]
         module, training = getattr(self.module, part) if part else self.module, self.module.training
@@ -98,7 +110,7 @@ class Structure:
 
 
 def describe_outputs(given: Any, count: int = -1, width: int = -1) -> tuple[str, str]:
-    """The kind of a network's outputs, and the `output=` to write for the tensor (count, width) among them.
+    """Return the kind of a network's outputs, and the `output=` to write for the tensor (count, width) among them.
 
     >>> import torch
     >>> describe_outputs({"logits": torch.zeros(2, 3), "hidden": torch.zeros(2, 8)}, 2, 3)

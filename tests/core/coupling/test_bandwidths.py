@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.core.coupling.bandwidths import BANDWIDTHS, FLOOR, check_bandwidth, denominator, median
+from murmuration.core.coupling.bandwidths import BANDWIDTHS, FLOOR, denominator, find_bandwidth, median
 from murmuration.core.coupling.kernels import rbf, squared_distances
 from murmuration.system.errors import Misuse
 
@@ -111,7 +111,7 @@ def test_only_the_squared_convention_depends_on_the_unit_of_length():
 
 def test_names_are_checked():
     with pytest.raises(Misuse, match=r"unknown bandwidth 'cod': did you mean 'code'\? Known: algorithm-1, all, code"):
-        check_bandwidth("cod")
+        find_bandwidth("cod")
     for wrong in ("fixed:", "fixed:-1", "fixed:0", "fixed:inf", "fixed:nan", "fixed:wide"):
-        with pytest.raises(Misuse, match=f"bandwidth '{wrong}': .* is no lengthscale; write a positive number"):
+        with pytest.raises(Misuse, match=f"bandwidth '{wrong}': .* is not a lengthscale; write a positive number"):
             denominator(wrong, THREE)

@@ -8,7 +8,7 @@ from murmuration.core.coupling import InputGradientSpace
 from murmuration.core.coupling.bandwidths import denominator
 from murmuration.core.coupling.estimators import ESTIMATORS
 from murmuration.core.coupling.kernels import rbf, squared_distances
-from murmuration.core.coupling.lengthscales import ROWS, spectrum, tune
+from murmuration.core.coupling.lengthscales import MAX_ROWS, spectrum, tune
 
 # Eigenvectors are kept in single precision: a few times 6e-8 of the largest weight.
 SINGLE = 2e-6
@@ -119,10 +119,10 @@ def test_the_unit_of_the_covariance_cancels_in_the_median(bandwidth: str):
 
 def test_many_inputs_are_represented_by_evenly_spread_ones():
     """Sorted inputs, as many data sets have them: the first half must not stand for all."""
-    x = torch.cat([torch.zeros(ROWS - 1, 2), torch.ones(ROWS, 2)])
+    x = torch.cat([torch.zeros(MAX_ROWS - 1, 2), torch.ones(MAX_ROWS, 2)])
     values, _, _ = spectrum(x, 2)
     whole = torch.linalg.eigvalsh((x.T @ x / (len(x) - 1)).double())
-    assert values[0].item() == pytest.approx(whole[-1].item(), rel=2 / ROWS)
+    assert values[0].item() == pytest.approx(whole[-1].item(), rel=2 / MAX_ROWS)
 
 
 def test_candidates_are_the_published_alphas_until_one_is_chosen():

@@ -10,7 +10,7 @@ from torch import Tensor
 import murmuration.core.engines.fixed_memory as fixed_memory
 from murmuration.core.engines.capture import Captured, capture
 from murmuration.core.engines.fixed_memory import fixed_replay
-from murmuration.core.flat_buffers import as_vector
+from murmuration.core.flat_buffers import flat_view
 
 Function = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # weights (3, 4, 6), x (3, 5, 6), y (3, 5, 4)
 
@@ -84,7 +84,7 @@ def test_some_results_lie_side_by_side():
     given = inputs(0)
     replay = captured(layer, given, joined=slice(0, 2))
     found = replay.run(*given[1:])
-    assert as_vector(found[:2]) is not None
+    assert flat_view(found[:2]) is not None
     assert all(torch.equal(a, b) for a, b in zip(found, layer(*given), strict=True))
 
 
@@ -95,7 +95,7 @@ def test_results_that_are_views_of_one_tensor_are_left_apart():
 
     given = inputs(0)
     found = captured(halves, given, joined=slice(0, 2)).run(*given[1:])
-    assert as_vector(found) is None
+    assert flat_view(found) is None
     assert all(torch.equal(a, b) for a, b in zip(found, halves(*given), strict=True))
 
 
