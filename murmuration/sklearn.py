@@ -124,35 +124,35 @@ class EnsembleEstimator(BaseEstimator):
 
     def fit_settings(self) -> dict[str, Any]:
         """The keywords of `murmuration.fit`, `net` and data left out, that the settings of this estimator stand for."""
-        found = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
+        keywords = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
         if None not in (self.members, self.n_estimators) and self.members != self.n_estimators:
             raise Misuse(f"members={self.members} and n_estimators={self.n_estimators} are the same: give one of them")
         members = self.n_estimators if self.members is None else self.members
-        found |= {} if members is None else {"members": members}
+        keywords |= {} if members is None else {"members": members}
         if self.early_stopping is not None and not isinstance(self.early_stopping, bool | np.bool_):
             raise Misuse(f"early_stopping={self.early_stopping!r}: expected True, False or None")
         if self.early_stopping is False and self.patience is not None:
             raise Misuse(f"early_stopping=False and patience={self.patience}: leave one of them out")
         if self.early_stopping is not None:
-            found.setdefault("patience", PATIENCE if self.early_stopping else None)
+            keywords.setdefault("patience", PATIENCE if self.early_stopping else None)
         if self.validation_fraction is not None:
             require_number("validation_fraction", self.validation_fraction, 0.15)
             if not 0 < self.validation_fraction < 1:
                 raise Misuse(f"validation_fraction={self.validation_fraction}: need a number between 0 and 1")
-            found["val"] = self.validation_fraction
+            keywords["val"] = self.validation_fraction
             if self.folds is not None:
                 raise Misuse(
                     f"folds={self.folds} and validation_fraction={self.validation_fraction}: every row validates in one"
                     " fold; leave one of them out"
                 )
         if self.calibrate is not None and self.calibrate is not True:
-            found["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
+            keywords["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
         if not isinstance(self.settings, Mapping | None):
             raise Misuse(f"settings={self.settings!r}: expected a dict such as {{'prepare': 'robust'}}, or None")
-        twice = {*(self.settings or {})} & {*found, *self.get_params(deep=False), "seed", "target", "task", "weight"}
+        twice = {*(self.settings or {})} & {*keywords, *self.get_params(deep=False), "seed", "target", "task", "weight"}
         if twice:
             raise Misuse(f"settings={{'{min(twice)}': ...}}: expected keywords that are no parameters of the estimator")
-        return {**found, **(self.settings or {}), "seed": seed_of(self.random_state)}
+        return {**keywords, **(self.settings or {}), "seed": seed_of(self.random_state)}
 
     def _fit(self, task: str, table: Any, targets: dict[str, np.ndarray], weight: np.ndarray | None) -> None:
         """Train on a table and its targets, each (N,), by name; rows of weight 0 are left out."""
@@ -261,11 +261,11 @@ class EnsembleEstimator(BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "ensemble_" in state:
-            given = {
+            candidates = {
                 "recipe": (self.recipe, Recipe),
                 "likelihood": ((self.settings or {}).get("likelihood"), Likelihood),
             }
-            own = {name: value for name, (value, kind) in given.items() if isinstance(value, kind)}
+            own = {name: value for name, (value, kind) in candidates.items() if isinstance(value, kind)}
             own |= {"output": self.settings["output"]} if self.settings and "output" in self.settings else {}
             net = None if isinstance(self.net, str) else self.net
             self.ensemble_ = unzipped_run(state["ensemble_"], net=net, **own)
@@ -315,8 +315,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         verbose: int | bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
-        super().__init__(**given)
+        shared = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
+        super().__init__(**shared)
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
@@ -332,10 +332,10 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, labels)
             weight = by_class if weight is None else weight * by_class
-        kept = labels if weight is None else labels[weight > 0]
-        self.classes_ = np.unique(kept)
+        used_labels = labels if weight is None else labels[weight > 0]
+        self.classes_ = np.unique(used_labels)
         if len(self.classes_) < 2:
-            raise Misuse(f"{len(kept)} rows of one class, {self.classes_[0]}: expected at least two classes")
+            raise Misuse(f"{len(used_labels)} rows of one class, {self.classes_[0]}: expected at least two classes")
         self._fit("classification", table, {target_names(y, table)[0]: labels}, weight)
         names = self.ensemble_.names
         self._order = [names.index(as_text(label)) for label in self.classes_]  # places of the classes in the outputs
@@ -352,8 +352,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The most probable class (N,)."""
-        chosen = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[chosen]
+        columns = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[columns]
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
         """Conformal prediction sets: a mask (N, K) of the classes that each set holds, in the order of `classes_`.
@@ -369,8 +369,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         (epistemic), in nats: `Uncertainty`, each (N,)."""
         pred = self.predictive(X)
         parts = (pred.expected_entropy, pred.mutual_information, pred.entropy)
-        found = Uncertainty(*(values.numpy() for values in parts))
-        return self._output(X, found, found._asdict())
+        uncertainty = Uncertainty(*(values.numpy() for values in parts))
+        return self._output(X, uncertainty, uncertainty._asdict())
 
 
 class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
@@ -424,21 +424,21 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         `fit`.
         """
         pred = self.predictive(X)
-        found = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
-        if not np.isfinite(found.low).all():
-            told = (
+        intervals = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
+        if not np.isfinite(intervals.low).all():
+            problem = (
                 f"intervals of coverage {coverage:g} are infinite: there are too few validation rows to know their ends"
             )
-            warnings.warn(f"{told}; ask for less, or give more rows or folds=5", stacklevel=2)
-        return self._output(X, found, self._by_target(found._asdict()))
+            warnings.warn(f"{problem}; ask for less, or give more rows or folds=5", stacklevel=2)
+        return self._output(X, intervals, self._by_target(intervals._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
         """Standard deviations of the target's noise (aleatoric), of members' means (epistemic) and of both (total):
         `Uncertainty`, each (N,) or (N, K)."""
         pred = self.predictive(X)
         parts = (pred.aleatoric_var, pred.epistemic_var, pred.total_var)
-        found = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))
-        return self._output(X, found, self._by_target(found._asdict()))
+        uncertainty = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))
+        return self._output(X, uncertainty, self._by_target(uncertainty._asdict()))
 
     def _shaped(self, values: Any) -> np.ndarray:
         """Values (N, K) as (N,) where training had targets (N,)."""
@@ -464,18 +464,18 @@ def seed_of(random_state: Any) -> int:
 
 def checked_weight(weight: Any, table: Any) -> np.ndarray:
     """Sample weights (N,) float64, none negative, not all zero."""
-    found = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
-    if not found.any():
+    weights = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
-    return found
+    return weights
 
 
 def target_names(y: Any, table: Any, count: int = 1) -> list[str]:
     """Names of the targets: those of a pandas y, or y, y0, y1, ...; none that a column of the table has."""
     own = list(map(str, y.columns)) if is_table(y) else [getattr(y, "name", None)]
     usual = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
-    chosen = own if len(own) == count and None not in own and len({*own}) == count else usual
-    return free_names([str(name) for name in chosen], table)
+    names = own if len(own) == count and None not in own and len({*own}) == count else usual
+    return free_names([str(name) for name in names], table)
 
 
 def free_names(names: list[str], table: Any) -> list[str]:
@@ -486,11 +486,11 @@ def free_names(names: list[str], table: Any) -> list[str]:
 def zipped_run(ensemble: Ensemble) -> bytes:
     """The run directory of an ensemble as the bytes of a zip archive."""
     archive = io.BytesIO()
-    with TemporaryDirectory() as folder, zipfile.ZipFile(archive, "w") as written:
+    with TemporaryDirectory() as folder, zipfile.ZipFile(archive, "w") as zipped:
         run = Path(folder) / "run"
         ensemble.save(run)
         for file in sorted(path for path in run.rglob("*") if path.is_file()):
-            written.write(file, file.relative_to(run))
+            zipped.write(file, file.relative_to(run))
     return archive.getvalue()
 
 

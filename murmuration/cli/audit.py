@@ -98,13 +98,13 @@ def show_groups(evaluations: Sequence["Evaluation"]) -> None:
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 
-    names, several = shown_in("brief", evaluations[0].task), len(evaluations) > 1
+    names, compared = shown_in("brief", evaluations[0].task), len(evaluations) > 1
     for column in dict.fromkeys(column for evaluation in evaluations for column in evaluation.groups):
         groups = [(e.name, group) for e in evaluations for group in e.groups.get(column, ())]
         any_worse = any(group.worse for _, group in groups)
         rows = [
             [
-                f"{name}, {group.value}" if several else group.value,
+                f"{name}, {group.value}" if compared else group.value,
                 f"{group.examples:,}",
                 *(number(group.scores.get(score, math.nan)) for score in names),
                 *(["worse" if group.worse else ""] if any_worse else []),

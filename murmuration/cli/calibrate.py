@@ -37,8 +37,8 @@ def calibrate(
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
         if len(data.val) < FEWEST and FOLDS not in ensemble.manifest:
-            found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
-            raise Misuse(f"{found}; train it again on more examples")
+            reason = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
+            raise Misuse(f"{reason}; train it again on more examples")
         ensemble = fit_posthoc_again(ensemble, data, config)
         evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
         steps = json_bytes(to_json(ensemble.posthoc))

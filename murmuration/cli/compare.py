@@ -56,6 +56,7 @@ def compare(
     loss: Loss = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
     from murmuration.cli.training import new_run_path

@@ -44,8 +44,8 @@ def embed(
     say = (lambda text: None) if as_json else print
     try:
         with counting_bar(f"features by {net}", as_json) as count:
-            chosen = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
-            record = write_features(data, chosen, path, LoadOptions(named_targets(target)))
+            embedder = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
+            record = write_features(data, embedder, path, LoadOptions(named_targets(target)))
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
     if as_json:

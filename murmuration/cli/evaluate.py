@@ -121,10 +121,10 @@ def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSui
     foreign: dict[str, Tensor] = {}
     for source in listed(options.ood):
         with naming(f"--ood {source}", known=source):
-            found = ood_inputs([source], eval_set)
-        if set(found) & set(foreign):
-            raise Misuse(f"--ood names '{next(iter(found))}' twice: give each set once")
-        foreign |= found
+            inputs = ood_inputs([source], eval_set)
+        if set(inputs) & set(foreign):
+            raise Misuse(f"--ood names '{next(iter(inputs))}' twice: give each set once")
+        foreign |= inputs
     return suite, foreign
 
 

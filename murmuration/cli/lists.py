@@ -81,10 +81,10 @@ def nets() -> Entries:
         }
         for name, row in NETS.items()
     }
-    others = {
+    external = {
         name: {"inputs": inputs, "options": "", "description": about} for name, (inputs, about) in LIBRARIES.items()
     }
-    return own | others
+    return own | external
 
 
 def models() -> Entries:
@@ -96,35 +96,35 @@ def models() -> Entries:
 def data() -> Entries:
     from murmuration.data import FORMATS, builtin_names
 
-    formats = {each.usage: each.about for each in FORMATS if each.kind != "object"}
+    formats = {format.usage: format.about for format in FORMATS if format.kind != "object"}
     return described({**builtin_names(), **formats})
 
 
 def corruptions() -> Entries:
     from murmuration.data.shift import CORRUPTIONS, TABLE_SHIFTS
 
-    rows: list[tuple[str, str, Any]] = [("images", name, each) for name, each in CORRUPTIONS.items()]
-    rows += [("tables", name, each) for name, each in TABLE_SHIFTS.items()]
+    rows: list[tuple[str, str, Any]] = [("images", name, corruption) for name, corruption in CORRUPTIONS.items()]
+    rows += [("tables", name, corruption) for name, corruption in TABLE_SHIFTS.items()]
     return {
         name: {
             "inputs": inputs,
-            "kind": each.kind,
-            "exact": "yes" if getattr(each, "exact", True) else "no",
-            "description": each.about,
+            "kind": corruption.kind,
+            "exact": "yes" if getattr(corruption, "exact", True) else "no",
+            "description": corruption.about,
         }
-        for inputs, name, each in rows
+        for inputs, name, corruption in rows
     }
 
 
 def measures() -> Entries:
     from murmuration.evaluation.metrics.scores import MEASURES
 
-    found: Entries = {}
+    entries: Entries = {}
     for task, table in MEASURES.items():
         for name, row in table.items():
             entry = {"label": row.label, "for": task, "better": row.better or "", "description": row.meaning}
-            found[f"{name} ({task})" if name in found else name] = entry
-    return found
+            entries[f"{name} ({task})" if name in entries else name] = entry
+    return entries
 
 
 def calibrators() -> Entries:
@@ -196,10 +196,10 @@ def list_names(
         raise Misuse(f"--of {of} is for --sheet: add --sheet FILE.png")
     if sheet is not None:
         draw_sheet(sheet, of or SHEET_IMAGES, force)
-    found: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
+    lists: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
     if as_json:
-        return print_json(found[what] if what else found)
-    for name, entries in found.items():
+        return print_json(lists[what] if what else lists)
+    for name, entries in lists.items():
         entries = in_short(entries) if name == "recipes" else entries
         columns = [name, *next(iter(entries.values()))]
         rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
@@ -231,7 +231,7 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     data = open_data(source)
     if not isinstance(data.preparation, ImagePreparation):
         raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     images = data.preparation.pixels_of(data.test.prepared[:19])
-    Image.fromarray(sheet(images, blocks=2)).save(held, format="PNG")
-    write_bytes(path, held.getvalue())
+    Image.fromarray(sheet(images, blocks=2)).save(buffer, format="PNG")
+    write_bytes(path, buffer.getvalue())

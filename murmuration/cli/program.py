@@ -108,18 +108,18 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    given = sys.argv[1:] if arguments is None else arguments
-    warnings.showwarning = partial(_say_note, given)
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
+    words = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = partial(_say_note, words)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     take_stopped()
     try:
         with handled(stop):
             try:
-                return _run(given)
+                return _run(words)
             except BaseException as error:
                 with handled(unheard):
-                    return _ended_by(error, take_stopped(), given)
+                    return _ended_by(error, take_stopped(), words)
             finally:
                 take_stopped()  # one that waits for an import would come to whoever called the command
     except Stopped as error:  # it came before the command had begun or after its end
@@ -225,29 +225,29 @@ def out_of_memory(error: BaseException) -> bool:
 
 def _usage(error: Any, arguments: list[str]) -> str:
     """The bad argument or option of a command, and what to write instead."""
-    where = error.ctx.command_path if error.ctx is not None else "murmur"
+    path = error.ctx.command_path if error.ctx is not None else "murmur"
     kind, parameter = type(error).__name__, getattr(error, "param", None)
     if kind == "NoSuchOption":
-        return f"unknown option {error.option_name}: {_suggestion(error.option_name, error.ctx.command, where)}"
+        return f"unknown option {error.option_name}: {_suggestion(error.option_name, error.ctx.command, path)}"
     if parameter is None:
-        return f"{error.format_message().rstrip('.')}: see {where} --help"
+        return f"{error.format_message().rstrip('.')}: see {path} --help"
     name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.metavar or parameter.name
     if kind == "MissingParameter":
-        return f"{name} is missing: see {where} --help for an example"
+        return f"{name} is missing: see {path} --help for an example"
     reason = error.message.split(",")[0].rstrip(".")
-    return f"{name} {_value_of(parameter.opts, arguments)}: {reason[:1].lower()}{reason[1:]}, see {where} --help"
+    return f"{name} {_value_of(parameter.opts, arguments)}: {reason[:1].lower()}{reason[1:]}, see {path} --help"
 
 
 def _suggestion(got: str, command: Any, where: str) -> str:
     """Options of the command that begin like the unknown one or resemble it; else the commands that do have it."""
-    known, answers = _options(command), [each.name for each in fields(RecipeOptions)]
+    options, answers = _options(command), [field.name for field in fields(RecipeOptions)]
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
-    begun = [name for name in known if name.startswith(got)]
-    owners = [name for name, each in _commands(typer.main.get_command(app), "murmur") if got in _options(each)]
+    begun = [name for name in options if name.startswith(got)]
+    owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:
         return f"it is an option of {' and '.join(owners)}; see {where} --help"
-    near = begun or get_close_matches(got, known, n=1, cutoff=0.5)
+    near = begun or get_close_matches(got, options, n=1, cutoff=0.5)
     return f"did you mean {' or '.join(near)}? See {where} --help" if near else f"see {where} --help"
 
 
@@ -260,8 +260,8 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     inside = getattr(command, "commands", {})
     if not inside:
         yield path, command
-    for name, each in inside.items():
-        yield from _commands(each, f"{path} {name}")
+    for name, subcommand in inside.items():
+        yield from _commands(subcommand, f"{path} {name}")
 
 
 def in_flags(message: str, arguments: list[str]) -> str:
@@ -288,10 +288,10 @@ def _with_flag(message: str, parameter: Any) -> str:
     value = rf"\.\.\.|'(?P<quoted>[^']*)'|{plain}|{bare}"
 
     def flag(match: re.Match[str]) -> str:
-        given = match["quoted"] if match["quoted"] is not None else match["plain"]
+        text = match["quoted"] if match["quoted"] is not None else match["plain"]
         if getattr(parameter, "is_flag", False) or match["bare"] is not None:
             return str(parameter.opts[0])
-        return f"{parameter.opts[0]} {parameter.metavar if given is None else shlex.quote(given)}"
+        return f"{parameter.opts[0]} {parameter.metavar if text is None else shlex.quote(text)}"
 
     return re.sub(rf"(?<![\w:,.=-]){parameter.name}=(?:{value})", flag, message)
 

@@ -104,6 +104,7 @@ def train(
     pretrained: Pretrained = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
     from murmuration.cli.results import finish_run
@@ -112,10 +113,10 @@ def train(
     from murmuration.runs.processes import continues, from_first, is_first
     from murmuration.training.fitting import fit
 
-    chosen, settings = answers.recipe(recipe), plan.settings(trust.config())
+    parsed, settings = answers.recipe(recipe), plan.settings(trust.config())
     if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
         raise Misuse("torchrun --max-restarts without out=...: a run that is started again is found by its directory")
-    path = Path(from_first(str(out or new_run_path(data, chosen.name))))
+    path = Path(from_first(str(out or new_run_path(data, parsed.name))))
     hold, quiet = locked if continues(path) else new_run, as_json or not is_first()
     with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
         opened = reading.open(data, path, quiet=quiet)
@@ -124,7 +125,7 @@ def train(
         ensemble = fit(
             options.network(net),
             opened,
-            recipe=chosen,
+            recipe=parsed,
             likelihood=loss,
             folds=folds,
             out=path,
@@ -144,9 +145,9 @@ def train(
 def about_data(data: "Data", folds: int | None) -> str:
     """What is learned from which data: whole numbers may be classes or not, and --task decides."""
     named = ", ".join(getattr(data.preparation, "targets", ()))
-    what = f"{data.task} of {named}" if named else data.task
+    task = f"{data.task} of {named}" if named else data.task
     classes = f" ({len(data.classes)} classes)" if data.classes else ""
     sizes = ", ".join(f"{len(getattr(data, part)):,} {part}" for part in ("train", "val", "test"))
     if folds is not None:
         sizes = f"{len(data.train) + len(data.val):,} in {folds} folds, {len(data.test):,} test"
-    return f"{data.name}: {what}{classes}; {sizes}"
+    return f"{data.name}: {task}{classes}; {sizes}"

@@ -193,7 +193,7 @@ def without(part: str):
     ("damage", "code", "words"),
     [
         (cut("members.safetensors"), 1, ("members.safetensors", "damaged")),
-        (cut("run.json"), 1, ("run.json", "cannot be read")),
+        (cut("run.json"), 1, ("run.json", "not valid JSON")),
         (lambda run: (run / "members.safetensors").unlink(), 1, ("members.safetensors", "missing")),
         (lambda run: (run / "run.json").unlink(), 1, ("run.json is missing", "other files of a run")),
         (without("format"), 1, ("format None",)),

@@ -291,7 +291,7 @@ def test_lists_take_commas_and_repetition(murmur, tmp_path):
 
 
 def test_options_have_the_values_of_a_plan():
-    assert options.TrainingOptions().plan(options.PostHocOptions().config()) == Plan()
+    assert Plan(**options.TrainingOptions().settings(options.PostHocOptions().config())) == Plan()
 
 
 @pytest.mark.slow
