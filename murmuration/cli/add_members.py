@@ -10,10 +10,10 @@ from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
 from murmuration.system.progress import training_bar
 
 HELP = help_text(
-    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated anew; the old "
-    "run stays as it is. The new members are those that a run of all of them with the same seed would have had, bit "
-    "for bit. For recipes whose members are independent of each other: no coupling, no shared trained tensors. An "
-    "interrupted command continues with `murmur resume`.",
+    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated again; the old "
+    "run is unchanged. The new members are bit-identical to those of one run of all members with the same seed. For "
+    "recipes whose members are independent of each other: no coupling, no shared trained tensors. An interrupted "
+    "command continues with `murmur resume`.",
     "murmur add-members runs/digits 5",
     "murmur add-members runs/digits 5 --out runs/digits-10",
 )

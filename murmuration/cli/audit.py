@@ -85,7 +85,7 @@ def audit(
 
 
 def beside(file: Path, force: bool) -> Path:
-    """The default path of the report: next to the file, and new unless `force` is set."""
+    """Return the default path of the report: next to the file, and new unless `force` is set."""
     path, turn = file.with_name(f"{file.stem}-audit.html"), 1
     while path.exists() and not force:
         turn += 1

@@ -1,4 +1,4 @@
-"""`murmur calibrate`: post-hoc steps for a run, fitted anew on its validation examples."""
+"""`murmur calibrate`: post-hoc steps for a run, fitted again on its validation examples."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def calibrate(
     from murmuration.training.folds import FOLDS, fit_posthoc_again
 
     path, config = Path(run), trust.config()
-    read_run(path)  # refuse what is no run before it is locked
+    read_run(path)  # refuse a directory that is not a run before it is locked
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
         if len(data.val) < FEWEST and FOLDS not in ensemble.manifest:

@@ -67,13 +67,13 @@ def _without_bool(parameters: list[Any]) -> list[Any]:
 
 
 def help_text(about: str, *examples: str) -> str:
-    """The help of a command: examples first, then a description."""
+    """Return the help of a command: examples first, then a description."""
     lines = "\n".join(examples)
     return f"Examples:\n\n[cyan]{lines}[/cyan]\n\n{about}"
 
 
 def console() -> "Console":
-    """The standard output as it is now: a terminal, a pipe or a test's buffer."""
+    """Return a console on the current standard output: a terminal, a pipe or a buffer."""
     from rich.console import Console
 
     screen = Console(highlight=False)
@@ -81,7 +81,7 @@ def console() -> "Console":
 
 
 def print_json(record: Any) -> None:
-    """The record, and nothing else, on the standard output."""
+    """Print a record as JSON."""
     from murmuration.system.files import json_numbers
 
     print(json.dumps(json_numbers(record), indent=2))

@@ -9,8 +9,8 @@ from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
 
 HELP = help_text(
-    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated anew; "
-    "the old run stays as it is. For recipes whose members are independent of each other: no coupling, no shared "
+    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated again; "
+    "the old run is unchanged. For recipes whose members are independent of each other: no coupling, no shared "
     "trained tensors.",
     "murmur drop-members runs/digits 1",
     "murmur drop-members runs/digits 1 --out runs/digits-fewer --json",
@@ -35,7 +35,7 @@ def drop_members(
     numbers = listed([members])
     wrong = [number for number in numbers if not is_whole(number)]
     if wrong:
-        raise Misuse(f"LIST {members}: '{wrong[0]}' is no number of a member; write numbers from 0, such as 1,3")
+        raise Misuse(f"LIST {members}: '{wrong[0]}' is not the number of a member; write numbers from 0, such as 1,3")
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
     with new_run(path):

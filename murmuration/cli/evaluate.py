@@ -101,7 +101,7 @@ def evaluate(
 
 
 def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
-    """The test split of a run, or its out-of-fold predictions; refuses a run without either."""
+    """Return the test split of a run, or its out-of-fold predictions; refuse a run without either."""
     from murmuration.cli.training import reopen_data
     from murmuration.evaluation import held_out_set
     from murmuration.training.folds import FOLDS
@@ -113,7 +113,7 @@ def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
 
 
 def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:
-    """The corruptions and the out-of-distribution inputs that the options ask for, opened and checked."""
+    """Open and check the corruptions and out-of-distribution inputs that the options name."""
     from murmuration.evaluation import ood_inputs
 
     require_corruptions(options)
@@ -138,7 +138,7 @@ def require_corruptions(options: ShiftOptions) -> None:
 
 
 def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
-    """The suite of corruptions that the options name."""
+    """Return the suite of corruptions that the options name."""
     from murmuration.evaluation import shift_suite
     from murmuration.evaluation.shift import official_chosen
 
@@ -154,7 +154,7 @@ def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
 
 
 def severity(text: str) -> int:
-    """A severity as a number."""
+    """Parse a severity."""
     if text not in ("1", "2", "3", "4", "5"):
         raise Misuse(f"--severities names '{text}': expected some of 1,2,3,4,5")
     return int(text)

@@ -46,7 +46,7 @@ def recipes() -> Entries:
 
 
 def in_short(entries: Entries) -> Entries:
-    """Recipes as a screen has room for them: what each is, what it is for (+), what speaks against it (-)."""
+    """Shorten recipes for the screen: description, advantages (+), drawbacks (-)."""
     return {
         f"{name} (default)" if name == DEFAULT else name: {
             "description": f"{row['description']}\n+ {row['good']}\n- {row['bad']}"
@@ -56,7 +56,7 @@ def in_short(entries: Entries) -> Entries:
 
 
 def couplings() -> Entries:
-    """Spaces, then the estimators and bandwidths that are settings of a space."""
+    """List spaces, then the estimators and bandwidths that are settings of a space."""
     from murmuration.core.coupling import COUPLINGS
     from murmuration.core.coupling.bandwidths import BANDWIDTHS, find_bandwidth
     from murmuration.core.coupling.estimators import ESTIMATORS
@@ -144,12 +144,12 @@ def conformal() -> Entries:
 
 
 def described(table: Mapping[str, Any]) -> Entries:
-    """The names of a table with the `about` text of each row; a row may be the text itself."""
+    """Return the names of a table with the `about` text of each row; a row may be the text itself."""
     return {name: {"description": row if isinstance(row, str) else row.about} for name, row in table.items()}
 
 
 def table(module: str, name: str) -> Callable[[], Entries]:
-    """The list of a table of the library, which is imported when it is asked for."""
+    """Return a function that imports a table of the library and lists it."""
     return lambda: described(getattr(import_module(f"murmuration.{module}"), name))
 
 
@@ -209,7 +209,7 @@ def list_names(
 
 
 def foldable(text: str) -> str:
-    """The text with blanks between settings, where a table may break the line; the command line accepts them.
+    """Insert blanks between settings, where a table may break the line; the command line accepts them.
 
     >>> foldable("input-gradients:lengthscales=pca,every=4")
     'input-gradients: lengthscales=pca, every=4'

@@ -62,7 +62,7 @@ def monitor(
 
 
 def show(drift: "Drift") -> None:
-    """The largest changes in a table, then the verdict."""
+    """Print the largest changes in a table, then the verdict."""
     from murmuration.reports.formatting import MISSING, number
     from murmuration.reports.monitor_page import written_p
 

@@ -38,7 +38,7 @@ def option(help_text: str, panel: str, metavar: str, *names: str, default_text: 
 
 
 def switch(name: str, help_text: str, panel: str = "Options") -> Any:
-    """An option that takes no value."""
+    """Return an option that takes no value."""
     return typer.Option(name, help=help_text, rich_help_panel=panel)
 
 
@@ -114,7 +114,7 @@ class DataOptions:
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 
     def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
-        """The data of the source, split and prepared; pieces of features are written beside `out`."""
+        """Open the source, split and prepared; partial features are written next to `out`."""
         from murmuration.models.features import say_nothing
 
         if self.features_from and not self.features:
@@ -133,7 +133,7 @@ class DataOptions:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number of at most nine digits, 0 to 9 and no other script's.
+    """Return whether a text is a whole number of at most nine ASCII digits.
 
     >>> [is_whole(text) for text in ("12", "-1", "1.5", "\u00b2", "")]
     [True, False, False, False, False]
@@ -142,7 +142,7 @@ def is_whole(text: str) -> bool:
 
 
 def image_size(text: str | None) -> tuple[int, int] | None:
-    """The size (H, W) that `--size` states: one number for both, or HxW."""
+    """Parse `--size` to (H, W): one number for both, or HxW."""
     if text is None:
         return None
     sides = text.lower().split("x")
@@ -152,7 +152,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
 
 
 def share_or_source(text: str | None) -> float | str | None:
-    """A share of the rows if the text is a number, else the source it names."""
+    """Return a share of the rows if the text is a number, else the source it names."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -160,7 +160,7 @@ def share_or_source(text: str | None) -> float | str | None:
 
 
 def named_targets(names: Names) -> str | tuple[str, ...] | None:
-    """The target columns as `open_data` takes them: none, one, or several."""
+    """Return the target columns as `open_data` takes them: None, one, or a tuple."""
     columns = listed(names)
     return (columns[0] if len(columns) == 1 else tuple(columns)) if columns else None
 
@@ -176,7 +176,7 @@ RunDevice = Annotated[str | None, option(f"{PLAN_DOCS['device']} By default that
 
 
 def network(text: str | None) -> Any:
-    """The network that --net states: a name of this package, or the function `package.module:factory` of the user.
+    """Return the network of --net: a name of this package, or the user's function `package.module:factory`.
 
     The module is imported from the working directory or wherever Python finds it. A run directory never causes an
     import: whoever loads such a run names the function again.
@@ -248,14 +248,14 @@ class RecipeOptions:
     ] = None
 
     def recipe(self, text: str) -> "Recipe":
-        """The recipe of that text with these answers."""
+        """Return the recipe of that text with these answers."""
         from murmuration.core.recipe import parse_recipe
 
         return mm.make_recipe(parse_recipe(text), **asdict(self))
 
 
 def split_recipes(values: Sequence[str] | None) -> list[str]:
-    """The recipes that lists name: after a comma, a setting (`name=`) or a number belongs to the recipe before it.
+    """Split lists of recipes: after a comma, a setting (`name=`) or a number belongs to the recipe before it.
 
     >>> split_recipes(["single,deep-ensemble:coupling=outputs,members=3", "forde"])
     ['single', 'deep-ensemble:coupling=outputs,members=3', 'forde']
@@ -333,7 +333,7 @@ class TrainingOptions(PlanFlags):
 
 
 def lr_multiplier(text: str) -> tuple[str, float]:
-    """A pattern of parameter names and its learning-rate multiplier.
+    """Parse a pattern of parameter names and its learning-rate multiplier.
 
     >>> lr_multiplier("head.*=0.1")
     ('head.*', 0.1)
@@ -372,7 +372,7 @@ class ShiftOptions:
 
 
 def listed(values: Sequence[str] | None) -> list[str]:
-    """The values of an option that may be repeated and may hold commas; double quotes protect a comma.
+    """List the values of an option that may be repeated and may hold commas; double quotes protect a comma.
 
     >>> listed(["single, deep-ensemble", "forde"])
     ['single', 'deep-ensemble', 'forde']
@@ -384,7 +384,7 @@ def listed(values: Sequence[str] | None) -> list[str]:
 
 
 def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
-    """The path of an output file: of a known kind, in an existing folder, and new unless `force` is set."""
+    """Check the path of an output file: a known suffix, an existing folder, and no such file unless `force` is set."""
     path = Path(out)
     if path.suffix.lower() not in suffixes:
         raise Misuse(
@@ -398,7 +398,7 @@ def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter that is a record replaced by options for the record's fields."""
+    """Replace every parameter of a command that is a record by options for the record's fields."""
     signature = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
     records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}

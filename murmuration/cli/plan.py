@@ -70,7 +70,7 @@ def plan(
 
 
 def show_estimate(estimate: "CostEstimate") -> None:
-    """Tables of time, memory, disk and communication, then the proposal."""
+    """Print tables of time, memory, disk and communication."""
     from murmuration.reports.formatting import duration, plural
 
     steps = estimate.steps_per_epoch * estimate.epochs
@@ -104,13 +104,13 @@ def show_estimate(estimate: "CostEstimate") -> None:
 
 
 def with_sum(terms: dict[str, int], name: str) -> list[list[str]]:
-    """Rows of bytes in MB, with their sum as the last."""
+    """Return rows of bytes in MB, with their sum as the last."""
     rows = [[term, f"{size / 1e6:,.2f}"] for term, size in terms.items() if size]
     return [*rows, [name, f"{sum(terms.values()) / 1e6:,.2f}"]]
 
 
 def show_proposal(estimate: "CostEstimate", budget: str | None) -> None:
-    """The settings that fit the budget as a command's options, and what they give up."""
+    """Print the settings that fit the budget as options, and what they give up."""
     from murmuration.reports.formatting import duration
 
     if budget is None:

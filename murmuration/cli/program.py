@@ -104,7 +104,7 @@ for _name, _command in plugins("murmuration.commands").items():
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM; every error is one line."""
+    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM."""
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) -> int:
-    """The exit code of a command that an error has ended, which is told in one line; `signals` came before it."""
+    """Print the error that ended a command in one line and return the exit code; `signals` came before it."""
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -141,7 +141,7 @@ def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) ->
 
 
 def _signal_of(error: BaseException | None) -> int:
-    """The number of the signal that an interrupt came from; that of Ctrl-C if nothing else is known."""
+    """Return the number of the signal that caused an interrupt; that of Ctrl-C by default."""
     while error is not None:
         if isinstance(error, Stopped):
             return error.number
@@ -187,12 +187,12 @@ def _invoke(command: Any, context: Any, words: list[str]) -> None:
 
 
 def _ranks() -> bool:
-    """Whether this is one of several processes."""
+    """Return whether this is one of several processes."""
     return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _silent() -> bool:
-    """Whether another process speaks for this one."""
+    """Return whether another process prints for this one."""
     return _ranks() and os.environ["RANK"] != "0"
 
 
@@ -203,7 +203,7 @@ def _end(text: str, code: int) -> int:
 
 
 def _message(error: Exception, arguments: list[str]) -> str:
-    """The error on one line, in the words of the command line."""
+    """Return the error as one line, in the words of the command line."""
     if isinstance(error, UsageError):
         return " ".join(_usage(error, arguments).split())
     if isinstance(error, Misuse | Failure):
@@ -219,12 +219,12 @@ def _message(error: Exception, arguments: list[str]) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had: Python's, numpy's, torch's on a CPU or GPU."""
+    """Return whether an error of Python, numpy or torch says that memory ran out."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _usage(error: Any, arguments: list[str]) -> str:
-    """The bad argument or option of a command, and what to write instead."""
+    """Name the bad argument or option of a command, and what to write instead."""
     path = error.ctx.command_path if error.ctx is not None else "murmur"
     kind, parameter = type(error).__name__, getattr(error, "param", None)
     if kind == "NoSuchOption":
@@ -239,7 +239,7 @@ def _usage(error: Any, arguments: list[str]) -> str:
 
 
 def _suggestion(got: str, command: Any, where: str) -> str:
-    """Options of the command that begin like the unknown one or resemble it; else the commands that do have it."""
+    """Suggest options of the command that resemble the unknown one, else the commands that have it."""
     options, answers = _options(command), [field.name for field in fields(RecipeOptions)]
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
@@ -256,7 +256,7 @@ def _options(command: Any) -> list[str]:
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """All commands below one, with the words that call them."""
+    """Yield all commands below one, with the words that call them."""
     inside = getattr(command, "commands", {})
     if not inside:
         yield path, command
@@ -265,7 +265,7 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def in_flags(message: str, arguments: list[str]) -> str:
-    """An error message of the library with keyword arguments written as the flags of the command that was called.
+    """Rewrite keyword arguments in a message of the library as flags of the command that was called.
 
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
     `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
@@ -297,7 +297,7 @@ def _with_flag(message: str, parameter: Any) -> str:
 
 
 def _value_of(names: list[str], arguments: list[str]) -> str:
-    """What was written after an option, the last time it occurs; "" if it cannot be found."""
+    """Return the value after the last occurrence of an option, or ""."""
     for place, argument in reversed(list(enumerate(arguments))):
         name, sign, value = argument.partition("=")
         if name in names:

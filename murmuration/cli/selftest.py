@@ -35,7 +35,7 @@ def selftest(as_json: Json = False) -> None:
 
 
 def checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
-    """The outcome of one check; whatever it raises is what was found."""
+    """Return the outcome of one check; an error is a failed check."""
     start = time.perf_counter()
     try:
         detail, passed = check(), True

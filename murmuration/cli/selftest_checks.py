@@ -21,7 +21,7 @@ KILLED_AT = 9
 
 
 def require(holds: bool, message: str) -> None:
-    """Fail with what was found, unless it holds."""
+    """Fail with a message unless the condition holds."""
     if not holds:
         raise Failure(message)
 
@@ -59,7 +59,7 @@ def variance_by_hand() -> str:
 
 
 def trained(**settings: Any) -> Ensemble:
-    """A small ensemble on two-moons, one epoch."""
+    """Train a small ensemble on two-moons for one epoch."""
     plan = mm.Plan(**{"members": 3, "epochs": 1, "engine": "loop", **settings})
     return mm.fit("mlp", "two-moons", plan=plan)
 

@@ -39,7 +39,7 @@ NetName = Annotated[
 InitFrom = Annotated[
     str | None,
     options.option(
-        "Weights to begin with instead of random ones: a run directory (members in order) or a .safetensors file.",
+        "Initial weights instead of random ones: a run directory (members in order) or a .safetensors file.",
         "Training",
         "RUN|FILE",
     ),
@@ -51,7 +51,7 @@ Reset = Annotated[
 Pretrained = Annotated[
     str | None,
     options.option(
-        "Published weights to begin with, under random heads: yes (of an installed package), or a file of them.",
+        "Published weights to start from, with random heads: yes (of an installed package), or a file of them.",
         "Training",
         "yes|FILE",
     ),
@@ -59,8 +59,8 @@ Pretrained = Annotated[
 Folds = Annotated[
     int | None,
     options.option(
-        "Cross-fitting: so many folds of the training and validation examples, with --members trained on all other "
-        "folds each; calibrated on their predictions for their own folds.",
+        "Cross-fitting: number of folds of the training and validation examples. For each fold, --members are "
+        "trained on the other folds; their predictions for it calibrate.",
         "Training",
         "N",
     ),
@@ -143,7 +143,7 @@ def train(
 
 
 def about_data(data: "Data", folds: int | None) -> str:
-    """What is learned from which data: whole numbers may be classes or not, and --task decides."""
+    """Describe the task and the splits: integers may be classes or numbers, and --task decides."""
     named = ", ".join(getattr(data.preparation, "targets", ()))
     task = f"{data.task} of {named}" if named else data.task
     classes = f" ({len(data.classes)} classes)" if data.classes else ""

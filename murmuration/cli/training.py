@@ -28,7 +28,7 @@ def resume_run(
     device: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> "Ensemble":
-    """The ensemble of an existing run, trained to its end first if it was interrupted."""
+    """Return the ensemble of an existing run; resume it first if it was interrupted."""
     from murmuration.runs.directory import require_files
     from murmuration.runs.kinds import run_kind
     from murmuration.training.resuming import resume
@@ -43,7 +43,7 @@ def resume_run(
 
 
 def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":
-    """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
+    """Load the ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
     from murmuration.system.errors import Misuse
@@ -60,7 +60,7 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
 
 
 def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
-    """The ensemble of a finished run on the CPU, without post-hoc steps; refuses members that have no weights."""
+    """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
     from murmuration.system.errors import Misuse
 
     ensemble = load_run(path, posthoc=False, net=net, device="cpu")
@@ -72,7 +72,7 @@ def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
 
 
 def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
-    """The post-hoc steps of a run, after a trial on one input of zeros that those of another run do not pass."""
+    """Return the post-hoc steps of a run; one input of zeros checks that they are not those of another run."""
     import torch
 
     from murmuration.prediction.ensemble import load_posthoc
@@ -94,7 +94,7 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run; a missing part is a failure."""
+    """Read the manifest of a run; a missing part is a failure."""
     from murmuration.runs.directory import GIVEN, read_run
     from murmuration.runs.kinds import run_kind
     from murmuration.system.errors import Misuse
@@ -112,7 +112,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def reopen_data(path: Path) -> "Data":
-    """The data that a run was trained on."""
+    """Open the data that a run was trained on."""
     from murmuration.runs.kinds import run_kind
     from murmuration.training.fitting import reopen
 
@@ -123,7 +123,7 @@ def reopen_data(path: Path) -> "Data":
 
 @contextmanager
 def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
-    """Ctrl-C inside names the command that continues the run, which may be the same command again."""
+    """Add the command that continues the run to the message of Ctrl-C; it may be the same command again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
 
 
 def new_run_path(data: str, recipe: str) -> Path:
-    """The first directory `runs/<data>-<recipe>-<n>` that does not exist."""
+    """Return the first directory `runs/<data>-<recipe>-<n>` that does not exist."""
     stem = file_name(Path(data).stem or data) or "data"
     n = 1
     while (path := Path("runs") / f"{stem}-{file_name(recipe)}-{n}").exists():
@@ -142,7 +142,7 @@ def new_run_path(data: str, recipe: str) -> Path:
 
 
 def derived_run_path(run: Path, how: str) -> Path:
-    """The first directory `<run>-<how>-<n>` that does not exist, for a run that is made of another."""
+    """Return the first directory `<run>-<how>-<n>` that does not exist, for a run made from another."""
     n = 1
     while (path := run.with_name(f"{run.name}-{how}-{n}")).exists():
         n += 1
@@ -150,7 +150,7 @@ def derived_run_path(run: Path, how: str) -> Path:
 
 
 def file_name(text: str) -> str:
-    """The text as the name of a file or directory.
+    """Convert text to the name of a file or directory.
 
     >>> file_name("deep-ensemble:coupling=outputs")
     'deep-ensemble-coupling-outputs'
