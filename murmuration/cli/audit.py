@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
 from murmuration.cli.results import heading, show_scores, show_sentences
@@ -59,13 +60,12 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Evaluate the predictions of any model."""
-    from murmuration.reports.audit import audit as audit_predictions
 
     for file in files:
         if not file.strip():
             raise Misuse(f"'{file}' names no file: expected .npz, .npy, .csv or .parquet")
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
-    report = audit_predictions(
+    report = mm.audit(
         files,
         labels,
         label=label,

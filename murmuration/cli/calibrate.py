@@ -4,6 +4,8 @@ from pathlib import Path
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, grouped, network
+from murmuration.cli.results import leave_results
+from murmuration.cli.training import load_run, reopen_data
 from murmuration.system.errors import Misuse
 
 HELP = help_text(
@@ -22,8 +24,6 @@ def calibrate(
     *, run: RunPath, trust: PostHocOptions, net: OwnNet = None, device: RunDevice = None, as_json: Json = False
 ) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
-    from murmuration.cli.results import leave_results
-    from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation import evaluate_ensemble, held_out_set
     from murmuration.prediction.posthoc import FEWEST
     from murmuration.prediction.posthoc.serialization import to_json

@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
+from murmuration.system.errors import Misuse
 
 HELP = help_text(
     "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated again; "
@@ -26,11 +30,7 @@ def drop_members(
     as_json: Json = False,
 ) -> None:
     """Write a run without some of its members."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
     from murmuration.runs.directory import new_run
-    from murmuration.system.errors import Misuse
-    from murmuration.training.member_runs import drop_members as drop
 
     numbers = listed([members])
     wrong = [number for number in numbers if not is_whole(number)]
@@ -39,5 +39,5 @@ def drop_members(
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
     with new_run(path):
-        ensemble = drop(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
+        ensemble = mm.drop_members(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

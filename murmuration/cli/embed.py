@@ -6,6 +6,7 @@ import typer
 
 from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json
 from murmuration.cli.options import DataSource, Force, Json, Names, image_size, named_targets, option, output_path
+from murmuration.system.progress import counting_bar
 
 HELP = help_text(
     "Compute the features of images by a pretrained network without its head, and write them with labels, class names "
@@ -38,7 +39,6 @@ def embed(
     """Compute features of images by a pretrained network, once."""
     from murmuration.data.raw import LoadOptions
     from murmuration.models.features import feature_source, write_features
-    from murmuration.system.progress import counting_bar
 
     path = output_path(out, (".npz",), force)
     say = (lambda text: None) if as_json else print

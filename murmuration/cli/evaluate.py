@@ -22,6 +22,9 @@ from murmuration.cli.options import (
     network,
     output_path,
 )
+from murmuration.cli.results import show_results
+from murmuration.cli.training import load_run, reopen_data
+from murmuration.runs.kinds import run_kind
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
@@ -57,8 +60,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
-    from murmuration.cli.results import show_results
-    from murmuration.cli.training import load_run
     from murmuration.evaluation import eval_set_for, evaluate_on
     from murmuration.reports.report import (
         REPORT,
@@ -69,7 +70,6 @@ def evaluate(
         write_results,
     )
     from murmuration.runs.directory import locked, read_run, replace_files
-    from murmuration.runs.kinds import run_kind
 
     path = Path(run)
     if target and on is None:
@@ -102,7 +102,6 @@ def evaluate(
 
 def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
     """Return the test split of a run, or its out-of-fold predictions; refuse a run without either."""
-    from murmuration.cli.training import reopen_data
     from murmuration.evaluation import held_out_set
     from murmuration.training.folds import FOLDS
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, output_path
 from murmuration.system.errors import Misuse, unknown
@@ -223,12 +224,12 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
 
     from PIL import Image
 
-    from murmuration.data import ImagePreparation, open_data
+    from murmuration.data import ImagePreparation
     from murmuration.data.shift.sheet import sheet
     from murmuration.system.files import write_bytes
 
     path = output_path(out, (".png",), force, option="--sheet")
-    data = open_data(source)
+    data = mm.open_data(source)
     if not isinstance(data.preparation, ImagePreparation):
         raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
     buffer = io.BytesIO()

@@ -7,6 +7,7 @@ import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, RunPath, grouped, output_path
+from murmuration.cli.training import file_name, load_run, reopen_data
 
 if TYPE_CHECKING:
     from murmuration.evaluation.columns import Drift
@@ -39,7 +40,6 @@ def monitor(
     as_json: Json = False,
 ) -> None:
     """Compare new rows of a table with those of training."""
-    from murmuration.cli.training import file_name, load_run, reopen_data
     from murmuration.evaluation.columns import drift, unusual_rows
     from murmuration.evaluation.columns.drift import read_table
     from murmuration.reports.monitor_page import monitor_page

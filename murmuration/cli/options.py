@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from murmuration.data import Data
 
 
-METAVARS = {int: "N", float: "X", str: "NAME"}  # placeholders for values
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # placeholders for values
 
 
 def option(help_text: str, panel: str, metavar: str, *names: str, default_text: str = "") -> Any:

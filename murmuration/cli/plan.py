@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Annotated
 
+import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.train import Link, Loss, NetName, NoiseStd
@@ -44,14 +45,14 @@ def plan(
 ) -> None:
     """Predict the costs of a training run from a few steps."""
     began = time.perf_counter(), time.process_time()
-    from murmuration.training.costs import Seconds, estimate_costs, parse_budget
+    from murmuration.training.costs import Seconds, parse_budget
 
     if budget is not None:
         parse_budget(budget)
     parsed, settings = answers.recipe(recipe), training.settings()
     opened = reading.open(data, quiet=as_json)
     startup = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
-    estimate = estimate_costs(
+    estimate = mm.estimate_costs(
         options.network(net),
         opened,
         recipe=parsed,

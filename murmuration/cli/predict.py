@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json
 from murmuration.cli.options import (
     DATA_HELP,
@@ -20,6 +21,7 @@ from murmuration.cli.options import (
     output_path,
     switch,
 )
+from murmuration.cli.training import load_run
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
-    from murmuration.cli.training import load_run
-    from murmuration.prediction.prediction_files import WRITERS, save_predictions
+    from murmuration.prediction.prediction_files import WRITERS
     from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
@@ -64,7 +65,7 @@ def predict(
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
     warn_of_infinite(ensemble)
-    saved = save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
+    saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})
     print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")

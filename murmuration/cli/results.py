@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import murmuration as mm
 from murmuration.cli.console import print_json, print_table
 from murmuration.system.errors import Failure
 
@@ -19,9 +20,9 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
     A run without test examples is evaluated on its validation examples, one with folds out of fold, and one without
     either is not.
     """
-    from murmuration.evaluation import EvalSet, evaluate_ensemble, held_out_set
+    from murmuration.evaluation import evaluate_ensemble, held_out_set
 
-    if not isinstance(data, EvalSet):
+    if not isinstance(data, mm.EvalSet):
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = held_out_set(ensemble, data)

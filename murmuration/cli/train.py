@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import new_run_path, with_resume_hint
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
@@ -107,11 +110,8 @@ def train(
     help_all: options.HelpAll = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.runs.directory import locked, new_run
     from murmuration.runs.processes import continues, from_first, is_first
-    from murmuration.training.fitting import fit
 
     parsed, settings = answers.recipe(recipe), plan.settings(trust.config())
     if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
@@ -122,7 +122,7 @@ def train(
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
             print(about_data(opened, folds))
-        ensemble = fit(
+        ensemble = mm.fit(
             options.network(net),
             opened,
             recipe=parsed,

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import murmuration as mm
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.cli.options import CHECKPOINT_SECONDS
-from murmuration.system.errors import Failure
+from murmuration.runs.kinds import run_kind
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.progress import training_bar
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ def resume_run(
 ) -> "Ensemble":
     """Return the ensemble of an existing run; resume it first if it was interrupted."""
     from murmuration.runs.directory import require_files
-    from murmuration.runs.kinds import run_kind
-    from murmuration.training.resuming import resume
 
     manifest = read_manifest(path)
     kind = run_kind(manifest)
@@ -39,18 +39,15 @@ def resume_run(
         require_files(path, manifest)
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
+        return mm.resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
 
 
 def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":
     """Load the ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
-    from murmuration.system.errors import Misuse
-    from murmuration.training.fitting import load
-
     read_manifest(path)  # a damaged one is refused by what it lacks
-    ensemble = load(path, posthoc=False, net=net, device=device)
+    ensemble = mm.load(path, posthoc=False, net=net, device=device)
     if not posthoc:
         return ensemble
     try:
@@ -61,7 +58,6 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
 
 def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
     """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
-    from murmuration.system.errors import Misuse
 
     ensemble = load_run(path, posthoc=False, net=net, device="cpu")
     if ensemble.models:
@@ -77,7 +73,6 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
     from murmuration.prediction.ensemble import load_posthoc
     from murmuration.runs.directory import POSTHOC
-    from murmuration.system.errors import Misuse
 
     steps = load_posthoc(path)
     if steps is None:
@@ -96,8 +91,6 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a run; a missing part is a failure."""
     from murmuration.runs.directory import GIVEN, read_run
-    from murmuration.runs.kinds import run_kind
-    from murmuration.system.errors import Misuse
 
     manifest = read_run(path)
     if GIVEN in manifest:
@@ -113,7 +106,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def reopen_data(path: Path) -> "Data":
     """Open the data that a run was trained on."""
-    from murmuration.runs.kinds import run_kind
     from murmuration.training.fitting import reopen
 
     manifest = read_manifest(path)

@@ -80,7 +80,7 @@ class Fraction(Number):
 
 @dataclass(frozen=True)
 class OneOf:
-    """A check: one of some names, or a tuple of them.
+    """A check: one of some names.
 
     Attributes:
         names: The names, or a function that returns them, called at the first check.
@@ -92,9 +92,8 @@ class OneOf:
 
     def check(self, name: str, value: Any) -> None:
         names = self.names() if callable(self.names) else self.names
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if not isinstance(item, str) or item not in names:
-                raise unknown(self.kind or name, item, names)
+        if not isinstance(value, str) or value not in names:
+            raise unknown(self.kind or name, value, names)
 
 
 def imported(module: str, name: str) -> Callable[[], Any]:
@@ -119,7 +118,7 @@ class Setting(NamedTuple):
         optional: Whether None is a value.
         default: Default value; `dataclasses.MISSING` for a required setting.
         doc: Documentation.
-        checks: Checks of values other than None.
+        checks: Checks of values other than None; of a tuple, of its items.
     """
 
     name: str
@@ -174,11 +173,15 @@ def check_settings(record: Any) -> None:
     Raises:
         Misuse: For the first value that fails; one line says what was got, what was expected and what to write.
     """
-    for setting in settings_of(type(record)):
+    declared: Any = type(record)
+    for setting in settings_of(declared):
         value = getattr(record, setting.name)
-        if not (value is None and setting.optional):
+        if value is None and setting.optional:
+            continue
+        repeated = get_origin(setting.types[0]) is tuple and isinstance(value, tuple | list)
+        for item in value if repeated else (value,):
             for rule in setting.checks:
-                rule.check(setting.name, value)
+                rule.check(setting.name, item)
 
 
 def documented(record: type[Record]) -> type[Record]:
@@ -190,6 +193,7 @@ def documented(record: type[Record]) -> type[Record]:
     Returns:
         The same class.
     """
-    rows = [f"        {setting.name}: {setting.doc}" for setting in settings_of(record)]
+    declared: Any = record
+    rows = [f"        {setting.name}: {setting.doc}" for setting in settings_of(declared)]
     record.__doc__ = "\n".join([f"{record.__doc__}\n", "    Attributes:", *rows]) + "\n    "
     return record
