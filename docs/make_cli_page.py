@@ -1,4 +1,4 @@
-"""Write docs/cli.md: what `murmur --help` and the help of every command say.
+"""Write docs/cli.md: the help of `murmur` and of every command.
 
 python docs/make_cli_page.py
 """
@@ -14,38 +14,41 @@ PAGE = Path(__file__).parent / "cli.md"
 WIDTH = 100
 OPENING = """# The command line
 
-This page is the output of `--help`, written by `python docs/make_cli_page.py`.
+This page is the output of `--help`, with all options (`--help-all`), written by `python docs/make_cli_page.py`.
 """
 
 # Read by typer when it is imported: the same page on every terminal, without colours.
 os.environ.update(TERMINAL_WIDTH=str(WIDTH), _TYPER_FORCE_DISABLE_TERMINAL="1", NO_COLOR="1")
 
 
-def help_of(words: list[str]) -> str:
-    """What a command prints for --help, without trailing blanks."""
+def help_of(command: Any, words: list[str]) -> str:
+    """Return the help of a command with all its options, without trailing blanks."""
     from murmuration.cli import main
 
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        main([*words, "--help"])
-    return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
+    long = any("--help-all" in parameter.opts for parameter in command.params)
+    captured = io.StringIO()
+    with contextlib.redirect_stdout(captured):
+        main([*words, "--help-all" if long else "--help"])
+    return "\n".join(line.rstrip() for line in captured.getvalue().strip().splitlines())
 
 
-def commands_of(command: Any, words: list[str]) -> Iterator[list[str]]:
-    """The words that call a command and, after it, each of the commands inside it."""
-    yield words
-    for name, inside in getattr(command, "commands", {}).items():
-        yield from commands_of(inside, [*words, name])
+def commands_of(command: Any, words: list[str]) -> Iterator[tuple[Any, list[str]]]:
+    """Yield a command and the words that call it, then the commands inside it."""
+    yield command, words
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from commands_of(subcommand, [*words, name])
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     from typer.main import get_command
 
     from murmuration.cli.program import app
 
-    commands = commands_of(get_command(app), [])
-    sections = [f"## {' '.join(['murmur', *words])}\n\n```text\n{help_of(words)}\n```\n" for words in commands]
+    sections = [
+        f"## {' '.join(['murmur', *words])}\n\n```text\n{help_of(command, words)}\n```\n"
+        for command, words in commands_of(get_command(app), [])
+    ]
     return "\n".join([OPENING, *sections])
 
 

@@ -1,8 +1,8 @@
 """scikit-learn estimators: `EnsembleClassifier` and `EnsembleRegressor`, which train by `murmuration.fit`.
 
-An array (N, D) is a table of the columns x0, x1, ...; NaN is a missing value in both. Settings that are left at None
-are not given to `murmuration.fit`, whose defaults then hold. All rows train but a share that validates, by which
-training stops and predictions are calibrated.
+An array (N, D) is a table with the columns x0, x1, ...; NaN is a missing value in both. Settings that are None are not
+passed to `murmuration.fit`, whose defaults then hold. A share of the rows validates: it stops training and calibrates
+predictions; all other rows train.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from sklearn import get_config
@@ -39,14 +39,38 @@ from murmuration.prediction.posthoc.conformal import Rule
 from murmuration.prediction.posthoc.fit import FEWEST, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse, require_number, unknown
+from murmuration.system.settings import settings_of
 from murmuration.training.fitting import fit, load
 from murmuration.training.folds import FOLDS, out_of_fold
+from murmuration.training.plan import Plan
 
-PATIENCE = 10  # epochs, for early_stopping=True: as many as `n_iter_no_change` of scikit-learn
+PATIENCE = 10  # epochs, for early_stopping=True: the default of `n_iter_no_change` in scikit-learn
+ROWS_AT_ONCE = 8  # smallest batch of a prediction; from four rows on products are bit-identical to larger ones
 # settings that `fit` has by the same names
-ROWS_AT_ONCE = 8  # of a table, at least; from four on products have the bits of larger ones
 PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "folds", "device")
 READING = set(inspect.signature(open_data).parameters)
+PARAMETER_DOCS = {setting.name: setting.doc for setting in settings_of(Plan)} | {
+    "net": "Network: a name, module or factory; chosen by the data by default. Or the name of a scikit-learn model.",
+    "recipe": "Method: a name such as deep-ensemble, or a `murmuration.Recipe`.",
+    "members": "Number of ensemble members; by default that of the recipe, or 5.",
+    "n_estimators": "Another name for `members`.",
+    "early_stopping": "True: `patience` of 10 epochs. False: no early stopping.",
+    "validation_fraction": "Share of the rows that validate: `val` of `murmuration.open_data`.",
+    "folds": "Cross-fitting with this number of folds, so that every row validates once.",
+    "calibrate": "Name of a calibrator; False for none.",
+    "class_weight": '"balanced", or a dict of weights by label; multiplies sample weights.',
+    "random_state": "Seed; a numpy generator, or None for numpy's global one, draws it.",
+    "verbose": "Whether to show a progress bar.",
+    "settings": "Further keywords of `murmuration.fit`.",
+}
+Estimator = TypeVar("Estimator", bound=type)
+
+
+def parameters_documented(estimator: Estimator) -> Estimator:
+    """Complete the "Args" section of an estimator's docstring."""
+    rows = "".join(f"        {name}: {PARAMETER_DOCS[name]}\n" for name in inspect.signature(estimator).parameters)
+    estimator.__doc__ = (estimator.__doc__ or "").replace("    Args:\n", f"    Args:\n{rows}")
+    return estimator
 
 
 class Interval(NamedTuple):
@@ -69,7 +93,7 @@ class Uncertainty(NamedTuple):
 
 
 class EnsembleEstimator(BaseEstimator):
-    """What classifier and regressor have in common: settings, tables, conformal rules and storage."""
+    """The base of classifier and regressor: settings, tables, conformal rules and storage."""
 
     ensemble_: Ensemble
     _validation: tuple[Predictive, Tensor]  # uncalibrated predictions and targets of the validation rows
@@ -123,36 +147,38 @@ class EnsembleEstimator(BaseEstimator):
         return tags
 
     def fit_settings(self) -> dict[str, Any]:
-        """The keywords of `murmuration.fit`, `net` and data left out, that the settings of this estimator stand for."""
-        found = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
+        """Return the settings as keywords of `murmuration.fit`, without `net` and data."""
+        keywords = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
         if None not in (self.members, self.n_estimators) and self.members != self.n_estimators:
             raise Misuse(f"members={self.members} and n_estimators={self.n_estimators} are the same: give one of them")
         members = self.n_estimators if self.members is None else self.members
-        found |= {} if members is None else {"members": members}
+        keywords |= {} if members is None else {"members": members}
         if self.early_stopping is not None and not isinstance(self.early_stopping, bool | np.bool_):
             raise Misuse(f"early_stopping={self.early_stopping!r}: expected True, False or None")
         if self.early_stopping is False and self.patience is not None:
             raise Misuse(f"early_stopping=False and patience={self.patience}: leave one of them out")
         if self.early_stopping is not None:
-            found.setdefault("patience", PATIENCE if self.early_stopping else None)
+            keywords.setdefault("patience", PATIENCE if self.early_stopping else None)
         if self.validation_fraction is not None:
             require_number("validation_fraction", self.validation_fraction, 0.15)
             if not 0 < self.validation_fraction < 1:
                 raise Misuse(f"validation_fraction={self.validation_fraction}: need a number between 0 and 1")
-            found["val"] = self.validation_fraction
+            keywords["val"] = self.validation_fraction
             if self.folds is not None:
                 raise Misuse(
                     f"folds={self.folds} and validation_fraction={self.validation_fraction}: every row validates in one"
                     " fold; leave one of them out"
                 )
         if self.calibrate is not None and self.calibrate is not True:
-            found["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
+            keywords["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
         if not isinstance(self.settings, Mapping | None):
             raise Misuse(f"settings={self.settings!r}: expected a dict such as {{'prepare': 'robust'}}, or None")
-        twice = {*(self.settings or {})} & {*found, *self.get_params(deep=False), "seed", "target", "task", "weight"}
+        twice = {*(self.settings or {})} & {*keywords, *self.get_params(deep=False), "seed", "target", "task", "weight"}
         if twice:
-            raise Misuse(f"settings={{'{min(twice)}': ...}}: expected keywords that are no parameters of the estimator")
-        return {**found, **(self.settings or {}), "seed": seed_of(self.random_state)}
+            raise Misuse(
+                f"settings={{'{min(twice)}': ...}}: expected keywords that the estimator does not have as parameters"
+            )
+        return {**keywords, **(self.settings or {}), "seed": seed_of(self.random_state)}
 
     def _fit(self, task: str, table: Any, targets: dict[str, np.ndarray], weight: np.ndarray | None) -> None:
         """Train on a table and its targets, each (N,), by name; rows of weight 0 are left out."""
@@ -203,10 +229,16 @@ class EnsembleEstimator(BaseEstimator):
         return X.set_axis(self._columns, axis=1) if is_table(X) else pd.DataFrame(X, columns=self._columns)
 
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
-        """The predictive distribution of every row: all that `murmuration.Predictive` has.
+        """Return the predictive distribution of every row.
 
-        A few rows are computed with copies of them: products of fewer rows are rounded otherwise than those of many,
-        and a row has the same prediction alone.
+        Fewer than 8 rows are repeated: products of few rows round differently, and the prediction for a row must not
+        depend on the number of rows.
+
+        Args:
+            X: Array (N, D) or pandas table with the columns of training.
+
+        Returns:
+            A `murmuration.Predictive` of N inputs.
         """
         check_is_fitted(self, "ensemble_")
         table = self._table(X)
@@ -215,7 +247,7 @@ class EnsembleEstimator(BaseEstimator):
         return self.ensemble_.predict(table.iloc[np.arange(ROWS_AT_ONCE) % len(table)]).at(slice(len(table)))
 
     def _rule(self, coverage: float, method: str | None) -> Rule:
-        """The conformal rule of a nominal coverage, fitted on the validation rows."""
+        """Return the conformal rule of a nominal coverage, fitted on the validation rows."""
         posthoc, rows = self.ensemble_.posthoc, len(self._validation[1])
         if rows < FEWEST:
             count = sum(self.ensemble_.manifest["data"]["examples"].values())
@@ -243,7 +275,7 @@ class EnsembleEstimator(BaseEstimator):
         return self
 
     def _output(self, X: Any, found: Any, columns: dict[str, np.ndarray]) -> Any:  # noqa: N803
-        """What was found, or its columns (N,) as a table with the index of X, as `set_output` says."""
+        """Return the result, or its columns (N,) as a table with the index of X, as `set_output` says."""
         own = getattr(self, "_sklearn_output_config", {})
         if own.get("transform", get_config()["transform_output"]) != "pandas":
             return found
@@ -252,7 +284,7 @@ class EnsembleEstimator(BaseEstimator):
         return pd.DataFrame(columns, index=X.index if is_table(X) else None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes, with the ensemble as the bytes of a zipped run directory."""
+        """Return the attributes, with the ensemble as the bytes of a zipped run directory."""
         state = dict(super().__getstate__())
         if "ensemble_" in state:
             state["ensemble_"] = zipped_run(state["ensemble_"])
@@ -261,27 +293,28 @@ class EnsembleEstimator(BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "ensemble_" in state:
-            given = {
+            candidates = {
                 "recipe": (self.recipe, Recipe),
                 "likelihood": ((self.settings or {}).get("likelihood"), Likelihood),
             }
-            own = {name: value for name, (value, kind) in given.items() if isinstance(value, kind)}
+            own = {name: value for name, (value, kind) in candidates.items() if isinstance(value, kind)}
             own |= {"output": self.settings["output"]} if self.settings and "output" in self.settings else {}
             net = None if isinstance(self.net, str) else self.net
             self.ensemble_ = unzipped_run(state["ensemble_"], net=net, **own)
 
 
+@parameters_documented
 class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
-    """A classifier by an ensemble of neural networks, with the interface of scikit-learn.
+    """A scikit-learn classifier: an ensemble of neural networks. `murmuration.fit` decides settings that are None.
 
-    Settings that are None are left to `murmuration.fit`, of which `settings` holds further keywords. `n_estimators` is
-    another name of `members`. `random_state` is its `seed`; an object of numpy, or None for numpy's global one, draws
-    it. `early_stopping` is its `patience`: True for 10 epochs, False for none; `validation_fraction` its `val`, and
-    `calibrate` the name of a calibrator, or False for none. `class_weight` ("balanced", or a dict by label) multiplies
-    sample weights.
+    Args:
 
-    Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `classes_`, `n_features_in_`, `feature_names_in_`,
-    and `n_iter_`, the number of epochs (0 with folds).
+    Attributes:
+        ensemble_: The trained `murmuration.Ensemble`.
+        classes_: The classes, sorted.
+        n_features_in_: Number of columns of X.
+        feature_names_in_: Their names, if X was a table.
+        n_iter_: Number of epochs; 0 with folds.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True, as_frame=True)
@@ -315,8 +348,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         verbose: int | bool = False,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
-        super().__init__(**given)
+        shared = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
+        super().__init__(**shared)
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
@@ -332,54 +365,69 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, labels)
             weight = by_class if weight is None else weight * by_class
-        kept = labels if weight is None else labels[weight > 0]
-        self.classes_ = np.unique(kept)
+        used_labels = labels if weight is None else labels[weight > 0]
+        self.classes_ = np.unique(used_labels)
         if len(self.classes_) < 2:
-            raise Misuse(f"{len(kept)} rows of one class, {self.classes_[0]}: expected at least two classes")
+            raise Misuse(f"{len(used_labels)} rows of one class, {self.classes_[0]}: expected at least two classes")
         self._fit("classification", table, {target_names(y, table)[0]: labels}, weight)
         names = self.ensemble_.names
         self._order = [names.index(as_text(label)) for label in self.classes_]  # places of the classes in the outputs
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The mean probabilities (N, K) of the classes, in the order of `classes_`."""
+        """Return the mean probabilities (N, K) of the classes, in the order of `classes_`."""
         return self.predictive(X).mean.numpy()[:, self._order]
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The logarithms (N, K) of the mean probabilities."""
+        """Return the logarithms (N, K) of the mean probabilities."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The most probable class (N,)."""
-        chosen = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[chosen]
+        """Return the most probable class (N,)."""
+        columns = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[columns]
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
-        """Conformal prediction sets: a mask (N, K) of the classes that each set holds, in the order of `classes_`.
+        """Return conformal prediction sets.
 
-        `method` is lac, aps, raps or mondrian (`murmuration.fit_conformal`); by default lac, or that of `fit`.
+        Args:
+            X: Array (N, D) or pandas table.
+            coverage: Target probability that a set contains the true class.
+            method: lac, aps, raps or mondrian (`murmuration.fit_conformal`); by default lac, or that of `fit`.
+
+        Returns:
+            A mask (N, K) of the classes in each set, in the order of `classes_`.
+
+        Raises:
+            Misuse: With fewer than 20 validation rows, or for an unknown method.
         """
         pred = self.predictive(X)
         sets = np.asarray(self._rule(coverage, method).regions(pred))[:, self._order]
         return self._output(X, sets, {str(label): sets[:, k] for k, label in enumerate(self.classes_)})
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
-        """The entropy of the mean probabilities (total), the mean entropy of members (aleatoric), and their difference
-        (epistemic), in nats: `Uncertainty`, each (N,)."""
+        """Return the entropy of the mean probabilities (total), the mean entropy of members (aleatoric), and their
+        difference (epistemic), in nats: `Uncertainty`, each (N,)."""
         pred = self.predictive(X)
         parts = (pred.expected_entropy, pred.mutual_information, pred.entropy)
-        found = Uncertainty(*(values.numpy() for values in parts))
-        return self._output(X, found, found._asdict())
+        uncertainty = Uncertainty(*(values.numpy() for values in parts))
+        return self._output(X, uncertainty, uncertainty._asdict())
 
 
+@parameters_documented
 class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
-    """A regressor by an ensemble of neural networks, with the interface of scikit-learn; of one target or several.
+    """A scikit-learn regressor of one target or several: an ensemble of neural networks.
 
-    Its settings are those of `EnsembleClassifier`, without `class_weight`.
+    `murmuration.fit` decides settings that are None.
 
-    Attributes: `ensemble_`, the trained `murmuration.Ensemble`; `n_features_in_`, `feature_names_in_`, and `n_iter_`,
-    the number of epochs.
+    Args:
+
+    Attributes:
+        ensemble_: The trained `murmuration.Ensemble`.
+        n_features_in_: Number of columns of X.
+        feature_names_in_: Their names, if X was a table.
+        n_iter_: Number of epochs; 0 with folds.
 
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
@@ -412,41 +460,50 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
-        """The mean (N,) or (N, K) of the target; with `return_std`, also its total standard deviation."""
+        """Return the mean (N,) or (N, K) of the target; with `return_std`, also its total standard deviation."""
         pred = self.predictive(X)
         mean = self._shaped(pred.mean)
         return (mean, self._shaped(pred.total_var.sqrt())) if return_std else mean
 
     def predict_interval(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
-        """Conformal prediction intervals (low, high), each (N,) or (N, K), that hold the target with this probability.
+        """Return conformal prediction intervals.
 
-        `method` is quantile, normalised or absolute (`murmuration.fit_conformal`); by default quantile, or that of
-        `fit`.
+        Args:
+            X: Array (N, D) or pandas table.
+            coverage: Target probability that an interval contains the target.
+            method: quantile, normalised or absolute (`murmuration.fit_conformal`); by default quantile, or that of
+                `fit`.
+
+        Returns:
+            `Interval`: the ends low and high, each (N,) or (N, K).
+
+        Raises:
+            Misuse: With fewer than 20 validation rows, or for an unknown method.
         """
         pred = self.predictive(X)
-        found = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
-        if not np.isfinite(found.low).all():
-            told = (
+        intervals = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
+        if not np.isfinite(intervals.low).all():
+            problem = (
                 f"intervals of coverage {coverage:g} are infinite: there are too few validation rows to know their ends"
             )
-            warnings.warn(f"{told}; ask for less, or give more rows or folds=5", stacklevel=2)
-        return self._output(X, found, self._by_target(found._asdict()))
+            warnings.warn(f"{problem}; ask for less, or give more rows or folds=5", stacklevel=2)
+        return self._output(X, intervals, self._by_target(intervals._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
-        """Standard deviations of the target's noise (aleatoric), of members' means (epistemic) and of both (total):
-        `Uncertainty`, each (N,) or (N, K)."""
+        """Return standard deviations of the target's noise (aleatoric), of members' means (epistemic) and of both
+        (total): `Uncertainty`, each (N,) or (N, K)."""
         pred = self.predictive(X)
         parts = (pred.aleatoric_var, pred.epistemic_var, pred.total_var)
-        found = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))
-        return self._output(X, found, self._by_target(found._asdict()))
+        uncertainty = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))
+        return self._output(X, uncertainty, self._by_target(uncertainty._asdict()))
 
     def _shaped(self, values: Any) -> np.ndarray:
-        """Values (N, K) as (N,) where training had targets (N,)."""
+        """Convert values (N, K) to (N,) if training had targets (N,)."""
         array = np.asarray(values)
         return array[:, 0] if self._single else array
 
     def _by_target(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Columns (N,) by name; of several targets with theirs: low_price."""
+        """Return columns (N,) by name; with several targets, names such as low_price."""
         if self._single:
             return found
         names = enumerate(self._targets)
@@ -454,7 +511,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed that `random_state` stands for: a whole number itself, else a draw of numpy's generator."""
+    """Return a whole number itself, else a seed drawn from numpy's generator."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
         if random_state < 0:
             raise Misuse(f"random_state={random_state}: need a whole number that is not negative")
@@ -463,39 +520,39 @@ def seed_of(random_state: Any) -> int:
 
 
 def checked_weight(weight: Any, table: Any) -> np.ndarray:
-    """Sample weights (N,) float64, none negative, not all zero."""
-    found = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
-    if not found.any():
+    """Check sample weights: (N,) float64, none negative, not all zero."""
+    weights = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
-    return found
+    return weights
 
 
 def target_names(y: Any, table: Any, count: int = 1) -> list[str]:
-    """Names of the targets: those of a pandas y, or y, y0, y1, ...; none that a column of the table has."""
+    """Name the targets: as a pandas y, or y, y0, y1, ...; different from the columns of the table."""
     own = list(map(str, y.columns)) if is_table(y) else [getattr(y, "name", None)]
     usual = ["y"] if count == 1 else [f"y{k}" for k in range(count)]
-    chosen = own if len(own) == count and None not in own and len({*own}) == count else usual
-    return free_names([str(name) for name in chosen], table)
+    names = own if len(own) == count and None not in own and len({*own}) == count else usual
+    return free_names([str(name) for name in names], table)
 
 
 def free_names(names: list[str], table: Any) -> list[str]:
-    """The names, with underscores added until no column of the table has one of them."""
+    """Add underscores to the names until no column of the table has one of them."""
     return names if not {*names} & {*table.columns} else free_names([f"{name}_" for name in names], table)
 
 
 def zipped_run(ensemble: Ensemble) -> bytes:
-    """The run directory of an ensemble as the bytes of a zip archive."""
+    """Return the run directory of an ensemble as the bytes of a zip archive."""
     archive = io.BytesIO()
-    with TemporaryDirectory() as folder, zipfile.ZipFile(archive, "w") as written:
+    with TemporaryDirectory() as folder, zipfile.ZipFile(archive, "w") as zipped:
         run = Path(folder) / "run"
         ensemble.save(run)
         for file in sorted(path for path in run.rglob("*") if path.is_file()):
-            written.write(file, file.relative_to(run))
+            zipped.write(file, file.relative_to(run))
     return archive.getvalue()
 
 
 def unzipped_run(content: bytes, **own: Any) -> Ensemble:
-    """The ensemble of `zipped_run`; `own` are the objects of the caller's own that `load` needs."""
+    """Restore the ensemble of `zipped_run`; `own` are the user-defined objects that `load` needs."""
     with TemporaryDirectory() as folder:
         zipfile.ZipFile(io.BytesIO(content)).extractall(folder)
         return load(folder, **own)

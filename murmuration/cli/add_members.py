@@ -5,15 +5,19 @@ from typing import Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
+from murmuration.system.errors import Misuse
 from murmuration.system.progress import training_bar
 
 HELP = help_text(
-    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated anew; the old "
-    "run stays as it is. The new members are those that a run of all of them with the same seed would have had, bit "
-    "for bit. For recipes whose members are independent of each other: no coupling, no shared trained tensors. An "
-    "interrupted command continues with `murmur resume`.",
+    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated again; the old "
+    "run is unchanged. The new members are bit-identical to those of one run of all members with the same seed. For "
+    "recipes whose members are independent of each other: no coupling, no shared trained tensors. An interrupted "
+    "command continues with `murmur resume`.",
     "murmur add-members runs/digits 5",
     "murmur add-members runs/digits 5 --out runs/digits-10",
 )
@@ -28,11 +32,7 @@ def add_members(
     as_json: Json = False,
 ) -> None:
     """Train more members for a finished run."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
     from murmuration.runs.directory import new_run
-    from murmuration.system.errors import Misuse
-    from murmuration.training.member_runs import add_members as add
 
     if count < 1:
         raise Misuse(f"N {count}: expected a number of members to add, at least 1")
@@ -40,5 +40,5 @@ def add_members(
     manifest = read_manifest(Path(run))
     with with_resume_hint(path), new_run(path):
         with training_bar(manifest["plan"]["epochs"], as_json, manifest["recipe"]["name"]) as show:
-            ensemble = add(run, count, out=path, net=network(net), device=device, show=show)
+            ensemble = mm.add_members(run, count, out=path, net=network(net), device=device, show=show)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

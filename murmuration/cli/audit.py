@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
 from murmuration.cli.results import heading, show_scores, show_sentences
@@ -59,13 +60,12 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Evaluate the predictions of any model."""
-    from murmuration.reports.audit import audit as audit_predictions
 
     for file in files:
         if not file.strip():
             raise Misuse(f"'{file}' names no file: expected .npz, .npy, .csv or .parquet")
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
-    report = audit_predictions(
+    report = mm.audit(
         files,
         labels,
         label=label,
@@ -85,7 +85,7 @@ def audit(
 
 
 def beside(file: Path, force: bool) -> Path:
-    """The default path of the report: next to the file, and new unless `force` is set."""
+    """Return the default path of the report: next to the file, and new unless `force` is set."""
     path, turn = file.with_name(f"{file.stem}-audit.html"), 1
     while path.exists() and not force:
         turn += 1
@@ -98,13 +98,13 @@ def show_groups(evaluations: Sequence["Evaluation"]) -> None:
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 
-    names, several = shown_in("brief", evaluations[0].task), len(evaluations) > 1
+    names, compared = shown_in("brief", evaluations[0].task), len(evaluations) > 1
     for column in dict.fromkeys(column for evaluation in evaluations for column in evaluation.groups):
         groups = [(e.name, group) for e in evaluations for group in e.groups.get(column, ())]
         any_worse = any(group.worse for _, group in groups)
         rows = [
             [
-                f"{name}, {group.value}" if several else group.value,
+                f"{name}, {group.value}" if compared else group.value,
                 f"{group.examples:,}",
                 *(number(group.scores.get(score, math.nan)) for score in names),
                 *(["worse" if group.worse else ""] if any_worse else []),

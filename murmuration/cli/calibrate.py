@@ -1,9 +1,11 @@
-"""`murmur calibrate`: post-hoc steps for a run, fitted anew on its validation examples."""
+"""`murmur calibrate`: post-hoc steps for a run, fitted again on its validation examples."""
 
 from pathlib import Path
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, grouped, network
+from murmuration.cli.results import leave_results
+from murmuration.cli.training import load_run, reopen_data
 from murmuration.system.errors import Misuse
 
 HELP = help_text(
@@ -22,8 +24,6 @@ def calibrate(
     *, run: RunPath, trust: PostHocOptions, net: OwnNet = None, device: RunDevice = None, as_json: Json = False
 ) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
-    from murmuration.cli.results import leave_results
-    from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation import evaluate_ensemble, held_out_set
     from murmuration.prediction.posthoc import FEWEST
     from murmuration.prediction.posthoc.serialization import to_json
@@ -33,12 +33,12 @@ def calibrate(
     from murmuration.training.folds import FOLDS, fit_posthoc_again
 
     path, config = Path(run), trust.config()
-    read_run(path)  # refuse what is no run before it is locked
+    read_run(path)  # refuse a directory that is not a run before it is locked
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
         if len(data.val) < FEWEST and FOLDS not in ensemble.manifest:
-            found = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
-            raise Misuse(f"{found}; train it again on more examples")
+            reason = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
+            raise Misuse(f"{reason}; train it again on more examples")
         ensemble = fit_posthoc_again(ensemble, data, config)
         evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
         steps = json_bytes(to_json(ensemble.posthoc))

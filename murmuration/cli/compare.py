@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
+import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.cli.evaluate import require_corruptions, suite_of
 from murmuration.cli.results import show_results
 from murmuration.cli.train import Link, Loss, NetName, NoiseStd
+from murmuration.cli.training import new_run_path
 
 HELP = help_text(
     "Train several recipes on the same splits with the same seed and test which differences are significant (paired "
@@ -56,13 +58,12 @@ def compare(
     loss: Loss = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores."""
-    from murmuration.cli.training import new_run_path
     from murmuration.core.recipe import parse_recipe
     from murmuration.evaluation import eval_set_of
     from murmuration.reports.comparison import RECIPES, REPORT, SETTINGS
-    from murmuration.reports.comparison import compare as compare_recipes
 
     parsed = [parse_recipe(text) for text in options.split_recipes(recipes) or RECIPES]
     settings = plan.settings(trust.config())
@@ -72,7 +73,7 @@ def compare(
     require_corruptions(shift)
     suite = suite_of(shift, eval_set_of(opened, validation=True)) if shift.wanted else None
     try:
-        comparison = compare_recipes(
+        comparison = mm.compare(
             opened,
             parsed,
             net=options.network(net),

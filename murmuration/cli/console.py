@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
@@ -14,16 +15,41 @@ CONTINUES = "the same command continues from here"
 WIDTH = 100  # of tables that do not go to a terminal
 NAME = 32  # characters of the first column of a table that are never folded
 
+HELP_ALL = "help_all"
+COMMON = {  # parameters of commands with many options that --help shows; --help-all shows all
+    *("data", "out", "as_json", HELP_ALL),
+    *("recipe", "recipes", "baselines", "net", "target", "task", "members", "epochs", "patience"),
+    *("seed", "lr", "batch_size", "device", "ranks", "budget", "corruptions"),
+}
+
 
 class Interrupted(Exception):  # noqa: N818 - the user asked for it
     """Ctrl-C, with a message on how to continue."""
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows switches without a type: `--json`, not `--json <bool>`."""
+    """A command whose help shows switches without a type: `--json`, not `--json <bool>`.
+
+    If it has an option `--help-all`, `--help` shows only the options of `COMMON`.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_bool(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        brief = HELP_ALL not in ctx.meta and any(option.name == HELP_ALL for option in self.params)
+        parameters: list[Any] = self.params
+        for option in parameters:
+            option.hidden = brief and option.name not in COMMON
+        super().format_help(ctx, formatter)
+
+
+def show_all_options(context: typer.Context, requested: bool) -> None:
+    """Print the help of a command with all its options, and end: the callback of `--help-all`."""
+    if requested:
+        context.meta[HELP_ALL] = True
+        context.get_help()
+        raise typer.Exit
 
 
 class PlainGroup(TyperGroup):
@@ -34,20 +60,20 @@ class PlainGroup(TyperGroup):
 
 
 def _without_bool(parameters: list[Any]) -> list[Any]:
-    for each in parameters:
-        if getattr(each, "is_flag", False):
-            each.metavar = ""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
     return parameters
 
 
 def help_text(about: str, *examples: str) -> str:
-    """The help of a command: examples first, then a description."""
+    """Return the help of a command: examples first, then a description."""
     lines = "\n".join(examples)
     return f"Examples:\n\n[cyan]{lines}[/cyan]\n\n{about}"
 
 
 def console() -> "Console":
-    """The standard output as it is now: a terminal, a pipe or a test's buffer."""
+    """Return a console on the current standard output: a terminal, a pipe or a buffer."""
     from rich.console import Console
 
     screen = Console(highlight=False)
@@ -55,7 +81,7 @@ def console() -> "Console":
 
 
 def print_json(record: Any) -> None:
-    """The record, and nothing else, on the standard output."""
+    """Print a record as JSON."""
     from murmuration.system.files import json_numbers
 
     print(json.dumps(json_numbers(record), indent=2))

@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
+from murmuration.system.errors import Misuse
 
 HELP = help_text(
-    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated anew; "
-    "the old run stays as it is. For recipes whose members are independent of each other: no coupling, no shared "
+    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated again; "
+    "the old run is unchanged. For recipes whose members are independent of each other: no coupling, no shared "
     "trained tensors.",
     "murmur drop-members runs/digits 1",
     "murmur drop-members runs/digits 1 --out runs/digits-fewer --json",
@@ -26,18 +30,14 @@ def drop_members(
     as_json: Json = False,
 ) -> None:
     """Write a run without some of its members."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
     from murmuration.runs.directory import new_run
-    from murmuration.system.errors import Misuse
-    from murmuration.training.member_runs import drop_members as drop
 
     numbers = listed([members])
     wrong = [number for number in numbers if not is_whole(number)]
     if wrong:
-        raise Misuse(f"LIST {members}: '{wrong[0]}' is no number of a member; write numbers from 0, such as 1,3")
+        raise Misuse(f"LIST {members}: '{wrong[0]}' is not the number of a member; write numbers from 0, such as 1,3")
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
     with new_run(path):
-        ensemble = drop(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
+        ensemble = mm.drop_members(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

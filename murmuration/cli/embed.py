@@ -6,6 +6,7 @@ import typer
 
 from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json
 from murmuration.cli.options import DataSource, Force, Json, Names, image_size, named_targets, option, output_path
+from murmuration.system.progress import counting_bar
 
 HELP = help_text(
     "Compute the features of images by a pretrained network without its head, and write them with labels, class names "
@@ -38,14 +39,13 @@ def embed(
     """Compute features of images by a pretrained network, once."""
     from murmuration.data.raw import LoadOptions
     from murmuration.models.features import feature_source, write_features
-    from murmuration.system.progress import counting_bar
 
     path = output_path(out, (".npz",), force)
     say = (lambda text: None) if as_json else print
     try:
         with counting_bar(f"features by {net}", as_json) as count:
-            chosen = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
-            record = write_features(data, chosen, path, LoadOptions(named_targets(target)))
+            embedder = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
+            record = write_features(data, embedder, path, LoadOptions(named_targets(target)))
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
     if as_json:

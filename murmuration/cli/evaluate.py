@@ -22,6 +22,9 @@ from murmuration.cli.options import (
     network,
     output_path,
 )
+from murmuration.cli.results import show_results
+from murmuration.cli.training import load_run, reopen_data
+from murmuration.runs.kinds import run_kind
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
@@ -57,8 +60,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
-    from murmuration.cli.results import show_results
-    from murmuration.cli.training import load_run
     from murmuration.evaluation import eval_set_for, evaluate_on
     from murmuration.reports.report import (
         REPORT,
@@ -69,7 +70,6 @@ def evaluate(
         write_results,
     )
     from murmuration.runs.directory import locked, read_run, replace_files
-    from murmuration.runs.kinds import run_kind
 
     path = Path(run)
     if target and on is None:
@@ -101,8 +101,7 @@ def evaluate(
 
 
 def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
-    """The test split of a run, or its out-of-fold predictions; refuses a run without either."""
-    from murmuration.cli.training import reopen_data
+    """Return the test split of a run, or its out-of-fold predictions; refuse a run without either."""
     from murmuration.evaluation import held_out_set
     from murmuration.training.folds import FOLDS
 
@@ -113,7 +112,7 @@ def own_eval_set(path: Path, ensemble: "Ensemble") -> "EvalSet":
 
 
 def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSuite | None", dict[str, "Tensor"]]:
-    """The corruptions and the out-of-distribution inputs that the options ask for, opened and checked."""
+    """Open and check the corruptions and out-of-distribution inputs that the options name."""
     from murmuration.evaluation import ood_inputs
 
     require_corruptions(options)
@@ -121,10 +120,10 @@ def shift_request(options: ShiftOptions, eval_set: "EvalSet") -> tuple["ShiftSui
     foreign: dict[str, Tensor] = {}
     for source in listed(options.ood):
         with naming(f"--ood {source}", known=source):
-            found = ood_inputs([source], eval_set)
-        if set(found) & set(foreign):
-            raise Misuse(f"--ood names '{next(iter(found))}' twice: give each set once")
-        foreign |= found
+            inputs = ood_inputs([source], eval_set)
+        if set(inputs) & set(foreign):
+            raise Misuse(f"--ood names '{next(iter(inputs))}' twice: give each set once")
+        foreign |= inputs
     return suite, foreign
 
 
@@ -138,7 +137,7 @@ def require_corruptions(options: ShiftOptions) -> None:
 
 
 def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
-    """The suite of corruptions that the options name."""
+    """Return the suite of corruptions that the options name."""
     from murmuration.evaluation import shift_suite
     from murmuration.evaluation.shift import official_chosen
 
@@ -154,7 +153,7 @@ def suite_of(options: ShiftOptions, eval_set: "EvalSet") -> "ShiftSuite":
 
 
 def severity(text: str) -> int:
-    """A severity as a number."""
+    """Parse a severity."""
     if text not in ("1", "2", "3", "4", "5"):
         raise Misuse(f"--severities names '{text}': expected some of 1,2,3,4,5")
     return int(text)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, output_path
 from murmuration.system.errors import Misuse, unknown
@@ -46,7 +47,7 @@ def recipes() -> Entries:
 
 
 def in_short(entries: Entries) -> Entries:
-    """Recipes as a screen has room for them: what each is, what it is for (+), what speaks against it (-)."""
+    """Shorten recipes for the screen: description, advantages (+), drawbacks (-)."""
     return {
         f"{name} (default)" if name == DEFAULT else name: {
             "description": f"{row['description']}\n+ {row['good']}\n- {row['bad']}"
@@ -56,7 +57,7 @@ def in_short(entries: Entries) -> Entries:
 
 
 def couplings() -> Entries:
-    """Spaces, then the estimators and bandwidths that are settings of a space."""
+    """List spaces, then the estimators and bandwidths that are settings of a space."""
     from murmuration.core.coupling import COUPLINGS
     from murmuration.core.coupling.bandwidths import BANDWIDTHS, find_bandwidth
     from murmuration.core.coupling.estimators import ESTIMATORS
@@ -81,10 +82,10 @@ def nets() -> Entries:
         }
         for name, row in NETS.items()
     }
-    others = {
+    external = {
         name: {"inputs": inputs, "options": "", "description": about} for name, (inputs, about) in LIBRARIES.items()
     }
-    return own | others
+    return own | external
 
 
 def models() -> Entries:
@@ -96,35 +97,35 @@ def models() -> Entries:
 def data() -> Entries:
     from murmuration.data import FORMATS, builtin_names
 
-    formats = {each.usage: each.about for each in FORMATS if each.kind != "object"}
+    formats = {format.usage: format.about for format in FORMATS if format.kind != "object"}
     return described({**builtin_names(), **formats})
 
 
 def corruptions() -> Entries:
     from murmuration.data.shift import CORRUPTIONS, TABLE_SHIFTS
 
-    rows: list[tuple[str, str, Any]] = [("images", name, each) for name, each in CORRUPTIONS.items()]
-    rows += [("tables", name, each) for name, each in TABLE_SHIFTS.items()]
+    rows: list[tuple[str, str, Any]] = [("images", name, corruption) for name, corruption in CORRUPTIONS.items()]
+    rows += [("tables", name, corruption) for name, corruption in TABLE_SHIFTS.items()]
     return {
         name: {
             "inputs": inputs,
-            "kind": each.kind,
-            "exact": "yes" if getattr(each, "exact", True) else "no",
-            "description": each.about,
+            "kind": corruption.kind,
+            "exact": "yes" if getattr(corruption, "exact", True) else "no",
+            "description": corruption.about,
         }
-        for inputs, name, each in rows
+        for inputs, name, corruption in rows
     }
 
 
 def measures() -> Entries:
     from murmuration.evaluation.metrics.scores import MEASURES
 
-    found: Entries = {}
+    entries: Entries = {}
     for task, table in MEASURES.items():
         for name, row in table.items():
             entry = {"label": row.label, "for": task, "better": row.better or "", "description": row.meaning}
-            found[f"{name} ({task})" if name in found else name] = entry
-    return found
+            entries[f"{name} ({task})" if name in entries else name] = entry
+    return entries
 
 
 def calibrators() -> Entries:
@@ -144,12 +145,12 @@ def conformal() -> Entries:
 
 
 def described(table: Mapping[str, Any]) -> Entries:
-    """The names of a table with the `about` text of each row; a row may be the text itself."""
+    """Return the names of a table with the `about` text of each row; a row may be the text itself."""
     return {name: {"description": row if isinstance(row, str) else row.about} for name, row in table.items()}
 
 
 def table(module: str, name: str) -> Callable[[], Entries]:
-    """The list of a table of the library, which is imported when it is asked for."""
+    """Return a function that imports a table of the library and lists it."""
     return lambda: described(getattr(import_module(f"murmuration.{module}"), name))
 
 
@@ -196,10 +197,10 @@ def list_names(
         raise Misuse(f"--of {of} is for --sheet: add --sheet FILE.png")
     if sheet is not None:
         draw_sheet(sheet, of or SHEET_IMAGES, force)
-    found: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
+    lists: dict[str, Any] = {name: LISTS[name]() for name in ([what] if what else LISTS)}
     if as_json:
-        return print_json(found[what] if what else found)
-    for name, entries in found.items():
+        return print_json(lists[what] if what else lists)
+    for name, entries in lists.items():
         entries = in_short(entries) if name == "recipes" else entries
         columns = [name, *next(iter(entries.values()))]
         rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
@@ -209,7 +210,7 @@ def list_names(
 
 
 def foldable(text: str) -> str:
-    """The text with blanks between settings, where a table may break the line; the command line accepts them.
+    """Insert blanks between settings, where a table may break the line; the command line accepts them.
 
     >>> foldable("input-gradients:lengthscales=pca,every=4")
     'input-gradients: lengthscales=pca, every=4'
@@ -223,15 +224,15 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
 
     from PIL import Image
 
-    from murmuration.data import ImagePreparation, open_data
+    from murmuration.data import ImagePreparation
     from murmuration.data.shift.sheet import sheet
     from murmuration.system.files import write_bytes
 
     path = output_path(out, (".png",), force, option="--sheet")
-    data = open_data(source)
+    data = mm.open_data(source)
     if not isinstance(data.preparation, ImagePreparation):
         raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     images = data.preparation.pixels_of(data.test.prepared[:19])
-    Image.fromarray(sheet(images, blocks=2)).save(held, format="PNG")
-    write_bytes(path, held.getvalue())
+    Image.fromarray(sheet(images, blocks=2)).save(buffer, format="PNG")
+    write_bytes(path, buffer.getvalue())

@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, network
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import read_manifest, reopen_data
+from murmuration.system.errors import Misuse
 
 HELP = help_text(
     "Write the members of several finished runs, in their order, as one new run, calibrated and evaluated anew; the "
@@ -25,16 +29,12 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Write the members of several runs as one run."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import read_manifest, reopen_data
     from murmuration.runs.directory import new_run
-    from murmuration.system.errors import Misuse
-    from murmuration.training.member_runs import merge_runs
 
     if len(runs) < 2:
         raise Misuse(f"RUN {runs[0]} alone: merge two or more runs")
     for run in runs:
         read_manifest(Path(run))
     with new_run(Path(out)):
-        ensemble = merge_runs(runs, out=out, net=network(net), device=device)
+        ensemble = mm.merge_runs(runs, out=out, net=network(net), device=device)
         finish_run(Path(out), ensemble, reopen_data(Path(out)), as_json=as_json)

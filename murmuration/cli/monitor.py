@@ -7,6 +7,7 @@ import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.options import Force, Json, RunPath, grouped, output_path
+from murmuration.cli.training import file_name, load_run, reopen_data
 
 if TYPE_CHECKING:
     from murmuration.evaluation.columns import Drift
@@ -39,46 +40,45 @@ def monitor(
     as_json: Json = False,
 ) -> None:
     """Compare new rows of a table with those of training."""
-    from murmuration.cli.training import file_name, load_run, reopen_data
     from murmuration.evaluation.columns import drift, unusual_rows
     from murmuration.evaluation.columns.drift import read_table
     from murmuration.reports.monitor_page import monitor_page
     from murmuration.system.files import write_bytes
 
     path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{file_name(Path(data).stem)}.html"
-    ensemble, known = load_run(Path(run)), reopen_data(Path(run))
+    ensemble, training = load_run(Path(run)), reopen_data(Path(run))
     table = read_table(data)
-    found = drift(ensemble, known, table)
-    unusual = unusual_rows(ensemble, known.train.x, table)
-    write_bytes(path, monitor_page(run, Path(data).name, found, unusual).encode())
+    changes = drift(ensemble, training, table)
+    unusual = unusual_rows(ensemble, training.train.x, table)
+    write_bytes(path, monitor_page(run, Path(data).name, changes, unusual).encode())
     if as_json:
-        rows = [{"row": each.row, "distance": each.distance, "columns": each.columns} for each in unusual]
-        print_json({"run": run, "data": data, **found.to_json(), "unusual": rows, "page": str(path)})
+        rows = [{"row": row.row, "distance": row.distance, "columns": row.columns} for row in unusual]
+        print_json({"run": run, "data": data, **changes.to_json(), "unusual": rows, "page": str(path)})
     else:
-        show(found)
+        show(changes)
         print(f"written: {path}")
-    if fail_on_drift and found.drifted:
+    if fail_on_drift and changes.drifted:
         raise typer.Exit(DRIFTED)
 
 
-def show(found: "Drift") -> None:
-    """The largest changes in a table, then the verdict."""
+def show(drift: "Drift") -> None:
+    """Print the largest changes in a table, then the verdict."""
     from murmuration.reports.formatting import MISSING, number
     from murmuration.reports.monitor_page import written_p
 
-    largest = sorted(found.changes, key=lambda each: (not each.drifted, -each.size))[:SHOWN]
+    largest = sorted(drift.changes, key=lambda change: (not change.drifted, -change.size))[:SHOWN]
     rows = [
         [
-            each.name,
-            each.kind,
-            *(MISSING if value != value else number(value) for value in (each.before, each.after)),
-            number(each.size),
-            written_p(each.adjusted),
-            "yes" if each.drifted else "no",
+            change.name,
+            change.kind,
+            *(MISSING if value != value else number(value) for value in (change.before, change.after)),
+            number(change.size),
+            written_p(change.adjusted),
+            "yes" if change.drifted else "no",
         ]
-        for each in largest
+        for change in largest
     ]
     heads = ["quantity", "kind", "before", "now", "size", "corrected p", "drift"]
-    print_table(heads, rows, title=f"{found.rows:,} new rows, the largest of {len(found.changes)} changes")
-    for sentence in found.verdict:
+    print_table(heads, rows, title=f"{drift.rows:,} new rows, the largest of {len(drift.changes)} changes")
+    for sentence in drift.verdict:
         print(f"- {sentence}")

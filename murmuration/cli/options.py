@@ -7,47 +7,65 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 
+import murmuration as mm
+from murmuration.cli.console import show_all_options
 from murmuration.data.formats import format_usage
+from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
+from murmuration.system.settings import settings_of
+from murmuration.training.plan import Plan
 
 if TYPE_CHECKING:
     from murmuration.core.recipe import Recipe
     from murmuration.data import Data
-    from murmuration.prediction.posthoc import PostHocConfig
 
 
-def option(help_text: str, panel: str, metavar: str, *names: str) -> Any:
-    """An option with its help, its panel of the help page, and the placeholder for its value."""
-    return typer.Option(*names, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=True)
+METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # placeholders for values
+
+
+def option(help_text: str, panel: str, metavar: str, *names: str, default_text: str = "") -> Any:
+    """Return an option with its help, its panel of the help page, and the placeholder for its value."""
+    return typer.Option(
+        *names, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=default_text or True
+    )
 
 
 def switch(name: str, help_text: str, panel: str = "Options") -> Any:
-    """An option that takes no value."""
+    """Return an option that takes no value."""
     return typer.Option(name, help=help_text, rich_help_panel=panel)
 
 
 Json = Annotated[bool, switch("--json", "Print JSON and nothing else.")]
 Force = Annotated[bool, switch("--force", "Replace the file if it exists.")]
+HelpAll = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show all options, in groups; --help shows the common ones.",
+        callback=show_all_options,
+        is_eager=True,
+        expose_value=False,
+    ),
+]
 RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` writes them.", metavar="RUN")]
 _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
-WHOLE = "need a whole number, at least 1"
 LARGEST_SIDE = 10_000  # pixels of an image
 Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
 InMemory = Annotated[
     bool | None,
     typer.Option(
         "--in-memory/--stream",
-        help="All inputs in memory, or rows of .npz, .npy, .parquet and image files read when they are needed; "
-        "by default those of files above 1 GiB (4 bytes a value). Results are the same.",
+        help="Hold all inputs in memory, or read rows of .npz, .npy, .parquet and image files when they are needed; "
+        "by default files above 1 GiB (4 bytes a value) are streamed. Results are the same.",
         rich_help_panel="Data",
         show_default=False,
     ),
@@ -72,22 +90,22 @@ class DataOptions:
     features: Annotated[
         str | None,
         option(
-            "Pretrained network whose features of images, computed once, take the place of inputs; --net is then the "
-            "head on them, a linear one if left out.",
+            "Pretrained network whose image features, computed once, replace the inputs; --net is then the head on "
+            "them, linear by default.",
             "Data",
             "NET",
         ),
     ] = None
     features_from: Annotated[
-        str | None, option("File of the weights of --features; published ones if left out.", "Data", "FILE")
+        str | None, option("File with the weights of --features; by default published ones.", "Data", "FILE")
     ] = None
     val: Annotated[str | None, option("Validation data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
     test: Annotated[
         str | None,
         option("Test data: a share such as 0.2, a file, or none: all rows train and validate.", "Data", "WHAT"),
     ] = None
-    groups: Annotated[str | None, option("Column whose values never stand in two splits.", "Data", "NAME")] = None
-    time: Annotated[str | None, option("Column of times: the latest rows test.", "Data", "NAME")] = None
+    groups: Annotated[str | None, option("Group column; rows of one group stay in one split.", "Data", "NAME")] = None
+    time: Annotated[str | None, option("Time column; the latest rows become the test split.", "Data", "NAME")] = None
     weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None
     imbalance: Annotated[
         float | None,
@@ -96,30 +114,26 @@ class DataOptions:
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 
     def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
-        """The data of the source, split and prepared; pieces of features are written beside `out`."""
-        from murmuration.data import open_data
-        from murmuration.models.features import embed, say_nothing
+        """Open the source, split and prepared; partial features are written next to `out`."""
+        from murmuration.models.features import say_nothing
 
         if self.features_from and not self.features:
             raise Misuse(f"--features-from {self.features_from} without --features: name the network of these weights")
-        told: Any = {"out": out, "progress": not quiet, "say": say_nothing if quiet else print}
-        weights: Any = {"weights": self.features_from or True}
-        opening: Any = functools.partial(embed, net=self.features, **weights, **told) if self.features else open_data
-        chosen: Any = {"task": self.task, "prepare": self.prepare, "inputs": self.inputs}
-        chosen |= {"groups": self.groups, "time": self.time, "weight": self.weight, "drop": tuple(listed(self.drop))}
-        chosen |= {"imbalance": self.imbalance, "in_memory": self.in_memory}
-        return opening(
-            source,
-            target=named_targets(self.target),
-            size=image_size(self.size),
-            val=share_or_source(self.val),
-            test=share_or_source(self.test),
-            **chosen,
-        )
+        settings = {name: value for name, value in vars(self).items() if not name.startswith("features")} | {
+            "target": named_targets(self.target),
+            "size": image_size(self.size),
+            "val": share_or_source(self.val),
+            "test": share_or_source(self.test),
+            "drop": tuple(listed(self.drop)),
+        }
+        if not self.features:
+            return mm.open_data(source, **settings)
+        settings |= {"out": out, "progress": not quiet, "say": say_nothing if quiet else print}
+        return mm.embed(source, net=self.features, weights=self.features_from or True, **settings)
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number of at most nine digits, 0 to 9 and no other script's.
+    """Return whether a text is a whole number of at most nine ASCII digits.
 
     >>> [is_whole(text) for text in ("12", "-1", "1.5", "\u00b2", "")]
     [True, False, False, False, False]
@@ -128,7 +142,7 @@ def is_whole(text: str) -> bool:
 
 
 def image_size(text: str | None) -> tuple[int, int] | None:
-    """The size (H, W) that `--size` states: one number for both, or HxW."""
+    """Parse `--size` to (H, W): one number for both, or HxW."""
     if text is None:
         return None
     sides = text.lower().split("x")
@@ -138,7 +152,7 @@ def image_size(text: str | None) -> tuple[int, int] | None:
 
 
 def share_or_source(text: str | None) -> float | str | None:
-    """A share of the rows if the text is a number, else the source it names."""
+    """Return a share of the rows if the text is a number, else the source it names."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -146,31 +160,23 @@ def share_or_source(text: str | None) -> float | str | None:
 
 
 def named_targets(names: Names) -> str | tuple[str, ...] | None:
-    """The target columns as `open_data` takes them: none, one, or several."""
+    """Return the target columns as `open_data` takes them: None, one, or a tuple."""
     columns = listed(names)
     return (columns[0] if len(columns) == 1 else tuple(columns)) if columns else None
 
 
 OwnNet = Annotated[
-    str | None, option("The run's own network again, package.module:factory, if it has one.", "Options", "NAME")
+    str | None, option("The user-defined network of the run, package.module:factory, if it has one.", "Options", "NAME")
 ]
-
-CheckpointSeconds = Annotated[
-    float,
-    option("Seconds between checkpoints: a killed run loses at most about as much.", "Training", "X"),
-]
-Device = Annotated[str, option("cpu, cuda, cuda:1, mps or auto (the best one here).", "Hardware", "NAME")]
-Precision = Annotated[
-    str, option("float32, or bf16: operators of networks in bfloat16, all else in float32.", "Hardware", "NAME")
-]
-RunDevice = Annotated[
-    str | None,
-    option("cpu, cuda, cuda:1, mps or auto (the best one here); by default the run's own.", "Hardware", "NAME"),
-]
+PLAN_DOCS = {setting.name: setting.doc for setting in settings_of(Plan)}
+CheckpointSeconds = Annotated[float, option(PLAN_DOCS["checkpoint_seconds"], "Training", "X")]
+Device = Annotated[str, option(PLAN_DOCS["device"], "Hardware", "NAME")]
+Precision = Annotated[str, option(PLAN_DOCS["precision"], "Hardware", "NAME")]
+RunDevice = Annotated[str | None, option(f"{PLAN_DOCS['device']} By default that of the run.", "Hardware", "NAME")]
 
 
 def network(text: str | None) -> Any:
-    """The network that --net states: a name of this package, or the function `package.module:factory` of the user.
+    """Return the network of --net: a name of this package, or the user's function `package.module:factory`.
 
     The module is imported from the working directory or wherever Python finds it. A run directory never causes an
     import: whoever loads such a run names the function again.
@@ -183,12 +189,12 @@ def network(text: str | None) -> Any:
     if is_net(text) or text in MODELS:
         return text
     if ":" not in text:
-        known = unknown("net", text, (*NETS, *MODELS))
-        raise Misuse(f"{known}; for a function of your own write --net package.module:factory")
+        refusal = unknown("net", text, (*NETS, *MODELS))
+        raise Misuse(f"{refusal}; for a function of your own write --net package.module:factory")
     module, _, name = text.partition(":")
     sys.path.insert(0, "")
     try:
-        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        factory = functools.reduce(getattr, name.split("."), importlib.import_module(module))
     except ImportError as error:
         raise Misuse(f"--net {text}: cannot import {module} ({error}); write package.module:factory") from None
     except AttributeError:
@@ -197,7 +203,7 @@ def network(text: str | None) -> Any:
         ) from None
     finally:
         sys.path.remove("")
-    return found
+    return factory
 
 
 @dataclass(frozen=True)
@@ -242,149 +248,92 @@ class RecipeOptions:
     ] = None
 
     def recipe(self, text: str) -> "Recipe":
-        """The recipe of that text with these answers."""
-        from murmuration.core.recipe import make_recipe, parse_recipe
+        """Return the recipe of that text with these answers."""
+        from murmuration.core.recipe import parse_recipe
 
-        return make_recipe(parse_recipe(text), **asdict(self))
+        return mm.make_recipe(parse_recipe(text), **asdict(self))
 
 
 def split_recipes(values: Sequence[str] | None) -> list[str]:
-    """The recipes that lists name: after a comma, a setting (`name=`) or a number belongs to the recipe before it.
+    """Split lists of recipes: after a comma, a setting (`name=`) or a number belongs to the recipe before it.
 
     >>> split_recipes(["single,deep-ensemble:coupling=outputs,members=3", "forde"])
     ['single', 'deep-ensemble:coupling=outputs,members=3', 'forde']
     """
     parts = (re.split(r"\s*,\s*(?![a-z0-9_]+\s*=|[-+.\d])", value.strip()) for value in values or ())
-    return [part for each in parts for part in each if part]
+    return [part for recipes in parts for part in recipes if part]
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
-    """The fields of `Plan` that a command line can set; those left out are its defaults, or those of tables."""
+def flags(record: type, panel: str, differences: dict[str, Any]) -> Any:
+    """Make a dataclass of command-line options from the settings that a record declares.
 
-    members: Annotated[
-        int | None, option("Number of ensemble members; that of the recipe, or 5, if left out.", "Training", "N")
-    ] = None
-    epochs: Annotated[
-        int | None, option("Passes over the training examples; 50 if left out (tables: --steps).", "Training", "N")
-    ] = None
-    steps: Annotated[
-        int | None, option("Steps of a member, instead of --epochs: as many epochs as it takes.", "Training", "N")
-    ] = None
-    seed: Annotated[int, option("Random seed.", "Training", "N")] = 0
-    first_member: Annotated[
-        int,
-        option("Number of the first member: its random streams are those of this number.", "Training", "N"),
-    ] = 0
-    batch_size: Annotated[
-        int | None, option("Examples per step; 32 if left out (tables: 32 or 128, by size).", "Training", "N")
-    ] = None
-    lr: Annotated[
-        float | None, option("Learning rate; 0.005 if left out (tables: 0.001 or 0.002).", "Training", "X")
-    ] = None
-    optimizer: Annotated[
-        str | None,
-        option(
-            "adam (the default), adamw (that of tables), sgd or nesterov.",
-            "Training",
-            "NAME",
-            "--optimizer",
-            "--optimiser",
-        ),
-    ] = None
-    schedule: Annotated[
-        str | None,
-        option(
-            "Learning-rate schedule, cosine or that of the dynamics if left out; see `murmur list schedules`.",
-            "Training",
-            "NAME",
-        ),
-    ] = None
-    warmup: Annotated[float, option("Epochs of linear learning-rate warm-up.", "Training", "X")] = 0.0
-    clip_norm: Annotated[float | None, option("Gradient clipping: largest norm of a member.", "Training", "X")] = None
-    lr_multipliers: Annotated[
-        Names,
-        option(
-            "Learning-rate multiplier of the parameters that match a pattern, such as head.*=0.1.",
-            "Training",
-            "PATTERN=X",
-            "--lr-multiplier",
-        ),
-    ] = None
-    momentum: Annotated[float, option("Momentum of sgd and nesterov.", "Training", "X")] = 0.9
-    weight_decay: Annotated[
-        float | None, option("Weight decay; if left out 0, of adamw 0.01, of tables by their size.", "Training", "X")
-    ] = None
-    decay: Annotated[
-        str | None, option("coupled (L2) or decoupled weight decay; if left out as in torch.", "Training", "WAY")
-    ] = None
-    l1: Annotated[float, option("L1 penalty on kernels; sets weights exactly to 0.", "Training", "X")] = 0.0
-    batch_order: Annotated[
-        str | None,
-        option("Order of examples: own (each member shuffles), same, or split among members.", "Training", "WAY"),
-    ] = None
-    replacement: Annotated[
-        bool, switch("--replacement", "Draw batches with replacement, instead of shuffling every epoch.", "Training")
-    ] = False
-    sampler: Annotated[
-        str,
-        option("How often classes are drawn: instance, square-root, balanced or progressive.", "Training", "NAME"),
-    ] = "instance"
-    drop_last: Annotated[
-        bool, switch("--drop-last", "Leave out the examples of an epoch that do not fill a batch.", "Training")
-    ] = False
-    same: Annotated[
-        Names,
-        option("Random streams that all members have in common: initialisation, batches, noise.", "Training", "LIST"),
-    ] = None
-    augment: Annotated[Names, option("Augmentation of images: pad-crop, flip.", "Training", "LIST")] = None
-    patience: Annotated[
-        int | None,
-        option("Early stopping: epochs a member goes on without a better validation NLL.", "Training", "N"),
-    ] = None
-    stop_by: Annotated[
-        str | None,
-        option("Whose validation NLL --patience is about: member, or ensemble (tables).", "Training", "WHO"),
-    ] = None
-    trajectory: Annotated[
-        str | None,
-        option(
-            "Store the weights along the path of training: every-epoch, every:K or last:N epochs; with ,float16 in "
-            "half precision.",
-            "Training",
-            "TIMES",
-        ),
-    ] = None
-    engine: Annotated[str, option("auto, fastest or a name; see `murmur list engines`.", "Hardware", "NAME")] = "auto"
-    ranks_per_member: Annotated[
-        int, option("With torchrun: processes that split every batch of a member.", "Hardware", "N")
-    ] = 1
-    device: Device = "cpu"
-    precision: Precision = "float32"
+    Args:
+        record: The dataclass that declares them; their documentation becomes the help texts.
+        panel: Panel of the help page.
+        differences: Other "help", "panel", "metavar" or "names" of some settings. "unset" (True, or the default as
+            text): the option is None unless it is written, because the data or the recipe decides. None: no option.
 
-    def settings(self, posthoc: "PostHocConfig | None" = None) -> dict[str, Any]:
+    Returns:
+        A frozen dataclass.
+    """
+    rows: list[tuple[str, Any, Any]] = []
+    for name, kinds, _, default, doc, _ in settings_of(record):
+        differs = differences.get(name, {})
+        if differs is None:
+            continue
+        kind = Names if get_origin(kinds[0]) is tuple else kinds[0]
+        own_panel, metavar = differs.get("panel", panel), differs.get("metavar", METAVARS.get(kind, "LIST"))
+        default_text = str(default) if differs.get("unset") is True else differs.get("unset", "")
+        help_text = differs.get("help", doc)
+        info = option(help_text, own_panel, metavar, *differs.get("names", ()), default_text=default_text)
+        if kind is bool:
+            info = switch(f"--{name.replace('_', '-')}", help_text, own_panel)
+        default = None if default_text or kind is Names else default
+        rows.append((name, Annotated[kind if default is not None else kind | None, info], default))
+    return make_dataclass(f"{record.__name__}Flags", rows, frozen=True)
+
+
+HARDWARE = {"panel": "Hardware"}
+PlanFlags: Any = flags(
+    Plan,
+    "Training",
+    {
+        "members": {"help": "Number of ensemble members.", "unset": "that of the recipe, or 5"},
+        **{name: {"unset": True} for name in ("epochs", "batch_size", "lr", "stop_by")},
+        "optimizer": {"names": ("--optimizer", "--optimiser")},
+        "lr_multipliers": {"names": ("--lr-multiplier",), "metavar": "PATTERN=X"},
+        "trajectory": {"metavar": "TIMES"},
+        **dict.fromkeys(("engine", "ranks_per_member", "device", "precision"), HARDWARE),
+        **dict.fromkeys(("checkpoint_seconds", "posthoc")),
+    },
+)
+PostHocFlags: Any = flags(
+    PostHocConfig, "Calibration", {"calibrate": {"metavar": "METHOD"}, "conformal": {"metavar": "METHOD"}}
+)
+
+
+class TrainingOptions(PlanFlags):
+    """The settings of `Plan` as options; None where the data or the recipe decides."""
+
+    def settings(self, posthoc: PostHocConfig | None = None) -> dict[str, Any]:
         """Return the settings that differ from the defaults, as keywords of `mm.fit`, checked without data."""
         from murmuration.models.estimators.table import refuse_unused
-        from murmuration.training.plan import Plan
 
         if self.members is not None and self.members < 1:
-            raise Misuse(f"members={self.members}: {WHOLE}")
-        refuse_unused(None, asdict(self))
-        usual = TrainingOptions()
-        texts: dict[str, Any] = {
-            name: value for name, value in asdict(self).items() if value != getattr(usual, name) and value is not None
-        }
-        for name in ("augment", "same"):
-            if name in texts:
-                texts[name] = tuple(listed(texts[name]))
-        if "lr_multipliers" in texts:
-            texts["lr_multipliers"] = tuple(map(lr_multiplier, listed(texts["lr_multipliers"])))
-        Plan(**{**texts, "posthoc": posthoc})
-        return {**texts, "posthoc": posthoc}
+            raise Misuse(f"members={self.members}: need a whole number, at least 1")
+        refuse_unused(None, vars(self))
+        defaults = TrainingOptions()
+        values = {name: value for name, value in vars(self).items() if value != getattr(defaults, name)}
+        for name in {"augment", "same", "lr_multipliers"} & {*values}:
+            values[name] = tuple(listed(values[name]))
+        if "lr_multipliers" in values:
+            values["lr_multipliers"] = tuple(map(lr_multiplier, values["lr_multipliers"]))
+        Plan(**values, posthoc=posthoc)
+        return {**values, "posthoc": posthoc}
 
 
 def lr_multiplier(text: str) -> tuple[str, float]:
-    """A pattern of parameter names and its learning-rate multiplier.
+    """Parse a pattern of parameter names and its learning-rate multiplier.
 
     >>> lr_multiplier("head.*=0.1")
     ('head.*', 0.1)
@@ -396,33 +345,12 @@ def lr_multiplier(text: str) -> tuple[str, float]:
         raise Misuse(f"--lr-multiplier {text}: expected PATTERN=NUMBER, such as head.*=0.1") from None
 
 
-@dataclass(frozen=True)
-class PostHocOptions:
-    """What to fit on the validation examples; the fields of `PostHocConfig` that a command line can set."""
+class PostHocOptions(PostHocFlags):
+    """The settings of `PostHocConfig` as options."""
 
-    calibrate: Annotated[
-        str, option("Calibration method; see `murmur list calibrators`, or none.", "Calibration", "METHOD")
-    ] = "temperature"
-    coverage: Annotated[
-        float, option("Target coverage of conformal prediction sets and intervals.", "Calibration", "X")
-    ] = 0.9
-    conformal: Annotated[
-        str | None,
-        option("Conformal method; see `murmur list conformal`. lac or quantile if left out.", "Calibration", "METHOD"),
-    ] = None
-    max_error_rate: Annotated[
-        float, option("Largest acceptable error rate among answered inputs (selective prediction).", "Calibration", "X")
-    ] = 0.05
-    error_cost: Annotated[float, option("Cost of a wrong answer.", "Calibration", "X")] = 1.0
-    abstain_cost: Annotated[
-        float | None, option("Cost of abstaining; 0.2 in classification if left out.", "Calibration", "X")
-    ] = None
-
-    def config(self) -> "PostHocConfig":
-        """The config, checked as far as it can be without data."""
-        from murmuration.prediction.posthoc import PostHocConfig
-
-        return PostHocConfig(**asdict(self))
+    def config(self) -> PostHocConfig:
+        """Return the config, checked as far as it can be without data."""
+        return PostHocConfig(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -444,7 +372,7 @@ class ShiftOptions:
 
 
 def listed(values: Sequence[str] | None) -> list[str]:
-    """The values of an option that may be repeated and may hold commas; double quotes protect a comma.
+    """List the values of an option that may be repeated and may hold commas; double quotes protect a comma.
 
     >>> listed(["single, deep-ensemble", "forde"])
     ['single', 'deep-ensemble', 'forde']
@@ -456,7 +384,7 @@ def listed(values: Sequence[str] | None) -> list[str]:
 
 
 def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
-    """The path of an output file: of a known kind, in an existing folder, and new unless `force` is set."""
+    """Check the path of an output file: a known suffix, an existing folder, and no such file unless `force` is set."""
     path = Path(out)
     if path.suffix.lower() not in suffixes:
         raise Misuse(
@@ -470,25 +398,25 @@ def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter that is a record replaced by options for the record's fields."""
-    given = inspect.signature(command)
+    """Replace every parameter of a command that is a record by options for the record's fields."""
+    signature = inspect.signature(command)
     hints = get_type_hints(command, include_extras=True)
     records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters = [
         parameter
-        for name in given.parameters
+        for name in signature.parameters
         for parameter in (
-            _of_record(records[name]) if name in records else [_keyword(given.parameters[name], hints[name])]
+            _of_record(records[name]) if name in records else [_keyword(signature.parameters[name], hints[name])]
         )
     ]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        made = {
+        arguments = {
             name: record(**{field.name: values.pop(field.name) for field in fields(record)})
             for name, record in records.items()
         }
-        command(**values, **made)
+        command(**values, **arguments)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Annotated
 
+import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text, print_json, print_table
 from murmuration.cli.train import Link, Loss, NetName, NoiseStd
@@ -40,81 +41,83 @@ def plan(
         str | None, options.option("Propose settings within a time such as 30m or 1h30m.", "Costs", "TIME")
     ] = None,
     as_json: options.Json = False,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Predict the costs of a training run from a few steps."""
     began = time.perf_counter(), time.process_time()
-    from murmuration.training.costs import Seconds, estimate_costs, parse_budget
+    from murmuration.training.costs import Seconds, parse_budget
 
     if budget is not None:
         parse_budget(budget)
-    chosen, settings = answers.recipe(recipe), training.settings()
+    parsed, settings = answers.recipe(recipe), training.settings()
     opened = reading.open(data, quiet=as_json)
-    taken = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
-    found = estimate_costs(
+    startup = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
+    estimate = mm.estimate_costs(
         options.network(net),
         opened,
-        recipe=chosen,
+        recipe=parsed,
         ranks=ranks,
         budget=budget,
         noise_std=noise_std,
         link=link,
         likelihood=loss,
-        of_command=taken,
+        of_command=startup,
         **settings,
     )
     if as_json:
-        return print_json(found.to_json())
-    show_estimate(found)
-    show_proposal(found, budget)
+        return print_json(estimate.to_json())
+    show_estimate(estimate)
+    show_proposal(estimate, budget)
 
 
-def show_estimate(found: "CostEstimate") -> None:
-    """Tables of time, memory, disk and communication, then the proposal."""
+def show_estimate(estimate: "CostEstimate") -> None:
+    """Print tables of time, memory, disk and communication."""
     from murmuration.reports.formatting import duration, plural
 
-    steps = found.steps_per_epoch * found.epochs
-    of = f"{plural(found.members, 'member')}, {plural(found.epochs, 'epoch')}, {steps:,} steps, engine {found.engine}"
-    on = "" if found.ranks == 1 else f", {found.ranks} ranks"
+    steps = estimate.steps_per_epoch * estimate.epochs
+    size = f"{plural(estimate.members, 'member')}, {plural(estimate.epochs, 'epoch')}, {steps:,} steps"
+    ranks = "" if estimate.ranks == 1 else f", {estimate.ranks} ranks"
     times = {
-        "imports and data": found.start,
-        "first weights, engine, first steps": found.first,
-        "training": found.training,
-        "forward passes of evaluation": found.evaluation,
-        "scores and report, about": found.report,
-        "total": found.total,
-        "a step": found.step,
+        "imports and data": estimate.start,
+        "first weights, engine, first steps": estimate.first,
+        "training": estimate.training,
+        "forward passes of evaluation": estimate.evaluation,
+        "scores and report, about": estimate.report,
+        "total": estimate.total,
+        "a step": estimate.step,
     }
-    rows = [[name, duration(each.wall), duration(each.cpu)] for name, each in times.items()]
-    print_table(["time", "by the clock", "CPU time"], rows, title=f"{found.recipe}: {of}{on}")
-    print_table(["memory of a process", "MB"], with_sum(found.memory, "peak, about"))
-    print_table(["disk", "MB"], with_sum(found.disk, "sum"))
-    if found.ranks > 1 and not found.exchanges:
+    rows = [[name, duration(seconds.wall), duration(seconds.cpu)] for name, seconds in times.items()]
+    print_table(
+        ["time", "by the clock", "CPU time"], rows, title=f"{estimate.recipe}: {size}, engine {estimate.engine}{ranks}"
+    )
+    print_table(["memory of a process", "MB"], with_sum(estimate.memory, "peak, about"))
+    print_table(["disk", "MB"], with_sum(estimate.disk, "sum"))
+    if estimate.ranks > 1 and not estimate.exchanges:
         print("communication in a step: none, for members are independent of each other\n")
-    for each in found.exchanges:
-        terms = ", ".join(f"{name} = {value:,}" for name, value in each.terms.items())
-        print(f"{each.what}: {each.formula} = {each.bytes_per_step:,.0f} bytes a step and rank ({terms})")
-    if found.exchanges:
-        print(
-            f"communication: {found.bytes_per_step:,.0f} bytes a step, {found.bytes_in_total / 1e6:,.1f} MB in total\n"
-        )
-    measured = " and ".join(map(str, found.measured_members))
+    for exchange in estimate.exchanges:
+        terms = ", ".join(f"{name} = {value:,}" for name, value in exchange.terms.items())
+        print(f"{exchange.what}: {exchange.formula} = {exchange.bytes_per_step:,.0f} bytes a step and rank ({terms})")
+    if estimate.exchanges:
+        megabytes = estimate.bytes_in_total / 1e6
+        print(f"communication: {estimate.bytes_per_step:,.0f} bytes a step, {megabytes:,.1f} MB in total\n")
+    measured = " and ".join(map(str, estimate.measured_members))
     print(f"- Measured with {measured} members on this machine as it is now.")
 
 
 def with_sum(terms: dict[str, int], name: str) -> list[list[str]]:
-    """Rows of bytes in MB, with their sum as the last."""
-    rows = [[what, f"{size / 1e6:,.2f}"] for what, size in terms.items() if size]
+    """Return rows of bytes in MB, with their sum as the last."""
+    rows = [[term, f"{size / 1e6:,.2f}"] for term, size in terms.items() if size]
     return [*rows, [name, f"{sum(terms.values()) / 1e6:,.2f}"]]
 
 
-def show_proposal(found: "CostEstimate", budget: str | None) -> None:
-    """The settings that fit the budget as a command's options, and what they give up."""
+def show_proposal(estimate: "CostEstimate", budget: str | None) -> None:
+    """Print the settings that fit the budget as options, and what they give up."""
     from murmuration.reports.formatting import duration
 
     if budget is None:
         return
-    if found.proposal is None:
+    if estimate.proposal is None:
         return print(f"- Nothing fits {budget}: even the smallest proposal takes longer. Give more time, or less data.")
-    chosen = found.proposal
-    told = f"--recipe {chosen.recipe} --members {chosen.members} --epochs {chosen.epochs}"
-    print(f"- Fits {budget}: {told}, predicted {duration(chosen.seconds)}; given up: {chosen.given_up}.")
+    proposal = estimate.proposal
+    flags = f"--recipe {proposal.recipe} --members {proposal.members} --epochs {proposal.epochs}"
+    print(f"- Fits {budget}: {flags}, predicted {duration(proposal.seconds)}; given up: {proposal.given_up}.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 from murmuration.cli.console import help_text, print_json
 from murmuration.cli.options import (
     DATA_HELP,
@@ -20,6 +21,7 @@ from murmuration.cli.options import (
     output_path,
     switch,
 )
+from murmuration.cli.training import load_run
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write predictions and their uncertainty to a file."""
-    from murmuration.cli.training import load_run
-    from murmuration.prediction.prediction_files import WRITERS, save_predictions
+    from murmuration.prediction.prediction_files import WRITERS
     from murmuration.reports.formatting import plural
 
     path = output_path(out, tuple(WRITERS), force)
@@ -64,10 +65,10 @@ def predict(
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
     warn_of_infinite(ensemble)
-    found = save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
+    saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
     if as_json:
-        return print_json({"run": run, "data": data, "out": str(path), "rows": found.rows, "members": found.members})
-    print(f"{found.rows:,} predictions of {plural(found.members, 'member')}: {path}")
+        return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})
+    print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")
 
 
 def warn_of_infinite(ensemble: "Ensemble") -> None:
@@ -76,5 +77,5 @@ def warn_of_infinite(ensemble: "Ensemble") -> None:
 
     for rule in ensemble.posthoc.conformal[:1] if ensemble.posthoc is not None else ():
         if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):
-            few = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
-            warnings.warn(f"conformal intervals are infinite: {few}; murmur calibrate fits others", stacklevel=2)
+            reason = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
+            warnings.warn(f"conformal intervals are infinite: {reason}; murmur calibrate fits others", stacklevel=2)

@@ -104,22 +104,22 @@ for _name, _command in plugins("murmuration.commands").items():
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code of one command: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM; every error is one line."""
+    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM."""
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    given = sys.argv[1:] if arguments is None else arguments
-    warnings.showwarning = partial(_say_note, given)
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
+    words = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = partial(_say_note, words)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     take_stopped()
     try:
         with handled(stop):
             try:
-                return _run(given)
+                return _run(words)
             except BaseException as error:
                 with handled(unheard):
-                    return _ended_by(error, take_stopped(), given)
+                    return _ended_by(error, take_stopped(), words)
             finally:
                 take_stopped()  # one that waits for an import would come to whoever called the command
     except Stopped as error:  # it came before the command had begun or after its end
@@ -127,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) -> int:
-    """The exit code of a command that an error has ended, which is told in one line; `signals` came before it."""
+    """Print the error that ended a command in one line and return the exit code; `signals` came before it."""
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -141,7 +141,7 @@ def _ended_by(error: BaseException, signals: list[int], arguments: list[str]) ->
 
 
 def _signal_of(error: BaseException | None) -> int:
-    """The number of the signal that an interrupt came from; that of Ctrl-C if nothing else is known."""
+    """Return the number of the signal that caused an interrupt; that of Ctrl-C by default."""
     while error is not None:
         if isinstance(error, Stopped):
             return error.number
@@ -187,12 +187,12 @@ def _invoke(command: Any, context: Any, words: list[str]) -> None:
 
 
 def _ranks() -> bool:
-    """Whether this is one of several processes."""
+    """Return whether this is one of several processes."""
     return "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _silent() -> bool:
-    """Whether another process speaks for this one."""
+    """Return whether another process prints for this one."""
     return _ranks() and os.environ["RANK"] != "0"
 
 
@@ -203,7 +203,7 @@ def _end(text: str, code: int) -> int:
 
 
 def _message(error: Exception, arguments: list[str]) -> str:
-    """The error on one line, in the words of the command line."""
+    """Return the error as one line, in the words of the command line."""
     if isinstance(error, UsageError):
         return " ".join(_usage(error, arguments).split())
     if isinstance(error, Misuse | Failure):
@@ -219,35 +219,35 @@ def _message(error: Exception, arguments: list[str]) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory could not be had: Python's, numpy's, torch's on a CPU or GPU."""
+    """Return whether an error of Python, numpy or torch says that memory ran out."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _usage(error: Any, arguments: list[str]) -> str:
-    """The bad argument or option of a command, and what to write instead."""
-    where = error.ctx.command_path if error.ctx is not None else "murmur"
+    """Name the bad argument or option of a command, and what to write instead."""
+    path = error.ctx.command_path if error.ctx is not None else "murmur"
     kind, parameter = type(error).__name__, getattr(error, "param", None)
     if kind == "NoSuchOption":
-        return f"unknown option {error.option_name}: {_suggestion(error.option_name, error.ctx.command, where)}"
+        return f"unknown option {error.option_name}: {_suggestion(error.option_name, error.ctx.command, path)}"
     if parameter is None:
-        return f"{error.format_message().rstrip('.')}: see {where} --help"
+        return f"{error.format_message().rstrip('.')}: see {path} --help"
     name = parameter.opts[0] if parameter.opts[0].startswith("-") else parameter.metavar or parameter.name
     if kind == "MissingParameter":
-        return f"{name} is missing: see {where} --help for an example"
+        return f"{name} is missing: see {path} --help for an example"
     reason = error.message.split(",")[0].rstrip(".")
-    return f"{name} {_value_of(parameter.opts, arguments)}: {reason[:1].lower()}{reason[1:]}, see {where} --help"
+    return f"{name} {_value_of(parameter.opts, arguments)}: {reason[:1].lower()}{reason[1:]}, see {path} --help"
 
 
 def _suggestion(got: str, command: Any, where: str) -> str:
-    """Options of the command that begin like the unknown one or resemble it; else the commands that do have it."""
-    known, answers = _options(command), [each.name for each in fields(RecipeOptions)]
+    """Suggest options of the command that resemble the unknown one, else the commands that have it."""
+    options, answers = _options(command), [field.name for field in fields(RecipeOptions)]
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
-    begun = [name for name in known if name.startswith(got)]
-    owners = [name for name, each in _commands(typer.main.get_command(app), "murmur") if got in _options(each)]
+    begun = [name for name in options if name.startswith(got)]
+    owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:
         return f"it is an option of {' and '.join(owners)}; see {where} --help"
-    near = begun or get_close_matches(got, known, n=1, cutoff=0.5)
+    near = begun or get_close_matches(got, options, n=1, cutoff=0.5)
     return f"did you mean {' or '.join(near)}? See {where} --help" if near else f"see {where} --help"
 
 
@@ -256,16 +256,16 @@ def _options(command: Any) -> list[str]:
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """All commands below one, with the words that call them."""
+    """Yield all commands below one, with the words that call them."""
     inside = getattr(command, "commands", {})
     if not inside:
         yield path, command
-    for name, each in inside.items():
-        yield from _commands(each, f"{path} {name}")
+    for name, subcommand in inside.items():
+        yield from _commands(subcommand, f"{path} {name}")
 
 
 def in_flags(message: str, arguments: list[str]) -> str:
-    """An error message of the library with keyword arguments written as the flags of the command that was called.
+    """Rewrite keyword arguments in a message of the library as flags of the command that was called.
 
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
     `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
@@ -288,16 +288,16 @@ def _with_flag(message: str, parameter: Any) -> str:
     value = rf"\.\.\.|'(?P<quoted>[^']*)'|{plain}|{bare}"
 
     def flag(match: re.Match[str]) -> str:
-        given = match["quoted"] if match["quoted"] is not None else match["plain"]
+        text = match["quoted"] if match["quoted"] is not None else match["plain"]
         if getattr(parameter, "is_flag", False) or match["bare"] is not None:
             return str(parameter.opts[0])
-        return f"{parameter.opts[0]} {parameter.metavar if given is None else shlex.quote(given)}"
+        return f"{parameter.opts[0]} {parameter.metavar if text is None else shlex.quote(text)}"
 
     return re.sub(rf"(?<![\w:,.=-]){parameter.name}=(?:{value})", flag, message)
 
 
 def _value_of(names: list[str], arguments: list[str]) -> str:
-    """What was written after an option, the last time it occurs; "" if it cannot be found."""
+    """Return the value after the last occurrence of an option, or ""."""
     for place, argument in reversed(list(enumerate(arguments))):
         name, sign, value = argument.partition("=")
         if name in names:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import murmuration as mm
 from murmuration.cli.console import print_json, print_table
 from murmuration.system.errors import Failure
 
@@ -19,9 +20,9 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
     A run without test examples is evaluated on its validation examples, one with folds out of fold, and one without
     either is not.
     """
-    from murmuration.evaluation import EvalSet, evaluate_ensemble, held_out_set
+    from murmuration.evaluation import evaluate_ensemble, held_out_set
 
-    if not isinstance(data, EvalSet):
+    if not isinstance(data, mm.EvalSet):
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = held_out_set(ensemble, data)
@@ -70,13 +71,13 @@ def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *,
 
 
 def show_sentences(record: dict[str, Any]) -> None:
-    """Print the findings and, where the eye rests, the verdict."""
+    """Print the findings, then the verdict."""
     for sentence in (*record["notes"], *record["verdict"]):
         print(f"- {sentence}")
 
 
 def show_scores(evaluations: Sequence["Evaluation"]) -> None:
-    """All scores of one evaluation in a table, or the main scores of several beside each other."""
+    """Print all scores of one evaluation, or the main scores of several next to each other."""
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import members_and_draws, plural
 
@@ -98,7 +99,7 @@ def show_scores(evaluations: Sequence["Evaluation"]) -> None:
 
 
 def heading(name: str) -> str:
-    """The label of a score, with an arrow for the better direction."""
+    """Return the label of a score, with an arrow for the better direction."""
     from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import ARROWS
 
@@ -107,7 +108,7 @@ def heading(name: str) -> str:
 
 
 def score_rows(evaluation: "Evaluation") -> list[list[str]]:
-    """Rows of the table of scores: value, interval, and the mean of single members where there are several."""
+    """Return rows of scores: value, interval, and the mean of single members if there are several."""
     from murmuration.evaluation.metrics import MEASURES
     from murmuration.reports.formatting import ARROWS, interval, number
 
@@ -123,7 +124,7 @@ def score_rows(evaluation: "Evaluation") -> list[list[str]]:
 
 
 def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> list[list[str]]:
-    """Rows of the table of several: scores with their intervals below, then costs where they are known."""
+    """Return rows of several evaluations: scores with intervals below, then costs if they are known."""
     from murmuration.reports.formatting import duration, interval, number
 
     return [
@@ -137,7 +138,7 @@ def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> 
 
 
 def show_shift(evaluation: "Evaluation") -> None:
-    """Scores without corruption, by severity, and over all corruptions and severities."""
+    """Print scores without corruption, by severity, and over all corruptions and severities."""
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 
@@ -153,7 +154,7 @@ def show_shift(evaluation: "Evaluation") -> None:
 
 
 def show_ood(evaluation: "Evaluation") -> None:
-    """How well every uncertainty separates each out-of-distribution set from the evaluation set."""
+    """Print how well every uncertainty separates each out-of-distribution set from the evaluation set."""
     from murmuration.evaluation.metrics import describe
     from murmuration.reports.formatting import interval, number
 

@@ -5,6 +5,9 @@ from typing import Any
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
+from murmuration.runs.kinds import run_kind
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
@@ -21,10 +24,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue an interrupted run, then evaluate it."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
     from murmuration.runs.directory import locked, read_run
-    from murmuration.runs.kinds import run_kind
     from murmuration.runs.processes import is_first
 
     path = Path(run)

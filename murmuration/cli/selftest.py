@@ -22,12 +22,12 @@ def selftest(as_json: Json = False) -> None:
     from murmuration.cli.selftest_checks import CHECKS
     from murmuration.training.fitting import versions
 
-    found = [checked(name, check) for name, check in CHECKS.items()]
-    passed = all(each["passed"] for each in found)
+    outcomes = [checked(name, check) for name, check in CHECKS.items()]
+    passed = all(outcome["passed"] for outcome in outcomes)
     if as_json:
-        print_json({"passed": passed, "checks": found, "versions": versions()})
+        print_json({"passed": passed, "checks": outcomes, "versions": versions()})
     else:
-        rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in found]
+        rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in outcomes]
         print_table(["", "check", "found", "time"], rows, right=False)
         print("all checks passed" if passed else "some checks failed: see the rows with ✗")
     if not passed:
@@ -35,7 +35,7 @@ def selftest(as_json: Json = False) -> None:
 
 
 def checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
-    """The outcome of one check; whatever it raises is what was found."""
+    """Return the outcome of one check; an error is a failed check."""
     start = time.perf_counter()
     try:
         detail, passed = check(), True

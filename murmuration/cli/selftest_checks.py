@@ -21,7 +21,7 @@ KILLED_AT = 9
 
 
 def require(holds: bool, message: str) -> None:
-    """Fail with what was found, unless it holds."""
+    """Fail with a message unless the condition holds."""
     if not holds:
         raise Failure(message)
 
@@ -32,10 +32,10 @@ def close(name: str, got: float, expected: float) -> None:
 
 def scores_by_hand() -> str:
     """Three examples, one wrong: -log of 0.7, 0.6 and 0.1; squared distances 0.18, 0.32 and 1.62."""
-    found = mm.score(mm.Predictive.from_probs([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]]), [0, 1, 1])
-    close("accuracy", float(found["accuracy"]), 2 / 3)
-    close("nll", float(found["nll"]), -(math.log(0.7) + math.log(0.6) + math.log(0.1)) / 3)
-    close("brier", float(found["brier"]), 2.12 / 3)
+    scores = mm.score(mm.Predictive.from_probs([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]]), [0, 1, 1])
+    close("accuracy", float(scores["accuracy"]), 2 / 3)
+    close("nll", float(scores["nll"]), -(math.log(0.7) + math.log(0.6) + math.log(0.1)) / 3)
+    close("brier", float(scores["brier"]), 2.12 / 3)
     return "accuracy 2/3, nll 1.057, brier 0.707"
 
 
@@ -59,7 +59,7 @@ def variance_by_hand() -> str:
 
 
 def trained(**settings: Any) -> Ensemble:
-    """A small ensemble on two-moons, one epoch."""
+    """Train a small ensemble on two-moons for one epoch."""
     plan = mm.Plan(**{"members": 3, "epochs": 1, "engine": "loop", **settings})
     return mm.fit("mlp", "two-moons", plan=plan)
 

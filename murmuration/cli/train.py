@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
+from murmuration.cli.results import finish_run
+from murmuration.cli.training import new_run_path, with_resume_hint
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ NetName = Annotated[
 InitFrom = Annotated[
     str | None,
     options.option(
-        "Weights to begin with instead of random ones: a run directory (members in order) or a .safetensors file.",
+        "Initial weights instead of random ones: a run directory (members in order) or a .safetensors file.",
         "Training",
         "RUN|FILE",
     ),
@@ -51,7 +54,7 @@ Reset = Annotated[
 Pretrained = Annotated[
     str | None,
     options.option(
-        "Published weights to begin with, under random heads: yes (of an installed package), or a file of them.",
+        "Published weights to start from, with random heads: yes (of an installed package), or a file of them.",
         "Training",
         "yes|FILE",
     ),
@@ -59,8 +62,8 @@ Pretrained = Annotated[
 Folds = Annotated[
     int | None,
     options.option(
-        "Cross-fitting: so many folds of the training and validation examples, with --members trained on all other "
-        "folds each; calibrated on their predictions for their own folds.",
+        "Cross-fitting: number of folds of the training and validation examples. For each fold, --members are "
+        "trained on the other folds; their predictions for it calibrate.",
         "Training",
         "N",
     ),
@@ -104,27 +107,25 @@ def train(
     pretrained: Pretrained = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    help_all: options.HelpAll = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble."""
-    from murmuration.cli.results import finish_run
-    from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.runs.directory import locked, new_run
     from murmuration.runs.processes import continues, from_first, is_first
-    from murmuration.training.fitting import fit
 
-    chosen, settings = answers.recipe(recipe), plan.settings(trust.config())
+    parsed, settings = answers.recipe(recipe), plan.settings(trust.config())
     if not out and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
         raise Misuse("torchrun --max-restarts without out=...: a run that is started again is found by its directory")
-    path = Path(from_first(str(out or new_run_path(data, chosen.name))))
+    path = Path(from_first(str(out or new_run_path(data, parsed.name))))
     hold, quiet = locked if continues(path) else new_run, as_json or not is_first()
     with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
             print(about_data(opened, folds))
-        ensemble = fit(
+        ensemble = mm.fit(
             options.network(net),
             opened,
-            recipe=chosen,
+            recipe=parsed,
             likelihood=loss,
             folds=folds,
             out=path,
@@ -142,11 +143,11 @@ def train(
 
 
 def about_data(data: "Data", folds: int | None) -> str:
-    """What is learned from which data: whole numbers may be classes or not, and --task decides."""
+    """Describe the task and the splits: integers may be classes or numbers, and --task decides."""
     named = ", ".join(getattr(data.preparation, "targets", ()))
-    what = f"{data.task} of {named}" if named else data.task
+    task = f"{data.task} of {named}" if named else data.task
     classes = f" ({len(data.classes)} classes)" if data.classes else ""
     sizes = ", ".join(f"{len(getattr(data, part)):,} {part}" for part in ("train", "val", "test"))
     if folds is not None:
         sizes = f"{len(data.train) + len(data.val):,} in {folds} folds, {len(data.test):,} test"
-    return f"{data.name}: {what}{classes}; {sizes}"
+    return f"{data.name}: {task}{classes}; {sizes}"

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import murmuration as mm
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.cli.options import CHECKPOINT_SECONDS
-from murmuration.system.errors import Failure
+from murmuration.runs.kinds import run_kind
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.progress import training_bar
 
 if TYPE_CHECKING:
@@ -28,10 +30,8 @@ def resume_run(
     device: str | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> "Ensemble":
-    """The ensemble of an existing run, trained to its end first if it was interrupted."""
+    """Return the ensemble of an existing run; resume it first if it was interrupted."""
     from murmuration.runs.directory import require_files
-    from murmuration.runs.kinds import run_kind
-    from murmuration.training.resuming import resume
 
     manifest = read_manifest(path)
     kind = run_kind(manifest)
@@ -39,18 +39,15 @@ def resume_run(
         require_files(path, manifest)
         return load_run(path, net=net, device=device)
     with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
-        return resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
+        return mm.resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
 
 
 def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":
-    """The ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
+    """Load the ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
     from dataclasses import replace
 
-    from murmuration.system.errors import Misuse
-    from murmuration.training.fitting import load
-
     read_manifest(path)  # a damaged one is refused by what it lacks
-    ensemble = load(path, posthoc=False, net=net, device=device)
+    ensemble = mm.load(path, posthoc=False, net=net, device=device)
     if not posthoc:
         return ensemble
     try:
@@ -60,8 +57,7 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
 
 
 def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
-    """The ensemble of a finished run on the CPU, without post-hoc steps; refuses members that have no weights."""
-    from murmuration.system.errors import Misuse
+    """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
 
     ensemble = load_run(path, posthoc=False, net=net, device="cpu")
     if ensemble.models:
@@ -72,12 +68,11 @@ def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
 
 
 def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
-    """The post-hoc steps of a run, after a trial on one input of zeros that those of another run do not pass."""
+    """Return the post-hoc steps of a run; one input of zeros checks that they are not those of another run."""
     import torch
 
     from murmuration.prediction.ensemble import load_posthoc
     from murmuration.runs.directory import POSTHOC
-    from murmuration.system.errors import Misuse
 
     steps = load_posthoc(path)
     if steps is None:
@@ -94,10 +89,8 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run; a missing part is a failure."""
+    """Read the manifest of a run; a missing part is a failure."""
     from murmuration.runs.directory import GIVEN, read_run
-    from murmuration.runs.kinds import run_kind
-    from murmuration.system.errors import Misuse
 
     manifest = read_run(path)
     if GIVEN in manifest:
@@ -112,8 +105,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def reopen_data(path: Path) -> "Data":
-    """The data that a run was trained on."""
-    from murmuration.runs.kinds import run_kind
+    """Open the data that a run was trained on."""
     from murmuration.training.fitting import reopen
 
     manifest = read_manifest(path)
@@ -123,7 +115,7 @@ def reopen_data(path: Path) -> "Data":
 
 @contextmanager
 def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
-    """Ctrl-C inside names the command that continues the run, which may be the same command again."""
+    """Add the command that continues the run to the message of Ctrl-C; it may be the same command again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -133,7 +125,7 @@ def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
 
 
 def new_run_path(data: str, recipe: str) -> Path:
-    """The first directory `runs/<data>-<recipe>-<n>` that does not exist."""
+    """Return the first directory `runs/<data>-<recipe>-<n>` that does not exist."""
     stem = file_name(Path(data).stem or data) or "data"
     n = 1
     while (path := Path("runs") / f"{stem}-{file_name(recipe)}-{n}").exists():
@@ -142,7 +134,7 @@ def new_run_path(data: str, recipe: str) -> Path:
 
 
 def derived_run_path(run: Path, how: str) -> Path:
-    """The first directory `<run>-<how>-<n>` that does not exist, for a run that is made of another."""
+    """Return the first directory `<run>-<how>-<n>` that does not exist, for a run made from another."""
     n = 1
     while (path := run.with_name(f"{run.name}-{how}-{n}")).exists():
         n += 1
@@ -150,7 +142,7 @@ def derived_run_path(run: Path, how: str) -> Path:
 
 
 def file_name(text: str) -> str:
-    """The text as the name of a file or directory.
+    """Convert text to the name of a file or directory.
 
     >>> file_name("deep-ensemble:coupling=outputs")
     'deep-ensemble-coupling-outputs'

@@ -1,161 +1,199 @@
-"""`Plan`: the settings of a training run, apart from the recipe."""
+"""`Plan`: the settings of a training run, apart from the recipe.
+
+Modules that load torch are imported in functions: the command line reads the declarations of `Plan` without it.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
-import torch
-
-from murmuration.core.dynamics import Optimizer, TorchOptimizer
-from murmuration.core.dynamics.optimizer import Decay, make_optimizer
-from murmuration.core.dynamics.schedules import check_schedule
-from murmuration.core.dynamics.trajectory import parse_trajectory
-from murmuration.core.recipe import BATCH_ORDERS, BatchOrder, Recipe
-from murmuration.data import AUGMENTATIONS
-from murmuration.data.samplers import INSTANCE, SAMPLERS
-from murmuration.prediction.posthoc import PostHocConfig
-from murmuration.system.devices import CPU, FLOAT32, PRECISIONS, is_available, resolve_device
-from murmuration.system.errors import Misuse, require_integer, require_number, unknown
+from murmuration.prediction.posthoc_config import PostHocConfig
+from murmuration.system.errors import Misuse, require_number
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.option_text import OBJECT
+from murmuration.system.settings import (
+    AtLeast,
+    Doc,
+    NonNegative,
+    Number,
+    OneOf,
+    Positive,
+    check_settings,
+    documented,
+    imported,
+)
 
-StopBy = Literal["member", "ensemble"]
+if TYPE_CHECKING:
+    import torch
+
+    from murmuration.core.dynamics import Optimizer, TorchOptimizer
+    from murmuration.core.recipe import BatchOrder, Recipe
+
 SAME = {  # random streams that all members can have in common
     "initialisation": "initial weights, factors and masks",
     "batches": "order of examples and augmentation: the same as batch_order same",
     "noise": "dropout, draws of random weights, Langevin noise",
 }
 ENGINES = ("auto", "fastest", "loop", "stacked", "threads", "threads-stacked")
-SMALLEST = {"members": 0, "epochs": 1, "batch_size": 1, "seed": 0, "first_member": 0, "ranks_per_member": 1}
-SMALLEST |= {"patience": 1, "steps": 1}  # whole numbers, or None
-USUAL = {"lr": 0.001, "warmup": 1, "momentum": 0.9, "weight_decay": 0.01, "l1": 0.0001, "clip_norm": 1}  # numbers
-USUAL["checkpoint_seconds"] = CHECKPOINT_SECONDS
 MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how many
 
 
+@documented
 @dataclass(frozen=True)
 class Plan:
     """The settings of a training run: members, epochs, learning rate, seed, engine, device."""
 
-    members: int = 0  # 0: the recipe's number, or 5
-    epochs: int = 50
-    steps: int | None = None  # of a member, instead of epochs: as many epochs as it takes
-    seed: int = 0
-    batch_size: int = 32
-    lr: float = 5e-3
-    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None  # a name, or a function: f(params, lr=...)
-    schedule: str | None = None  # of the learning rate; None: that of the dynamics, or cosine
-    warmup: float = 0.0  # epochs over which the learning rate rises linearly
-    momentum: float = 0.9
-    weight_decay: float | None = None  # None: 0, of adamw 0.01
-    decay: Decay | None = None  # None: as torch, coupled but for adamw
-    l1: float = 0.0  # weight of the L1 norm of kernels; proximal steps make many of their weights exactly zero
-    clip_norm: float | None = None  # largest gradient norm of a member
-    lr_multipliers: tuple[tuple[str, float], ...] = ()  # (pattern of parameter names, multiplier of the learning rate)
-    batch_order: BatchOrder | None = None  # None: own, or same where the coupling needs it
-    replacement: bool = False  # batches drawn with replacement, instead of a permutation of all examples each epoch
-    sampler: str = INSTANCE  # how often classes are drawn: a name of SAMPLERS
-    drop_last: bool = False  # leave out the examples of an epoch that do not fill a batch
-    same: tuple[str, ...] = ()  # random streams of the first member that all members draw from: those of SAME
-    augment: tuple[str, ...] = ()  # of images: pad-crop (with a border of the mean colour), flip
-    patience: int | None = None  # early stopping: epochs without a better validation NLL
-    stop_by: StopBy = "member"  # each by its own NLL (their mean, if they share weights), or all by that of the mixture
-    trajectory: str | None = None  # weights along the path, written to the run: every-epoch, every:K or last:N epochs
-    engine: str = "auto"
-    device: str = "cpu"  # cpu, cuda, cuda:1, mps; auto: CUDA, else MPS, else the CPU
-    ranks_per_member: int = 1  # processes that split every batch of a member, where there are more than members
-    precision: str = FLOAT32  # of the operators of networks: float32, or bf16 with weights and losses in float32
-    first_member: int = 0  # members draw the streams of first_member, first_member + 1, ...
-    checkpoint_seconds: float = CHECKPOINT_SECONDS  # between two checkpoints of a run
-    posthoc: PostHocConfig | None = field(default_factory=PostHocConfig)  # fitted on validation examples; None: nothing
+    members: Annotated[int, Doc("Number of ensemble members. 0: that of the recipe, or 5."), AtLeast(0)] = 0
+    epochs: Annotated[int, Doc("Passes over the training examples; tables use steps by default."), AtLeast(1)] = 50
+    steps: Annotated[
+        int | None, Doc("Training steps of a member, instead of epochs; rounded up to full epochs."), AtLeast(1)
+    ] = None
+    seed: Annotated[int, Doc("Random seed."), AtLeast(0)] = 0
+    batch_size: Annotated[int, Doc("Examples per step; of tables 32 or 128 by default."), AtLeast(1)] = 32
+    lr: Annotated[float, Doc("Learning rate; of tables 0.001 or 0.002 by default."), Positive(0.001)] = 5e-3
+    optimizer: Annotated[
+        str | Callable[..., Any] | None,
+        Doc("adam (the default), adamw (of tables), sgd or nesterov; in Python also a function f(params, lr=...)."),
+    ] = None
+    schedule: Annotated[
+        str | None,
+        Doc("Learning-rate schedule, see `murmur list schedules`; by default that of the dynamics, or cosine."),
+    ] = None
+    warmup: Annotated[float, Doc("Epochs of linear learning-rate warm-up."), NonNegative(1, "epochs")] = 0.0
+    momentum: Annotated[float, Doc("Momentum of sgd and nesterov."), Number(0.9)] = 0.9
+    weight_decay: Annotated[
+        float | None, Doc("Weight decay; by default 0, of adamw 0.01, of tables by their size."), Number(0.01)
+    ] = None
+    decay: Annotated[
+        Literal["coupled", "decoupled"] | None, Doc("coupled (L2) or decoupled weight decay; by default as in torch.")
+    ] = None
+    l1: Annotated[float, Doc("L1 penalty on kernels; proximal steps set weights exactly to 0."), Number(0.0001)] = 0.0
+    clip_norm: Annotated[float | None, Doc("Gradient clipping: largest norm of a member's gradient."), Positive(1)] = (
+        None
+    )
+    lr_multipliers: Annotated[
+        tuple[tuple[str, float], ...],
+        Doc("Learning-rate multiplier of parameters by name, such as head.*=0.1; in Python (('head.*', 0.1),)."),
+    ] = ()
+    batch_order: Annotated[
+        Literal["own", "same", "split"] | None,
+        Doc("Order of examples: own (each member shuffles), same, or split among members; by default as the recipe."),
+    ] = None
+    replacement: Annotated[bool, Doc("Draw batches with replacement, instead of shuffling every epoch.")] = False
+    sampler: Annotated[
+        str,
+        Doc("How often classes are drawn: instance, square-root, balanced or progressive."),
+        OneOf(imported("murmuration.data.samplers", "SAMPLERS")),
+    ] = "instance"
+    drop_last: Annotated[bool, Doc("Leave out the last examples of an epoch if they do not fill a batch.")] = False
+    same: Annotated[
+        tuple[str, ...],
+        Doc("Random streams that all members have in common: initialisation, batches, noise."),
+        OneOf(SAME, "random stream"),
+    ] = ()
+    augment: Annotated[
+        tuple[str, ...],
+        Doc("Augmentation of images: pad-crop (with a border of the mean colour), flip."),
+        OneOf(imported("murmuration.data", "AUGMENTATIONS"), "augmentation"),
+    ] = ()
+    patience: Annotated[
+        int | None, Doc("Early stopping: epochs without improvement of the validation NLL."), AtLeast(1)
+    ] = None
+    stop_by: Annotated[
+        Literal["member", "ensemble"],
+        Doc("Validation NLL that patience is about: member (each its own) or ensemble (that of the mixture; tables)."),
+    ] = "member"
+    trajectory: Annotated[
+        str | None,
+        Doc("Store weights during training: every-epoch, every:K or last:N epochs; with ,float16 in half precision."),
+    ] = None
+    engine: Annotated[str, Doc("auto, fastest or a name; see `murmur list engines`."), OneOf(ENGINES)] = "auto"
+    device: Annotated[str, Doc("cpu, cuda, cuda:1, mps or auto (the best one available).")] = "cpu"
+    ranks_per_member: Annotated[
+        int, Doc("With torchrun: number of processes that split every batch of a member."), AtLeast(1)
+    ] = 1
+    precision: Annotated[
+        str,
+        Doc("float32, or bf16: operators of networks in bfloat16, weights and losses in float32."),
+        OneOf(imported("murmuration.system.devices", "PRECISIONS")),
+    ] = "float32"
+    first_member: Annotated[
+        int, Doc("Number of the first member, which selects the random streams of the members."), AtLeast(0)
+    ] = 0
+    checkpoint_seconds: Annotated[
+        float,
+        Doc("Seconds between checkpoints: a killed run loses about this much work."),
+        NonNegative(CHECKPOINT_SECONDS, infinite=True),
+    ] = CHECKPOINT_SECONDS
+    posthoc: Annotated[PostHocConfig | None, Doc("Post-hoc steps, fitted on validation examples; None for none.")] = (
+        field(default_factory=PostHocConfig)
+    )
 
     def __post_init__(self) -> None:
+        from murmuration.core.dynamics.schedules import check_schedule
+        from murmuration.core.dynamics.trajectory import parse_trajectory
+        from murmuration.system.devices import resolve_device
+
         self._convert()
-        self._check_types()
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise Misuse(f"lr={self.lr}: need a positive number such as 0.001")
-        if not 0 <= self.warmup < math.inf:
-            raise Misuse(f"warmup={self.warmup}: need a number of epochs that is not negative, such as 1")
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 1")
-        if not self.checkpoint_seconds >= 0:
-            raise Misuse(
-                f"checkpoint_seconds={self.checkpoint_seconds}: need a number that is not negative, such as"
-                f" {CHECKPOINT_SECONDS:g}"
-            )
-        for pattern, factor in self.lr_multipliers:
+        check_settings(self)
+        if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
+            raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")
+        pairs = self.lr_multipliers
+        if not isinstance(pairs, tuple | list) or not all(isinstance(p, tuple | list) and len(p) == 2 for p in pairs):
+            raise Misuse(f"lr_multipliers={pairs!r}: need pairs such as (('head.*', 0.1),)")
+        for pattern, factor in pairs:
             require_number(f"lr_multipliers: '{pattern}'", factor, 0.1)
             if not 0 <= factor < math.inf:
                 raise Misuse(f"lr_multipliers: {factor} for '{pattern}'; need a number that is not negative")
-        if self.batch_order is not None and self.batch_order not in BATCH_ORDERS:
-            raise unknown("batch_order", self.batch_order, BATCH_ORDERS)
-        if self.stop_by not in get_args(StopBy):
-            raise unknown("stop_by", self.stop_by, get_args(StopBy))
-        if self.sampler not in SAMPLERS:
-            raise unknown("sampler", self.sampler, SAMPLERS)
-        if self.replacement and self.sampler != INSTANCE:
+        if self.replacement and self.sampler != "instance":
             raise Misuse(f"replacement with sampler={self.sampler}, which replaces anyway: leave one of them out")
         if self.batch_order == "split" and self.batch_size < self.members:
             raise Misuse(f"batch_order=split: {self.members} members cannot split {self.batch_size} examples a step")
-        for name in self.same:
-            if name not in SAME:
-                raise unknown("random stream", name, SAME)
         if "batches" in self.same and self.batch_order not in (None, "same"):
             raise Misuse(f"batch_order={self.batch_order} with same=batches: leave one of the two out")
-        if self.engine not in ENGINES:
-            raise unknown("engine", self.engine, ENGINES)
-        for name in self.augment:
-            if name not in AUGMENTATIONS:
-                raise unknown("augmentation", name, AUGMENTATIONS)
         if self.trajectory is not None and parse_trajectory(self.trajectory).last and self.patience is not None:
             raise Misuse(
                 f"trajectory={self.trajectory} with patience: which epochs are the last is not known before; write"
                 " every-epoch"
             )
         object.__setattr__(self, "device", resolve_device(self.device))
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
         self.make_optimizer()
         if self.schedule is not None:
             check_schedule(self.schedule, self.epochs)
 
     def _convert(self) -> None:
-        """Numbers of numpy and a torch device as plain values; names in one text, `posthoc` True or False."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain = {name: value.item() for name, value in given.items() if isinstance(value, np.generic)}
+        """Convert numpy scalars and a torch device to plain values, comma-separated names to tuples, a bool posthoc."""
+        import numpy as np
+        import torch
+
+        values = {setting.name: getattr(self, setting.name) for setting in fields(self)}
+        plain = {name: value.item() for name, value in values.items() if isinstance(value, np.generic)}
         if isinstance(self.device, torch.device):
             plain["device"] = str(self.device)
         for name in ("augment", "same"):
-            if isinstance(given[name], str):
-                plain[name] = tuple(each.strip() for each in given[name].split(","))
+            if isinstance(values[name], str):
+                plain[name] = tuple(item.strip() for item in values[name].split(","))
         if isinstance(self.posthoc, bool):
             plain["posthoc"] = PostHocConfig() if self.posthoc else None
         for name, value in plain.items():
             object.__setattr__(self, name, value)
 
-    def _check_types(self) -> None:
-        """Refuse settings of another type than theirs, and whole numbers that are too small."""
-        for name, least in SMALLEST.items():
-            if name not in ("patience", "steps") or getattr(self, name) is not None:
-                require_integer(name, getattr(self, name), least)
-        for name, usual in USUAL.items():
-            if name not in ("clip_norm", "weight_decay") or getattr(self, name) is not None:
-                require_number(name, getattr(self, name), usual)
-        for name in ("schedule", "decay", "device", "precision", "trajectory", "optimizer"):
-            value = getattr(self, name)
-            own = name == "optimizer" and (callable(value) or isinstance(value, torch.optim.Optimizer))
-            if not isinstance(value, str | None) and not own:
-                raise Misuse(f"{name}={value!r}: need a name as text")
-        if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
-            raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")
-        pairs = isinstance(self.lr_multipliers, tuple | list)
-        if not pairs or not all(isinstance(each, tuple | list) and len(each) == 2 for each in self.lr_multipliers):
-            raise Misuse(f"lr_multipliers={self.lr_multipliers!r}: need pairs such as (('head.*', 0.1),)")
+    def make_optimizer(self) -> "Optimizer | TorchOptimizer":
+        """Return the update rule of plain training: Adam by default.
 
-    def make_optimizer(self) -> Optimizer | TorchOptimizer:
-        """The update rule of plain training; Adam unless another is asked for."""
+        Returns:
+            The named optimizer, or an adapter of a torch optimizer class or factory.
+
+        Raises:
+            Misuse: For an unknown name, an optimizer instance, or settings that do not fit the optimizer.
+        """
+        import torch
+
+        from murmuration.core.dynamics import TorchOptimizer, make_optimizer
+
+        if not isinstance(self.optimizer, str | None | torch.optim.Optimizer) and not callable(self.optimizer):
+            raise Misuse(f"optimizer={self.optimizer!r}: need a name as text")
         if isinstance(self.optimizer, torch.optim.Optimizer):
             name = type(self.optimizer).__name__
             raise Misuse(
@@ -172,29 +210,40 @@ class Plan:
             name, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay, l1=self.l1
         )
 
-    def for_recipe(self, recipe: Recipe) -> "Plan":
-        """The plan with the settings that it leaves to the recipe: the number of members and the batch order."""
+    def for_recipe(self, recipe: "Recipe") -> "Plan":
+        """Fill in the settings that the recipe decides: the number of members and the batch order.
+
+        Args:
+            recipe: The recipe to train.
+
+        Returns:
+            A plan with `members` above 0 and a `batch_order`.
+
+        Raises:
+            Misuse: If a setting contradicts the recipe.
+        """
         members = self.members or recipe.members or MEMBERS
         if recipe.fixed_members and members != recipe.members:
             raise Misuse(
                 f"members={members} with recipe {recipe.name}: it has {recipe.members}; leave it out, or write recipe"
                 " deep-ensemble"
             )
-        same = recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1
-        if same and self.batch_order not in (None, "same"):
+        compared = recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1
+        if compared and self.batch_order not in (None, "same"):
             raise Misuse(
                 f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: members are compared on the"
                 " same examples; leave it out"
             )
         usual = recipe.batch_order if members > 1 and self.batch_order is None else None
-        return replace(self, members=members, batch_order="same" if same else usual or self.order)
+        return replace(self, members=members, batch_order="same" if compared else usual or self.order)
 
     @property
-    def order(self) -> BatchOrder:
-        """The batch order, where the recipe does not decide it."""
+    def order(self) -> "BatchOrder":
+        """Return the batch order that holds unless the recipe decides it."""
         return self.batch_order or ("same" if "batches" in self.same else "own")
 
     def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values; of a user-defined optimizer only the name."""
         record = asdict(replace(self, optimizer=None))
         function = self.optimizer if callable(self.optimizer) else None
         name = getattr(function, "__qualname__", type(function).__name__)
@@ -203,25 +252,38 @@ class Plan:
 
 def plan_from_json(
     record: dict[str, Any],
-    optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+    optimizer: "Callable[..., torch.optim.Optimizer] | None" = None,
     device: str | None = None,
 ) -> Plan:
-    """The plan of a record; an optimizer of the caller's own must be given again, and a device that is missing here."""
-    known = {each.name: record[each.name] for each in fields(Plan) if each.name in record}
+    """Restore a plan from its JSON.
+
+    Args:
+        record: What `Plan.to_json` returned, possibly of an earlier version.
+        optimizer: The user-defined optimizer of the run, if it has one.
+        device: Device instead of the stored one.
+
+    Returns:
+        The plan.
+
+    Raises:
+        Misuse: If the optimizer is missing, or the device is not available.
+    """
+    from murmuration.system.devices import is_available
+
+    values = {setting.name: record[setting.name] for setting in fields(Plan) if setting.name in record}
     if device is not None:
-        known["device"] = device
-    elif not is_available(known.get("device", CPU)):
-        raise Misuse(f"the run was trained on {known['device']}, which is not available here: write device='cpu'")
-    known.setdefault("drop_last", True)  # runs without this setting did so
-    if str(known.get("optimizer")).startswith(OBJECT):
+        values["device"] = device
+    elif not is_available(values.get("device", "cpu")):
+        raise Misuse(f"the run was trained on {values['device']}, which is not available here: write device='cpu'")
+    values.setdefault("drop_last", True)  # runs without this setting did so
+    if str(values.get("optimizer")).startswith(OBJECT):
         if optimizer is None:
             raise Misuse(
-                f"the run was trained with {known['optimizer'].removeprefix(OBJECT)}, an optimizer of your own: give it"
-                " again as optimizer="
+                f"the run was trained with {values['optimizer'].removeprefix(OBJECT)}, an optimizer of your own: give"
+                " it again as optimizer="
             )
-        known["optimizer"] = optimizer
-    if known.get("posthoc") is not None:
-        known["posthoc"] = PostHocConfig(**known["posthoc"])
-    multipliers = tuple((pattern, factor) for pattern, factor in known.get("lr_multipliers", ()))
-    listed = {name: tuple(known.get(name, ())) for name in ("augment", "same")}
-    return Plan(**{**known, **listed, "lr_multipliers": multipliers})
+        values["optimizer"] = optimizer
+    if values.get("posthoc") is not None:
+        values["posthoc"] = PostHocConfig(**values["posthoc"])
+    values["lr_multipliers"] = tuple((pattern, factor) for pattern, factor in values.get("lr_multipliers", ()))
+    return Plan(**{**values, **{name: tuple(values.get(name, ())) for name in ("augment", "same")}})

@@ -193,7 +193,7 @@ def without(part: str):
     ("damage", "code", "words"),
     [
         (cut("members.safetensors"), 1, ("members.safetensors", "damaged")),
-        (cut("run.json"), 1, ("run.json", "cannot be read")),
+        (cut("run.json"), 1, ("run.json", "not valid JSON")),
         (lambda run: (run / "members.safetensors").unlink(), 1, ("members.safetensors", "missing")),
         (lambda run: (run / "run.json").unlink(), 1, ("run.json is missing", "other files of a run")),
         (without("format"), 1, ("format None",)),
@@ -302,7 +302,7 @@ def test_memory_that_is_not_there(murmur, monkeypatch, tmp_path):
             " allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)"
         )
 
-    monkeypatch.setattr("murmuration.training.fitting.fit", fail)
+    monkeypatch.setattr("murmuration.fit", fail)
     ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run")
     assert_refused(ended, 1, ("not enough memory: 4 GiB at once", "--stream"))
     assert not (tmp_path / "run").exists()

@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from murmuration.cli.selftest_checks import CHECKS
 from murmuration.core.recipe import parse_recipe
 from murmuration.reports import comparison, report_check
 from murmuration.system.progress import training_bar
+from murmuration.system.settings import settings_of
 from murmuration.training.plan import ENGINES, Plan
 
 pytest_plugins = ["cli_fixtures"]
@@ -291,7 +294,7 @@ def test_lists_take_commas_and_repetition(murmur, tmp_path):
 
 
 def test_options_have_the_values_of_a_plan():
-    assert options.TrainingOptions().plan(options.PostHocOptions().config()) == Plan()
+    assert Plan(**options.TrainingOptions().settings(options.PostHocOptions().config())) == Plan()
 
 
 @pytest.mark.slow
@@ -314,6 +317,28 @@ def test_version_and_help(murmur):
         ended = murmur(*words)
         assert (ended.code, ended.err) == (0, "")
         assert ended.out.split("Examples:")[1].strip().startswith("murmur ")
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "plan"])
+def test_help_shows_the_common_options_and_help_all_every_option(murmur, command):
+    brief, full = (murmur(command, flag) for flag in ("--help", "--help-all"))
+    assert brief.code == full.code == 0
+    options_of = {name for p in program.typer.main.get_command(program.app).commands[command].params for name in p.opts}
+    flags = {name for name in options_of if name.startswith("--")}
+    assert {name for name in flags if not re.search(rf"{name}\b", full.out)} == set()
+    in_brief = {name for name in flags if re.search(rf"│ {name}\b(?!-)", brief.out)}
+    assert {"--help-all", "--net", "--members", "--epochs", "--seed", "--lr", "--batch-size", "--device"} <= in_brief
+    assert len(in_brief) <= 20
+
+
+def test_options_are_those_of_a_plan_and_a_posthoc_config():
+    hints = get_type_hints(options.TrainingOptions, include_extras=True)
+    for setting in settings_of(Plan):
+        if setting.name not in ("members", "posthoc", "checkpoint_seconds"):
+            assert hints[setting.name].__metadata__[0].help == setting.doc
+    assert {field.name for field in fields(options.PostHocOptions)} == {
+        field.name for field in fields(mm.PostHocConfig)
+    }
 
 
 def test_help_needs_no_torch():

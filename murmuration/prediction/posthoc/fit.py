@@ -1,6 +1,5 @@
 """`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +15,9 @@ from murmuration.prediction.posthoc.calibration import Calibrator, calibrator_ki
 from murmuration.prediction.posthoc.choice import Choice, choose_calibrator
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.prediction.posthoc.serialization import from_json
+from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, require_number, unknown
+from murmuration.system.errors import Misuse, unknown
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare
@@ -25,29 +25,6 @@ NONE = "none"
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
-
-
-@dataclass(frozen=True)
-class PostHocConfig:
-    """What to fit on validation examples after training: a calibrator, conformal rules and abstention rules."""
-
-    calibrate: str = "temperature"  # a name of `CALIBRATORS`, some with settings (logit_adjustment:tau=1), or "none"
-    coverage: float = 0.9  # nominal coverage of conformal sets and intervals
-    conformal: str | None = None  # method whose sets predictions are written with; None: lac or quantile, by task
-    max_error_rate: float = 0.05  # among answered inputs
-    error_cost: float = 1.0
-    abstain_cost: float | None = None  # None: 0.2 in classification, no rule by cost in regression
-
-    def __post_init__(self) -> None:
-        for field, usual in (("coverage", 0.9), ("max_error_rate", 0.05)):
-            require_number(field, getattr(self, field), usual)
-            if not 0 < getattr(self, field) < 1:
-                raise Misuse(f"{field}={getattr(self, field)}: need a number between 0 and 1, such as {usual}")
-        for field in ("error_cost", "abstain_cost"):
-            cost = getattr(self, field)
-            require_number(field, 1 if cost is None else cost, 0.2)
-            if cost is not None and not (math.isfinite(cost) and cost > 0):
-                raise Misuse(f"{field}={cost}: need a positive number such as 0.2")
 
 
 @dataclass(frozen=True)
