@@ -54,7 +54,10 @@ def refresh_batch_norm(
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
             inputs = part.to(population.device).expand(population.members, *part.shape)
-            redirect, tensors_of_group = team.engine.name == "loop", tensors.with_buffers(population.buffers, population.fixed)
+            redirect, tensors_of_group = (
+                team.engine.name == "loop",
+                tensors.with_buffers(population.buffers, population.fixed),
+            )
             with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
                 run_members(structure, tensors_of_group, inputs, noise, team.engine.direct)
         for norm, momentum in momenta.items():
