@@ -46,13 +46,18 @@ def single_core_pool(count: int) -> ThreadPoolExecutor:
     it is restored once all threads of the pool run, so that the host's own threads keep their cores.
     """
     default = _in_new_thread(torch.get_num_threads)
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(count, initializer=_use_one_core)
     started = threading.Barrier(count + 1)
     for _ in range(count):
         pool.submit(started.wait)
     started.wait()
     _in_new_thread(torch.set_num_threads, default)
     return pool
+
+
+def _use_one_core() -> None:
+    torch.get_num_threads()  # a thread takes the process's number when it is first asked, and would overwrite its own
+    torch.set_num_threads(1)
 
 
 def _in_new_thread(function: Callable[..., Result], *arguments: int) -> Result:

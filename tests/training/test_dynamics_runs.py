@@ -406,7 +406,7 @@ def test_snapshots_of_a_member_that_diverges_are_those_of_its_finite_cycles(litt
 def test_the_average_of_a_member_that_diverges_is_that_of_its_finite_weights(little: Data):
     whole, path, _ = run_fragile(little, DYNAMICS["swa"], None)
     found, _, progress = run_fragile(little, DYNAMICS["swa"], last=19)
-    assert progress.path.counts["mean"].tolist() == [4, 2, 4]
+    assert progress.state.path.counts["mean"].tolist() == [4, 2, 4]
     mean = torch.stack([path.seen[step].own["head.weight"][1] for step in (15, 18)]).mean(0)
     torch.testing.assert_close(found.own["head.weight"][1], mean, rtol=1e-6, atol=1e-7)
     for member in (0, 2):
@@ -417,9 +417,9 @@ def test_a_gaussian_of_a_member_that_diverges_is_that_of_its_finite_weights(litt
     text = "swag:start=0.5,collections=6,rank=2,draws=2"  # columns of the others are overwritten
     whole, _, _ = run_fragile(little, text, None)
     found, _, after = run_fragile(little, text, last=17)
-    assert after.path.counts["mean"].tolist() == [6, 2, 6]
-    assert after.path.points["squares"].own["head.weight"][1].abs().max() > 0
-    columns = [after.path.points[f"deviation/{k}"].own["head.weight"][1] for k in range(2)]
+    assert after.state.path.counts["mean"].tolist() == [6, 2, 6]
+    assert after.state.path.points["squares"].own["head.weight"][1].abs().max() > 0
+    columns = [after.state.path.points[f"deviation/{k}"].own["head.weight"][1] for k in range(2)]
     assert not columns[0].any()  # the first deviation from a running mean is zero
     assert columns[1].any()
     assert found.own["head.weight"].isfinite().all()

@@ -99,7 +99,7 @@ def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little
     work = head_only_spec(spec)
     state, given = begin(work).state, epoch_batches(work.data.train, plan, 0)(0)
     with assemble(engine("loop"), work.member(0)) as team:
-        step(team, work.step_config(), state, given)
+        step(team, work.method.step_config, state, given)
     x, y = epoch_batches(little.train, plan, 0)(0).fetch(slice(0, 2))
     for i in range(2):
         whole = spec.member(i)

@@ -105,7 +105,7 @@ def test_weights_collected_before_validation_finds_them_diverged_are_left_out(di
     recipe = make_recipe("snapshot")
     spec = TrainSpec(lambda: build_net("mlp", (1, 8, 8), 10), digits, Categorical(10), recipe, Plan(members=1))
     progress = begin(spec)
-    state, path = progress.state, progress.path
+    state, path = progress.state, progress.state.path
     spec.method.dynamics.collect(path, state.population, torch.tensor([0]))
     spec.method.dynamics.collect(path, state.population.map(lambda tensor: tensor * 1e30), torch.tensor([0]))
     with assemble(engine("loop"), spec.member(0)) as team:

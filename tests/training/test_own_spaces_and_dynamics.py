@@ -53,7 +53,7 @@ def space(**settings) -> mm.Recipe:
 
 def test_a_run_with_objects_of_one_s_own_needs_the_same_settings_again(moons: Data, tmp_path: Path):
     made = mm.fit("mlp", moons, recipe=space(), plan=PLAN, out=tmp_path / "run", posthoc=None)
-    with pytest.raises(mm.Misuse, match=r"coupling Repulsion\(space=Margins\(.*in Python, give the recipe again"):
+    with pytest.raises(mm.Misuse, match=r"coupling Repulsion\(space=Margins\(.* is a user-defined object"):
         mm.load(tmp_path / "run")
     with pytest.raises(mm.Misuse, match="the run was made by margins with other answers"):
         mm.load(tmp_path / "run", recipe=space(bandwidth="rde"))

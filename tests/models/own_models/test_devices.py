@@ -406,7 +406,7 @@ def test_a_checkpoint_holds_the_place_of_every_tensor(tmp_path, monkeypatch):
         killed(tmp_path / "run", 7, monkeypatch, device=device, recipe="swa", members=1, batch_size=4)
         progress = checkpoints.load_checkpoint(tmp_path / "run", device)
         assert progress is not None
-        moved = [progress.state.population, progress.kept, *progress.path.points.values()]
+        moved = [progress.state.population, progress.kept, *progress.state.path.points.values()]
         assert {str(t.device) for each in moved for t in each.to_tensors().values()} == {device}
         assert {str(t.device) for kind in progress.state.opt_state.values() for t in kind.values()} == {device}
         small_ones = (progress.state.active, progress.best, progress.waited, progress.kept_epoch, progress.loss_sum)
