@@ -1,15 +1,21 @@
-"""Checks of what a `Predictive` is made from: outputs, weights and moments of members, and targets."""
+"""Checks of what a `Predictive` is made from: outputs, weights, moments and probabilities of members, and targets."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.data.targets import as_numbers
 from murmuration.likelihoods import Likelihood
 from murmuration.system.errors import Misuse
+from murmuration.system.workers import parallel_map
+
+SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
+SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
+ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in its cache
 
 
 def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:
@@ -71,3 +77,67 @@ def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
         row, column = bad.nonzero()[0].tolist()
         raise Misuse(f"target {targets[row, column].item()} at [{row}, {column}]: expected a finite number")
     return targets
+
+
+def checked_members(members: Any, *, count: int) -> Tensor:
+    """Return indices (C,) of members, int64; negative ones count from the end."""
+    indices = torch.as_tensor(members, dtype=torch.long)
+    if indices.ndim != 1 or not len(indices) or indices.min() < -count or indices.max() >= count:
+        raise Misuse(f"members {indices.tolist()}: expected a list of indices 0..{count - 1}")
+    return indices
+
+
+def checked_logits(probs: Any) -> Tensor:
+    """Return the logarithms (S, N, K) of class probabilities; zero counts as 1e-300.
+
+    Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
+    """
+    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
+    if values.ndim not in (2, 3):
+        raise Misuse(
+            f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
+            "for one probability p per input write np.stack([1 - p, p], -1)"
+        )
+    values = values[None] if values.ndim == 2 else values
+    logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
+    size = inputs_at_once(values)
+
+    def fill(first: int) -> None:
+        rows = values[:, first : first + size].double()
+        sums = rows.sum(-1)
+        check_rows(rows, sums, first)
+        logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
+
+    for _ in parallel_map(fill, range(0, values.shape[1], size)):
+        pass
+    return logits
+
+
+def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
+    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
+    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
+    if bad.any():
+        member, row = bad.nonzero()[0].tolist()
+        total, smallest = sums[member, row].item(), rows[member, row].min().item()
+        raise Misuse(
+            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
+            "expected none negative and a sum of 1; give probabilities, not logits"
+        )
+
+
+def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
+    """Return the number of inputs of outputs (S, N, K) in one chunk of at most `elements`, at least one."""
+    members, _, width = outputs.shape
+    return max(1, elements // max(1, members * width))
+
+
+def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
+    """Check labels and return them as class indices (N,), int64."""
+    labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
+    if labels.shape != (inputs,):
+        raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
+    bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise Misuse(f"label {labels[row].item()} at [{row}]: expected a class index 0..{classes - 1}")
+    return labels.long()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import murmuration.likelihoods.mixtures as mixtures
 from murmuration.data.raw import Keys, join_keys, take_keys
-from murmuration.data.targets import as_numbers, encode_labels, is_number
+from murmuration.data.targets import encode_labels, is_number
 from murmuration.likelihoods import (
     CLASSIFICATION,
     MULTI_LABEL,
@@ -27,21 +27,16 @@ from murmuration.likelihoods import (
     MeanAndStd,
     MultiLabel,
 )
-from murmuration.prediction.checks import (
-    as_weights,
-    check_alike,
-    check_outputs,
-    check_weights,
-    checked_moments,
-    checked_targets,
-)
+from murmuration.prediction import checks, tables
+from murmuration.prediction.checks import ELEMENTS as ELEMENTS
+from murmuration.prediction.checks import SMALLEST_STORED as SMALLEST_STORED
+from murmuration.prediction.checks import SUM_TOLERANCE as SUM_TOLERANCE
+from murmuration.prediction.checks import checked_labels as checked_labels
+from murmuration.prediction.checks import checked_members as checked_members
+from murmuration.prediction.checks import inputs_at_once as inputs_at_once
 from murmuration.system.errors import Misuse
-from murmuration.system.workers import parallel_map
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
-SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
-SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
-ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in its cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,8 +66,8 @@ class Predictive:
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
             raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
-        check_outputs(self.outputs, self.likelihood)
-        check_weights(self.weights, members=len(self.outputs))
+        checks.check_outputs(self.outputs, self.likelihood)
+        checks.check_weights(self.weights, members=len(self.outputs))
 
     def __repr__(self) -> str:
         members, inputs, _ = self.outputs.shape
@@ -116,9 +111,6 @@ class Predictive:
         Returns:
             Log-likelihoods (S, N); probabilities are clipped at 1e-12. Labels of a multi-label task are independent
             given a member: theirs is the sum over labels.
-
-        Raises:
-            Misuse: If `y` does not fit the predictions.
         """
         if self.task == REGRESSION:
             return self.distribution.log_prob(self.targets(y)).sum(-1)
@@ -140,9 +132,6 @@ class Predictive:
 
         Returns:
             Log-likelihoods (N,).
-
-        Raises:
-            Misuse: If `y` does not fit the predictions.
         """
         if self.task == REGRESSION:
             components, weights = self.density
@@ -429,16 +418,7 @@ class Predictive:
             Arrays (N,) or (N, K). Post-hoc steps add the conformal set (N, K) or interval of each input and whether to
             answer it.
         """
-        if self.task == REGRESSION:
-            stds = ("aleatoric", "epistemic", "total")
-            tensors = {"mean": self.mean, **{f"{name}_std": getattr(self, f"{name}_var").sqrt() for name in stds}}
-            tensors["low_90"], tensors["high_90"] = self.interval(0.9)
-            members = {"member_mean": self.member_mean, "member_std": self.member_var.sqrt()} if per_member else {}
-        else:
-            tensors = {"predicted": self.predicted, **self.uncertainties(), "probs": self.mean}
-            members = {"member_probs": self.probs} if per_member else {}
-        plain = {name: values.numpy() for name, values in {**tensors, **members}.items()}
-        return {**plain, **(self.posthoc.columns(self, first) if self.posthoc is not None else {})}
+        return tables.arrays(self, per_member, first)
 
     def columns(self, *, first: int = 0) -> dict[str, np.ndarray]:
         """Return predictions and uncertainties as columns of a table.
@@ -450,36 +430,10 @@ class Predictive:
             Columns (N,) by name: first the keys of the inputs, if any (`index` of a pandas table, `file` of images),
             then those of `arrays`, with a column for each class or target; the classes of a set as one text.
         """
-        return {**self.keys, **self._value_columns(first)}
-
-    def _value_columns(self, first: int) -> dict[str, np.ndarray]:
-        """Return the columns without the keys."""
-        arrays = self.arrays(first=first)
-        names = self.names or tuple(map(str, range(self.mean.shape[1])))
-        probs = arrays.pop("probs", None)
-        if probs is not None:
-            posthoc = [name for name in arrays if name.startswith("set_") or name == "answered"]
-            last = {name: arrays.pop(name) for name in posthoc}
-            arrays |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
-        if self.task == CLASSIFICATION:
-            arrays["predicted"] = np.array(names)[arrays["predicted"]]
-            sets = {key: v for key, v in arrays.items() if v.ndim > 1}
-            marked = np.array([name.replace("\\", "\\\\").replace("|", "\\|") for name in names])  # as in a set a|b
-            return arrays | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
-        table: dict[str, np.ndarray] = {}
-        for key, values in arrays.items():
-            if values.ndim == 1 or (self.task == REGRESSION and len(names) == 1):
-                table[key] = values if values.ndim == 1 else values[:, 0]
-            else:
-                table |= {f"{key}_{name}": values[:, k] for k, name in enumerate(names)}
-        return table
+        return {**self.keys, **tables.value_columns(self, first)}
 
     def to_pandas(self) -> Any:
-        """Return a pandas table with one row per input.
-
-        Returns:
-            A `DataFrame` with the columns that `murmur predict` writes.
-        """
+        """Return a pandas table with one row per input: the columns that `murmur predict` writes."""
         import pandas as pd
 
         return pd.DataFrame(self.columns())
@@ -532,7 +486,7 @@ class Predictive:
         """
         labels = self.task == MULTI_LABEL
         width = self.outputs.shape[-1] if labels else self._first.member_mean.shape[-1]
-        targets = checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
+        targets = checks.checked_targets(y, inputs=self.outputs.shape[1], width=width).to(self.outputs.device)
         if labels and not ((targets == 0) | (targets == 1)).all():
             raise Misuse("targets of a multi-label task other than 0 and 1: expected zeros and ones")
         return targets
@@ -545,9 +499,6 @@ class Predictive:
 
         Returns:
             Class indices (N,), or values or labels (N, K).
-
-        Raises:
-            Misuse: If they do not fit the predictions.
         """
         return self.labels(y) if self.task == CLASSIFICATION else self.targets(y)
 
@@ -619,7 +570,7 @@ class Predictive:
         Raises:
             Misuse: If there are none, or their likelihoods differ.
         """
-        check_alike([part.likelihood for part in parts])
+        checks.check_alike([part.likelihood for part in parts])
         outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
         before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
         uncalibrated = Predictive.concatenate(before) if len(before) == len(parts) else None
@@ -638,7 +589,7 @@ class Predictive:
         Raises:
             Misuse: If there are none, or their likelihoods differ.
         """
-        check_alike([part.likelihood for part in parts])
+        checks.check_alike([part.likelihood for part in parts])
         weights = torch.cat([part.member_weights for part in parts]) / len(parts)
         outputs = torch.cat([part.outputs for part in parts])
         return replace(parts[0], outputs=outputs, weights=weights, uncalibrated=None)
@@ -660,8 +611,8 @@ class Predictive:
         >>> Predictive.from_probs([[0.7, 0.3], [0.0, 1.0]]).predicted.tolist()
         [0, 1]
         """
-        logits = checked_logits(probs)
-        return Predictive(logits, Categorical(logits.shape[-1]), as_weights(weights))
+        logits = checks.checked_logits(probs)
+        return Predictive(logits, Categorical(logits.shape[-1]), checks.as_weights(weights))
 
     @staticmethod
     def from_moments(mean: Any, std: Any, weights: Any = None, outliers: float = 0.0) -> "Predictive":
@@ -684,75 +635,11 @@ class Predictive:
         >>> two.epistemic_var.item(), two.aleatoric_var.item()
         (1.0, 0.25)
         """
-        outputs = checked_moments(mean, std)
-        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), as_weights(weights))
+        outputs = checks.checked_moments(mean, std)
+        return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), checks.as_weights(weights))
 
 
 @cache
 def _plain_likelihood(task: str, width: int) -> Likelihood:
     """Return the likelihood whose outputs are logits themselves."""
     return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)
-
-
-def checked_members(members: Any, *, count: int) -> Tensor:
-    """Return indices (C,) of members, int64; negative ones count from the end."""
-    indices = torch.as_tensor(members, dtype=torch.long)
-    if indices.ndim != 1 or not len(indices) or indices.min() < -count or indices.max() >= count:
-        raise Misuse(f"members {indices.tolist()}: expected a list of indices 0..{count - 1}")
-    return indices
-
-
-def checked_logits(probs: Any) -> Tensor:
-    """Return the logarithms (S, N, K) of class probabilities; zero counts as 1e-300.
-
-    Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
-    """
-    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
-    if values.ndim not in (2, 3):
-        raise Misuse(
-            f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
-            "for one probability p per input write np.stack([1 - p, p], -1)"
-        )
-    values = values[None] if values.ndim == 2 else values
-    logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
-    size = inputs_at_once(values)
-
-    def fill(first: int) -> None:
-        rows = values[:, first : first + size].double()
-        sums = rows.sum(-1)
-        check_rows(rows, sums, first)
-        logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
-
-    for _ in parallel_map(fill, range(0, values.shape[1], size)):
-        pass
-    return logits
-
-
-def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
-    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
-    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
-    if bad.any():
-        member, row = bad.nonzero()[0].tolist()
-        total, smallest = sums[member, row].item(), rows[member, row].min().item()
-        raise Misuse(
-            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
-            "expected none negative and a sum of 1; give probabilities, not logits"
-        )
-
-
-def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:
-    """Return the number of inputs of outputs (S, N, K) in one chunk of at most `elements`, at least one."""
-    members, _, width = outputs.shape
-    return max(1, elements // max(1, members * width))
-
-
-def checked_labels(y: Any, *, inputs: int, classes: int) -> Tensor:
-    """Check labels and return them as class indices (N,), int64."""
-    labels = as_numbers(y, f"labels as texts, and the classes have no known names: give indices 0..{classes - 1}")
-    if labels.shape != (inputs,):
-        raise Misuse(f"labels of shape {tuple(labels.shape)} for {inputs} inputs: expected ({inputs},)")
-    bad = ~((labels >= 0) & (labels < classes)) | (labels != labels.long())
-    if bad.any():
-        row = int(bad.nonzero()[0])
-        raise Misuse(f"label {labels[row].item()} at [{row}]: expected a class index 0..{classes - 1}")
-    return labels.long()
