@@ -1,5 +1,6 @@
 """What a training step works on: the settings that stay the same, the state that it changes, and the batch."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from murmuration.core.coupling import Coupling
 from murmuration.core.divergence import Divergence
 from murmuration.core.dynamics import OptState, TrainTime, WeightPath
 from murmuration.core.dynamics.optimizer import Memory
-from murmuration.core.population import Named, Population, below, population_from_tensors
+from murmuration.core.population import KINDS, Named, Population, below, population_from_tensors
 from murmuration.core.update import Updater
 from murmuration.core.weights import ELBO, NetworkWeights
 from murmuration.likelihoods import Likelihood
@@ -135,7 +136,8 @@ class State:
     @classmethod
     def from_state_dict(cls, tensors: Named) -> "State":
         """Return the state whose `state_dict` these tensors are."""
-        points = list(dict.fromkeys(name.split("/")[1] for name in tensors if name.startswith("path/")))
+        paths = (re.match(rf"path/(.+?)/({'|'.join(KINDS)})/", name) for name in tensors)
+        points = list(dict.fromkeys(match[1] for match in paths if match))
         seed, first_member, first_row, common = tensors["noise"].tolist()
         inactive = (~tensors["active"]).nonzero().flatten().tolist()
         state = state_from_tensors(tensors, points)

@@ -36,7 +36,7 @@ def test_members_are_added_dropped_and_merged(murmur, moons_run: Path, tmp_path:
     ("words", "expected"),
     [
         (("add-members", "RUN", 0), ("N 0", "at least 1")),
-        (("drop-members", "RUN", "x"), ("'x' is no number", "1,3")),
+        (("drop-members", "RUN", "x"), ("'x' is not the number", "1,3")),
         (("drop-members", "RUN", "5"), ("has 2", "0 to 1")),
         (("drop-members", "RUN", "0,1"), ("not all",)),
         (("merge", "RUN", "RUN", "--out", "NEW"), ("both hold the member of seed 0 and number 0", "--first-member")),

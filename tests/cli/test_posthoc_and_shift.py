@@ -222,7 +222,7 @@ def of_another_run(run: Path, other: Path) -> None:
 
 def of_more_classes(run: Path, other: Path) -> None:
     pred = mm.Predictive.from_probs(np.random.default_rng(0).dirichlet(np.ones(3), 60))
-    posthoc = mm.posthoc.fit_posthoc(pred, np.arange(60) % 3)
+    posthoc = fit_posthoc(pred, np.arange(60) % 3)
     (run / "posthoc.json").write_text(json.dumps(to_json(posthoc)))
 
 
@@ -239,7 +239,7 @@ def without_rules(run: Path, other: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (cut, ("cannot be read",)),
+        (cut, ("not valid JSON",)),
         (without_rules, ("damaged post-hoc record", "field 'conformal' of PostHoc is missing")),
         (of_more_classes, ("is not this run's", "2 classes", "3")),
         (of_another_run, ("is not this run's", "regression")),
