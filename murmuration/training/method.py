@@ -220,7 +220,10 @@ class Method:
 
     def load_state(self, tensors: dict[str, Tensor]) -> State:
         """Return the state whose `state_dict()` these tensors are, such as those of a safetensors file."""
-        return State.from_state_dict({name: tensor.to(self.plan.device) for name, tensor in tensors.items()})
+        seed = int(tensors["noise"][0])
+        names = dict.fromkeys([*self.init(seed).state_dict(), *tensors])  # sums over tensors are rounded by their order
+        placed = {name: tensors[name].to(self.plan.device) for name in names if name in tensors}
+        return State.from_state_dict(placed)
 
     def _rows(self, values: Any, name: str) -> Tensor:
         """Return (M, B, ...) of values (B, ...) for all members, or of a list of one for each."""

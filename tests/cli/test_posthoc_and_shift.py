@@ -13,7 +13,7 @@ from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
-from murmuration.prediction.posthoc import to_json
+from murmuration.prediction.posthoc import fit_posthoc, to_json
 from murmuration.reports import report_check
 from murmuration.runs import directory as runs
 from murmuration.system.files import json_numbers
