@@ -133,7 +133,9 @@ def resolve(
     """
     settings = dict(settings or {})
     own = {name: settings.pop(name) for name in (*START, *LOSS, *FEATURES) if name in settings}
-    start = {name: own[name] for name in START if own.get(name)}
+    start = {name: own[name] for name in START if own.get(name) is not None and own[name] is not False}
+    if not start.get("reset", True):
+        del start["reset"]
     features, features_from = own.get("features"), own.get("features_from")
     if is_model(net):
         if features is not None or any(name != "reset" for name in start):

@@ -129,7 +129,7 @@ def test_the_models_of_a_recipe_survive_its_record_and_are_checked():
     assert recipe_from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
     assert "models ridge+random-forest" in str(recipe)
     with pytest.raises(Misuse, match="unknown model 'forest'"):
-        make_recipe("mixed", models="forest")
+        mm.fit("mlp", "diabetes", recipe=make_recipe("mixed", models="forest"), **SMALL)
     assert "models" not in make_recipe("deep-ensemble").to_json()
 
 

@@ -20,7 +20,6 @@ from murmuration.studies.kernels import (
     kernels_at_infinite_width,
     kernels_before,
     kernels_before_run,
-    make_spec,
     mean_correlation,
     ratio,
     regime,
@@ -28,6 +27,7 @@ from murmuration.studies.kernels import (
     start_diagnosis,
     subset,
 )
+from murmuration.training.resolve import make_spec
 
 WIDTH = 256
 

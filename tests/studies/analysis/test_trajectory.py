@@ -110,7 +110,7 @@ def test_paths_that_leave_several_members_end_at_their_last_checkpoint(tmp_path,
 def test_half_precision_stores_half_the_bytes(tmp_path, little):
     told = []
     ensemble, found = opened(
-        tmp_path / "half", little, trajectory="last:2,float16", show=lambda text, *rest: told.append(text)
+        tmp_path / "half", little, trajectory="last:2,float16", progress=lambda text, *rest: told.append(text)
     )
     assert found.epochs == (2.0, 3.0)
     exact = points_of(ensemble).vectors[1]
