@@ -33,8 +33,8 @@ def small(net=None, data=None, **settings) -> mm.Ensemble:
     return mm.fit(net or Dense, table() if data is None else data, **given)
 
 
-@pytest.fixture(autouse=True)
-def _fused_kernels(monkeypatch):
+@pytest.fixture
+def fused_kernels(monkeypatch):
     """The kernels that CUDA has and the CPU has too."""
     monkeypatch.setattr(optimizer, "FUSED", ("cpu", "cuda", NAME))
     monkeypatch.setattr("murmuration.system.memory.suggest_keeping_freed_memory", lambda: None)

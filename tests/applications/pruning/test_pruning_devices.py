@@ -1,11 +1,13 @@
 """Pruning of a run on a pretended accelerator."""
 
 import pytest
-from device_fixtures import Dense, small, table
+from device_fixtures import Dense, fused_kernels, small, table  # noqa: F401
 from pretend_device import pretended
 
 from murmuration.applications import pruning
 from murmuration.system.errors import Misuse
+
+pytestmark = pytest.mark.usefixtures("fused_kernels")
 
 pytest_plugins = ["device_fixtures"]
 

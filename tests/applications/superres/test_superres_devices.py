@@ -1,12 +1,15 @@
 """Super-resolution on a pretended accelerator."""
 
 import numpy as np
+import pytest
 import torch
-from device_fixtures import small
+from device_fixtures import fused_kernels, small  # noqa: F401
 from pretend_device import pretended
 
 import murmuration as mm
 from murmuration.applications.superres import upscale
+
+pytestmark = pytest.mark.usefixtures("fused_kernels")
 
 pytest_plugins = ["device_fixtures"]
 

@@ -11,7 +11,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from device_fixtures import CLASSES, ROWS, Dense, small, table
+from device_fixtures import CLASSES, ROWS, Dense, fused_kernels, small, table  # noqa: F401
 from pretend_device import NAME, Settings, pretended
 from torch import Tensor, nn
 
@@ -27,6 +27,8 @@ from murmuration.system.devices import resolve_device
 from murmuration.system.errors import Misuse
 from murmuration.training.head_only import with_features
 from murmuration.training.run import ProgressCallback
+
+pytestmark = pytest.mark.usefixtures("fused_kernels")
 
 pytest_plugins = ["device_fixtures"]
 

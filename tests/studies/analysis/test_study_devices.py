@@ -1,14 +1,17 @@
 """Studies of a run on a pretended accelerator."""
 
 import numpy as np
+import pytest
 import torch
-from device_fixtures import Dense, small, table
+from device_fixtures import Dense, fused_kernels, small, table  # noqa: F401
 from pretend_device import pretended
 
 import murmuration as mm
 from murmuration.studies.kernels import kernel_diagnosis, kernels_before_run
 from murmuration.studies.trajectory import find_trajectory
 from murmuration.studies.weight_space import points_of
+
+pytestmark = pytest.mark.usefixtures("fused_kernels")
 
 pytest_plugins = ["device_fixtures"]
 
