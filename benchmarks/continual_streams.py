@@ -41,7 +41,8 @@ from murmuration.applications.continual.task_streams import (
     segment_starts,
     segments_of,
 )
-from murmuration.system.files import json_numbers, read_json, write_json
+from murmuration.system.files import read_json, write_json
+from murmuration.system.records import plain_json
 
 RECORD = Path(__file__).parent / "results" / "continual.json"
 ORDER = (1, 2, 3, 1, 4, 5, 6, 3, 7, 8, 9, 5, 10, 11, 12, 2, 13, 14, 15, 8, 16)  # 20 changes, 5 of them recurring
@@ -201,7 +202,7 @@ def cell_of(name: str, method: str, seed: int, record: dict[str, Any], stream: T
 def add_cell(cell: dict[str, Any], path: Path) -> None:
     """Write a cell into the record, in the order of streams, methods and seeds."""
     record = read_json(path) if path.exists() else {"cells": []}
-    cells = [each for each in record["cells"] if key_of(each) != key_of(cell)] + [json_numbers(cell)]
+    cells = [each for each in record["cells"] if key_of(each) != key_of(cell)] + [plain_json(cell)]
     streams, methods = list(EXPERIMENTS), list(METHODS)
     cells.sort(key=lambda each: (streams.index(each["stream"]), methods.index(each["method"]), each["seed"]))
     settings = {

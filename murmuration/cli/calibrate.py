@@ -26,10 +26,10 @@ def calibrate(
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
     from murmuration.evaluation import evaluate_ensemble, held_out_set
     from murmuration.prediction.posthoc import FEWEST
-    from murmuration.prediction.posthoc.serialization import to_json
     from murmuration.reports.report import this_command
     from murmuration.runs.directory import POSTHOC, locked, read_run
     from murmuration.system.files import json_bytes
+    from murmuration.system.records import to_json
     from murmuration.training.folds import FOLDS, fit_posthoc_again
 
     path, config = Path(run), trust.config()

@@ -82,9 +82,9 @@ def console() -> "Console":
 
 def print_json(record: Any) -> None:
     """Print a record as JSON."""
-    from murmuration.system.files import json_numbers
+    from murmuration.system.records import plain_json
 
-    print(json.dumps(json_numbers(record), indent=2))
+    print(json.dumps(plain_json(record), indent=2))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", right: bool = True) -> None:

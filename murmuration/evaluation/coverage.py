@@ -20,7 +20,7 @@ from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, T
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.conformal import Rule, SetRule, quantile_rank
-from murmuration.prediction.posthoc.serialization import to_json
+from murmuration.system.records import to_json
 
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one

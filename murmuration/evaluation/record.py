@@ -40,8 +40,8 @@ from murmuration.likelihoods import MULTI_LABEL
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import FEWEST, PostHoc, to_json
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_numbers
 from murmuration.system.progress import html_table
+from murmuration.system.records import plain_json
 
 INFINITE = Score(np.inf, np.nan, np.nan)  # the size of unbounded intervals
 
@@ -190,7 +190,7 @@ class Evaluation:
             "uncertainty": by_class.by_class_json(self.examples, self.classes),
             "weights": self.weights,
         }
-        return json_numbers({key: value for key, value in record.items() if value})
+        return plain_json({key: value for key, value in record.items() if value})
 
     def _calibration_json(self) -> dict[str, Any] | None:
         if self.posthoc is None or self.posthoc.calibrator is None:

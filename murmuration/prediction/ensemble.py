@@ -31,7 +31,6 @@ from murmuration.models.nets.validation import PLAIN, digest, plain_tensors
 from murmuration.prediction.export import EnsembleModule, preparation_module
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
-from murmuration.prediction.posthoc.serialization import to_json
 from murmuration.prediction.predictive import Predictive
 from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, MODELS, POSTHOC
@@ -39,6 +38,7 @@ from murmuration.system.devices import CPU, FLOAT32, resolve_device
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.files import read_json, write_json
 from murmuration.system.progress import html_table
+from murmuration.system.records import to_json
 from murmuration.system.streams import Noise
 
 

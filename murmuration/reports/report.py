@@ -20,7 +20,8 @@ from murmuration.reports.findings import Difference, differences, findings, reco
 from murmuration.reports.formatting import Words
 from murmuration.runs.directory import EVALUATED, replace_files
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_bytes, json_numbers, write_bytes
+from murmuration.system.files import json_bytes, write_bytes
+from murmuration.system.records import plain_json
 
 METRICS, REPORT = EVALUATED
 
@@ -112,7 +113,7 @@ class Report:
             "verdict": self.verdict,
             "notes": self.notes,
         }
-        return dict(json_numbers(record))
+        return dict(plain_json(record))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML file, or its record if the name ends in .json.

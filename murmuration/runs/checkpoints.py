@@ -20,6 +20,7 @@ from murmuration.runs.directory import CHECKPOINTS, LATEST, STEPS, step_file, wr
 from murmuration.system import files
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure
+from murmuration.system.records import plain_json
 from murmuration.system.streams import ALL_MEMBERS
 
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
@@ -63,7 +64,7 @@ def save_checkpoint(
         "step": state.step,
         "seconds": progress.seconds,
         "step_seconds": progress.probe.seconds,
-        "coupling": files.json_numbers(progress.probe.stats),
+        "coupling": plain_json(progress.probe.stats),
         "points": list(state.path.points),
         "history": progress.history,
         "trajectory": trajectory or {},

@@ -42,6 +42,7 @@ from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.records import plain_json
 
 FORMAT = 2  # 1: without digests; such runs are refused
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
@@ -366,7 +367,7 @@ def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
     """Write one line of JSON per epoch."""
-    lines = [json.dumps(files.json_numbers(record), allow_nan=False) + "\n" for record in history]
+    lines = [json.dumps(plain_json(record), allow_nan=False) + "\n" for record in history]
     files.write_bytes(path / HISTORY, "".join(lines).encode())
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from murmuration.system.files import json_numbers, read_json, write_bytes, write_json
+from murmuration.system.files import read_json, write_bytes, write_json
+from murmuration.system.records import plain_json
 
 Arrays = dict[str, NDArray[Any]]
 ABOUT = "about.json"
@@ -27,10 +28,10 @@ class Cells:
         if folder is None:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / ABOUT).exists() or read_json(folder / ABOUT) != json_numbers(about):
+        if not (folder / ABOUT).exists() or read_json(folder / ABOUT) != plain_json(about):
             for stale in folder.glob("*.npz"):
                 stale.unlink()
-            write_json(folder / ABOUT, json_numbers(about))
+            write_json(folder / ABOUT, plain_json(about))
 
     def __call__(self, key: str, compute: Callable[[], Arrays]) -> Arrays:
         """Return the arrays of a cell; `key` is a file name without an ending."""

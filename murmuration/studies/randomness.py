@@ -30,7 +30,7 @@ from murmuration.studies.landscape import Array, Show, Verdict, silent
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.weight_space import points_of
 from murmuration.system.errors import Misuse, require_integer
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import resolve
@@ -122,7 +122,7 @@ class Factorial:
     def to_json(self) -> dict[str, Any]:
         facts = {"lrs": list(self.lrs), "runs": self.runs, "examples": self.examples, "about": self.about}
         values = {measure: getattr(self, measure).tolist() for measure in MEASURES}
-        return json_numbers(
+        return plain_json(
             {**facts, "levels": LEVELS, **values, "verdicts": [asdict(verdict) for verdict in self.verdicts]}
         )
 
@@ -246,4 +246,4 @@ def train_members(net: Net | None, data: Data, recipe: Recipe, plan: Plan, path:
 
 def short_digest(record: dict[str, Any]) -> str:
     """Return eight digits that tell the settings of two factorials in one folder apart."""
-    return hashlib.sha256(json.dumps(json_numbers(record), sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(plain_json(record), sort_keys=True).encode()).hexdigest()[:8]

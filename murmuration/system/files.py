@@ -9,11 +9,9 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +29,6 @@ UNSUPPORTED = {  # errors of systems that cannot flush a directory, or a file, t
 }
 ON_WINDOWS = os.name == "nt"
 ATTEMPTS, PAUSE = 10, 0.05  # at replacing a file that another program has open, where that is refused; seconds between
-
-
-def json_numbers(record: Any) -> Any:
-    """Convert a record to JSON values: objects by `to_json` or else their fields; None for numbers that are not finite.
-
-    >>> json_numbers({"a": [1.0, float("nan")]})
-    {'a': [1.0, None]}
-    """
-    if hasattr(record, "to_json"):
-        return json_numbers(record.to_json())
-    if is_dataclass(record):
-        record = vars(record)
-    if isinstance(record, dict):
-        return {key: json_numbers(value) for key, value in record.items()}
-    if isinstance(record, list | tuple):
-        return [json_numbers(value) for value in record]
-    return None if isinstance(record, float) and not math.isfinite(record) else record
 
 
 def require_regular(path: Path) -> None:

@@ -22,7 +22,7 @@ from murmuration.core.step import step
 from murmuration.data import Split
 from murmuration.likelihoods.imbalance import Experts
 from murmuration.runs.checkpoints import Progress
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
 from murmuration.training.spec import TrainSpec
@@ -231,7 +231,7 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
         "active": active,
         "diverged": {str(member): str(divergence) for member, divergence in gather_diverged(spec, state).items()},
     }
-    progress.history.append(json_numbers(record))
+    progress.history.append(plain_json(record))
     progress.loss_sum.zero_()
     progress.probe.stats = {}
 

@@ -16,7 +16,7 @@ from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evalua
 from murmuration.prediction.posthoc import fit_posthoc, to_json
 from murmuration.reports import report_check
 from murmuration.runs import directory as runs
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 pytest_plugins = ["cli_fixtures"]
 SHIFT = ("--only", "feature_noise,scale_drift", "--severities", "2,5", "--shift-examples", "120")
@@ -36,7 +36,7 @@ def scores(pred: mm.Predictive, y: object) -> dict:
 
 
 def as_written(record: object) -> object:
-    return json.loads(json.dumps(json_numbers(record)))
+    return json.loads(json.dumps(plain_json(record)))
 
 
 def test_train_keeps_posthoc_steps_and_scores_calibrated_predictions(moons_run):

@@ -26,7 +26,7 @@ from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.conformal import IntervalRule, SetRule, fit_conformal
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 LAC = SetRule("lac", 0.6, 0.55, 10, 2)  # classes of probability 0.45 or more
 COST = Abstention("cost", "confidence", 0.7, 0.2, "none", 10, (3.0, 0.5))
@@ -202,7 +202,7 @@ def test_rules_by_hand():
     assert risk.answered == 0.0
     assert math.isnan(risk.risk)
     assert risk.cost is None
-    record = json_numbers(cost)
+    record = plain_json(cost)
     assert (record["name"], record["answered"]["value"], record["risk"]["value"]) == ("cost", 0.5, 0.5)
     assert record["cost"]["value"] == 1.0
     assert "cost" not in risk.to_json()

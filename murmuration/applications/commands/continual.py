@@ -159,7 +159,7 @@ def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as
 
 def record_of(path: Path, stream: "TaskStream", outcomes: "dict[str, Outcome]") -> dict[str, Any]:
     """Return the scores of all methods as JSON holds them."""
-    from murmuration.system.files import json_numbers
+    from murmuration.system.records import plain_json
 
     tasks = [
         {"name": task.name, "labels": task.labels, "train": len(task.train), "test": len(task.test)}
@@ -167,4 +167,4 @@ def record_of(path: Path, stream: "TaskStream", outcomes: "dict[str, Outcome]") 
     ]
     record: dict[str, Any] = {"run": str(path), "stream": stream.name, "scenario": stream.scenario, "tasks": tasks}
     record |= {"order": [[task + 1 for task in segment] for segment in stream.segments]}
-    return dict(json_numbers(record | {"methods": {name: outcome.record for name, outcome in outcomes.items()}}))
+    return dict(plain_json(record | {"methods": {name: outcome.record for name, outcome in outcomes.items()}}))

@@ -18,6 +18,7 @@ from murmuration.data.dataset import located
 from murmuration.runs.directory import create_run, locked, read_run, write_manifest
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.records import plain_json
 
 KIND = "continual"  # the part of a manifest that says what was asked for
 RECORD, SAMPLES = "record.json", "samples.safetensors"
@@ -116,7 +117,7 @@ def finish_method(place: Path, name: str, request: Request, stream: TaskStream, 
     if outcome.samples:
         files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
         digests = {SAMPLES: files.digest_of(place / SAMPLES)}
-    files.write_record(place / RECORD, {**files.json_numbers(outcome.record), **digests})
+    files.write_record(place / RECORD, {**plain_json(outcome.record), **digests})
     remove_checkpoints(place)
     return outcome
 

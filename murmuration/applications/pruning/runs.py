@@ -20,7 +20,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.directory import SWEEP, check_new, locked, read_run, write_manifest
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 from murmuration.training import TrainSpec, fitting
 from murmuration.training.plan import plan_from_json
 from murmuration.training.run import with_posthoc
@@ -267,7 +267,7 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
     before = ensemble.manifest["pruning"]
     if not len(data.val) or not before["finetune"] or "finetuned" in before:
         return ensemble
-    record = {**before, "finetuned": json_numbers(validation_scores(ensemble, data.val))}
+    record = {**before, "finetuned": plain_json(validation_scores(ensemble, data.val))}
     with locked(run):
         write_manifest(run, {**read_run(run), "pruning": record})
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
@@ -283,9 +283,9 @@ def record_of(found: PruningPlan, population: Population, finetune: int) -> dict
         "reached": masks.sparsity_of(population, found.trace),
         "counts": asdict(masks.count_parameters(population)),
         "layers": masks.layer_densities(population, found.trace),
-        "curve": json_numbers(found.curve),
+        "curve": plain_json(found.curve),
     }
     if found.curve:
         pruned = with_population(found.ensemble, population)
-        record["pruned"] = json_numbers(validation_scores(pruned, found.data.val))
+        record["pruned"] = plain_json(validation_scores(pruned, found.data.val))
     return record

@@ -4,7 +4,7 @@ from murmuration.prediction.posthoc.calibration import CALIBRATORS, fit_calibrat
 from murmuration.prediction.posthoc.choice import Choice, choose_calibrator
 from murmuration.prediction.posthoc.conformal import CONFORMAL_METHODS, fit_conformal, fit_conformal_by_group
 from murmuration.prediction.posthoc.fit import FEWEST, PostHoc, PostHocConfig, check_config, fit_posthoc
-from murmuration.prediction.posthoc.serialization import to_json
+from murmuration.system.records import to_json
 
 __all__ = [
     "CALIBRATORS",

@@ -24,7 +24,6 @@ from torch import Tensor
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
-from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.posthoc.std_scaling import (
     MemberStdScaling,
     MomentMatching,
@@ -38,6 +37,7 @@ from murmuration.prediction.posthoc.std_scaling import (
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, SMALLEST_STORED, Predictive, inputs_at_once
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
+from murmuration.system.records import damaged
 
 MIN_EXAMPLES = 2  # to fit on
 TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0

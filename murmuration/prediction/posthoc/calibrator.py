@@ -11,9 +11,9 @@ from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import REGRESSION
-from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
+from murmuration.system.records import damaged
 
 VALID = 1e-9, 1e9  # range of a temperature or factor in a record
 

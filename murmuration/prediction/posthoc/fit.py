@@ -14,10 +14,10 @@ from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, 
 from murmuration.prediction.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, parse_method
 from murmuration.prediction.posthoc.choice import Choice, choose_calibrator
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
-from murmuration.prediction.posthoc.serialization import from_json
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse, unknown
+from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare

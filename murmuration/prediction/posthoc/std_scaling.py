@@ -17,8 +17,8 @@ import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MomentMatched, Quantiles
 from murmuration.likelihoods.mixtures import contaminated_parts
 from murmuration.prediction.posthoc.calibrator import Calibrator, Path, check_predictive, span
-from murmuration.prediction.posthoc.serialization import damaged
 from murmuration.prediction.predictive import Predictive
+from murmuration.system.records import damaged
 
 FACTORS = 1e-4, 1e4  # range of a fitted std factor: without errors among the examples the optimum is 0
 LOG_FACTORS = math.log(FACTORS[0]), math.log(FACTORS[1])

@@ -106,7 +106,8 @@ def run_study(
     what: str, study: "Study", subject: "Subject", page: Path, run: Path, image: str | None
 ) -> dict[str, Any]:
     """Compute a study and write its page, numbers and images; returns the record with the files that were written."""
-    from murmuration.system.files import json_numbers, write_bytes, write_json, write_whole
+    from murmuration.system.files import write_bytes, write_json, write_whole
+    from murmuration.system.records import plain_json
 
     page.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -114,7 +115,7 @@ def run_study(
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
     about = f"{run} · {subject.ensemble.members} members · {len(subject.test):,} examples"
-    record = {"what": what, "run": str(run), **json_numbers(outcome.record)}
+    record = {"what": what, "run": str(run), **plain_json(outcome.record)}
     write_bytes(page, outcome.page(f"{study.title} of {run.name}", about).encode())
     write_json(page.with_suffix(".json"), record)
     write_whole(page.with_suffix(".parquet"), lambda file: outcome.record.frame().to_parquet(file))

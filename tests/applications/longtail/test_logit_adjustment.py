@@ -15,7 +15,7 @@ from murmuration.prediction.posthoc.calibration import (
     calibrator_kinds,
     fit_calibrator,
 )
-from murmuration.prediction.posthoc.serialization import from_json, to_json
+from murmuration.system.records import from_json, to_json
 
 FREQUENCIES = (0.9, 0.09, 0.01)
 

@@ -10,7 +10,7 @@ from murmuration.evaluation.metrics import ExampleScores, by_group, score, score
 from murmuration.evaluation.metrics.groups import POOLED, rank_sum, rows_by_group, worse_than_rest
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 
 def classes(rates: dict[str, float], each: int = 200, seed: int = 0) -> tuple[Predictive, np.ndarray, np.ndarray]:
@@ -89,7 +89,7 @@ def test_one_group_has_no_rest() -> None:
     pred, y, groups = classes({"only": 0.7})
     (only,) = by_group(score_examples(pred, y), groups, resamples=50)
     assert (only.p_value, only.worse, only.examples) == (1, False, 200)
-    assert json_numbers(only)["scores"]["accuracy"]["value"] == float(only.scores["accuracy"])
+    assert plain_json(only)["scores"]["accuracy"]["value"] == float(only.scores["accuracy"])
 
 
 def test_groups_may_be_numbers_and_must_fit() -> None:

@@ -14,8 +14,8 @@ from murmuration.prediction.posthoc.abstention import (
     by_risk_control,
     chow_threshold,
 )
-from murmuration.prediction.posthoc.serialization import from_json, to_json
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.records import from_json, to_json
 
 
 def read(record: Any) -> Any:

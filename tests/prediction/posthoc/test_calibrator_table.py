@@ -20,9 +20,9 @@ from murmuration.prediction.posthoc.calibration import (
     calibrator_names,
     fit_calibrator,
 )
-from murmuration.prediction.posthoc.serialization import from_json, to_json
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.records import from_json, to_json
 
 PAIRS = [(name, task) for task in ("classification", "regression") for name in calibrator_names(task)]
 GUARANTEED = [pair for pair in PAIRS if pair[0] in ("temperature", "pool_temperature", "vector")]

@@ -21,9 +21,9 @@ from murmuration.prediction.posthoc.conformal import (
     region_sizes,
     uniforms,
 )
-from murmuration.prediction.posthoc.serialization import from_json, to_json
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.records import from_json, to_json
 
 
 def read(record: Any) -> Any:

@@ -22,7 +22,7 @@ from murmuration.studies.diversity import (
     worst_disagreement,
 )
 from murmuration.studies.trajectory import trajectory_of
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 LIMITS = [  # a, a*, C -> d and D of independent errors, d and D of random label changes
     (0.5, 0.71, 10, 0.628888889, 1.257777778, 0.309836066, 0.619672131),
@@ -226,7 +226,7 @@ def test_sampled_networks_in_the_plane_of_accuracy_and_diversity(trained, tmp_pa
         "upper bound",
         "fitted family",
     }
-    json.dumps(json_numbers(found), allow_nan=False)
+    json.dumps(plain_json(found), allow_nan=False)
     assert len(found.frame()) == 3 * 83
     assert list(found.frame().columns) == ["method", "network", "measure", "value"]
 

@@ -21,7 +21,7 @@ from murmuration.studies.embedding import (
     tsne,
 )
 from murmuration.studies.trajectory import trajectory_of
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_runs_and_their_samples_are_embedded_together():
     between = torch.cdist(*(torch.stack(each) for each in everything)).mean().item()
     assert found.predictions.between == pytest.approx(between, rel=1e-4)
     assert difference > 0
-    json.dumps(json_numbers(found), allow_nan=False)
+    json.dumps(plain_json(found), allow_nan=False)
     assert len(found.frame()) == 2 * 44
     with pytest.raises(mm.Misuse, match="none of them exists"):
         embed_paths(nets, trajectory_of(paths), data, members=(5,))

@@ -24,7 +24,7 @@ from murmuration.studies.similarity import (
     path_similarity,
 )
 from murmuration.studies.trajectory import trajectory_of
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 
 def labelled(shape=(3, 8, 8), classes=4, count=60):
@@ -137,7 +137,7 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     frame = found.frame()
     assert list(frame.columns) == ["measure", "first", "second", "value"]
     assert len(frame) == 4 * 9 + 3
-    json.dumps(json_numbers(found), allow_nan=False)
+    json.dumps(plain_json(found), allow_nan=False)
 
     path = path_similarity(trajectory_of([nets]), data)
     np.testing.assert_allclose(path.cosine, found.cosine, atol=1e-12)

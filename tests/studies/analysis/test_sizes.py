@@ -16,7 +16,7 @@ from murmuration.studies.sizes import SCORED, Condition, Inputs, ensemble_sizes,
 from murmuration.studies.subspaces import sample_subspace
 from murmuration.studies.trajectory import open_trajectory
 from murmuration.studies.weight_space import points_of
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 SETTINGS = {"random": {"threshold": None, "radius": 0.5}, "pca": {"scale": 0.3, "rank": 2}}
 
@@ -125,7 +125,7 @@ def test_methods_against_size_clean_corrupted_and_ood(trained, tmp_path):
     table = found.frame()
     assert list(table.columns) == ["method", "size", "condition", "severity", "measure", "value", "std", "subsets"]
     assert len(table) == 5 * 3 * 5 * 4 + 4 * 6
-    json.dumps(json_numbers(found), allow_nan=False)
+    json.dumps(plain_json(found), allow_nan=False)
     assert len(found.verdicts) == 3
 
     one = ensemble_sizes(ensemble, path, data, **settings, shift=["contrast"], severities=(4,))

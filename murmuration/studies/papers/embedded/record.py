@@ -19,7 +19,8 @@ from murmuration.studies.papers.embedded.settings import (
     trained_as,
 )
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.files import json_numbers, read_json, write_json
+from murmuration.system.files import read_json, write_json
+from murmuration.system.records import plain_json
 from murmuration.training.fitting import versions
 
 RECORD = "record.json"
@@ -49,7 +50,7 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
         show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
         if cell in stored:
             continue
-        record["cells"].append(json_numbers(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
+        record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
         write_json(path, record)
     show("", len(cells), len(cells))
     return record

@@ -13,7 +13,7 @@ from murmuration.studies.papers.embedded.predictions import Verdict, mean_interv
 from murmuration.studies.papers.embedded.record import Record, Results, run
 from murmuration.studies.papers.embedded.settings import Grid, Setting
 from murmuration.system.errors import Misuse
-from murmuration.system.files import json_numbers
+from murmuration.system.records import plain_json
 
 
 def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:
@@ -21,7 +21,7 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     setting, grid = setting_for(request), grid_for(request)
     record = run(out, setting, grid, show)
     outcomes = verdicts(record)
-    full_record = json_numbers({**record, "verdicts": outcomes})
+    full_record = plain_json({**record, "verdicts": outcomes})
     tables = [accuracy_table(record), verdict_table(outcomes)]
     return Outcome(full_record, page(record, command), tables, undertrained(Results(record)))
 

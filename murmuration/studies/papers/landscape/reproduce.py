@@ -20,7 +20,8 @@ from murmuration.studies.papers.landscape.settings import PARTS, Setting
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.trajectory import find_trajectory
 from murmuration.system.errors import Failure, Misuse, unknown
-from murmuration.system.files import json_numbers, read_json, write_json
+from murmuration.system.files import read_json, write_json
+from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, load, resume, versions
 from murmuration.training.plan import Plan
 
@@ -41,11 +42,11 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     bodies: dict[str, Markup] = {}
     for part in setting.parts:
         result, bodies[part] = laboratory.compute(part)
-        record["parts"][part] = json_numbers(result)
+        record["parts"][part] = plain_json(result)
         record["networks"] = laboratory.about()
         write_json(path, record)
     judged_claims = claims(record["parts"])
-    full_record = json_numbers({**record, "claims": [asdict(claim) for claim in judged_claims]})
+    full_record = plain_json({**record, "claims": [asdict(claim) for claim in judged_claims]})
     write_json(path, full_record)
     return Outcome(full_record, page(full_record, judged_claims, bodies, command), [claims_table(judged_claims)])
 
@@ -70,7 +71,7 @@ def setting_for(request: Request) -> Setting:
 
 def new_record(setting: Setting) -> dict[str, Any]:
     """Return a record without parts."""
-    return {"experiment": "landscape", "setting": json_numbers(asdict(setting)), "versions": versions(), "parts": {}}
+    return {"experiment": "landscape", "setting": plain_json(asdict(setting)), "versions": versions(), "parts": {}}
 
 
 def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
         raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
-    for key, value in json_numbers(asdict(setting)).items():
+    for key, value in plain_json(asdict(setting)).items():
         before = record["setting"].get(key)
         if key != "parts" and before != value:
             raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")

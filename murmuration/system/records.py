@@ -1,7 +1,8 @@
-"""Frozen dataclasses as plain JSON, and back: every field must be present, of its type, and accepted by its record.
+"""The codec of records: results become plain JSON, stored records are written with their type and read with checks.
 
-One codec for calibrators, conformal rules, abstention rules and the record that holds them all. A record is written
-with the name of its class under "type"; reading looks the name up among the classes that the caller allows.
+`plain_json` converts results one way. `to_json` writes a frozen dataclass with the name of its class under "type", and
+`from_json` looks that name up among the classes that the caller allows: every field must be present, of its type, and
+accepted by its record.
 """
 
 import sys
@@ -15,6 +16,28 @@ from murmuration.system.errors import Failure, Misuse
 
 INFINITE = {"inf": inf, "-inf": -inf}  # JSON has no literal for them
 MESSAGE_LENGTH = 60  # characters of a damaged value that its message repeats
+
+
+def plain_json(value: Any) -> Any:
+    """Convert a result to JSON values, with None for numbers that are not finite.
+
+    A dataclass becomes a dictionary of its fields and of the properties that its class lists in `DERIVED`, unless it
+    has a `to_json` method. Arrays and tuples become lists.
+
+    >>> plain_json({"a": (1.0, float("nan"))})
+    {'a': [1.0, None]}
+    """
+    if hasattr(value, "to_json"):
+        return plain_json(value.to_json())
+    if is_dataclass(value):
+        value = vars(value) | {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(entry) for entry in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def to_json(value: Any) -> Any:
