@@ -162,8 +162,10 @@ def random_forest(data: mm.Data, seed: int) -> Predictor:
 
 
 def hist_gradient_boosting(data: mm.Data, seed: int) -> Predictor:
-    from sklearn.ensemble import HistGradientBoostingClassifier as Classifier
-    from sklearn.ensemble import HistGradientBoostingRegressor as Regressor
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier as Classifier,
+        HistGradientBoostingRegressor as Regressor,
+    )
 
     options = {"categorical_features": "from_dtype"}
     pair = (lambda seed: Classifier(random_state=seed, **options), lambda seed: Regressor(random_state=seed, **options))

@@ -83,10 +83,7 @@ class Setting:
     severities: tuple[int, ...] = (1, 3, 5)
 
 
-SETTINGS = {
-    "digits": Setting("small-cnn", batch_size=64),
-    "cifar10": Setting("small-cnn", batch_size=128),
-}
+SETTINGS = {"digits": Setting("small-cnn", batch_size=64), "cifar10": Setting("small-cnn", batch_size=128)}
 
 
 def open_some(source: str, setting: Setting) -> mm.Data:
@@ -109,11 +106,7 @@ def train(method: str, choice: Choice, seed: int, data: mm.Data, setting: Settin
         settings["draws"] = setting.draws // members
     recipe = replace(recipe, dynamics=replace(recipe.dynamics, **settings))
     plan = mm.Plan(
-        members=members,
-        epochs=setting.epochs // members,
-        batch_size=setting.batch_size,
-        lr=choice["lr"],
-        engine="loop",
+        members=members, epochs=setting.epochs // members, batch_size=setting.batch_size, lr=choice["lr"], engine="loop"
     )
     return mm.fit(setting.net, data, recipe=recipe, seed=seed, plan=plan, posthoc=None)
 

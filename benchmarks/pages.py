@@ -24,8 +24,7 @@ from longtail_table import longtail_differences, longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
 from recipe_table import recipes_table
 from table_text import SCORES, head, mean_interval, score
-from tables_page import MAKERS as TABLE_MAKERS
-from tables_page import sets_table
+from tables_page import MAKERS as TABLE_MAKERS, sets_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

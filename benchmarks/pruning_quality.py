@@ -71,8 +71,7 @@ def main() -> None:
             print(json.dumps(rows[-1]), flush=True)
     examples = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     write_json(
-        RECORD,
-        {"epochs": EPOCHS, "finetune": FINETUNE, "examples": examples, "versions": versions(), "rows": rows},
+        RECORD, {"epochs": EPOCHS, "finetune": FINETUNE, "examples": examples, "versions": versions(), "rows": rows}
     )
 
 

@@ -16,10 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from murmuration.evaluation.audit import evaluate_predictions, open_predictions
 
-MODELS = {
-    "forest": RandomForestClassifier(random_state=0),
-    "boosting": HistGradientBoostingClassifier(random_state=0),
-}
+MODELS = {"forest": RandomForestClassifier(random_state=0), "boosting": HistGradientBoostingClassifier(random_state=0)}
 
 
 def write_predictions(folder: Path) -> list[Path]:

@@ -85,12 +85,7 @@ def main(folder: str = "", quick: bool = False) -> dict[str, dict[str, Any]]:
         fixed = {"members": recipe.members or (2 if quick else 3), "epochs": 1 if quick else settings["epochs"]}
         began = time.process_time()
         ensemble = mm.fit(
-            "efficientnet-lite0",
-            data,
-            recipe=recipe,
-            pretrained=weights,
-            posthoc=None,
-            **{**settings, **fixed},
+            "efficientnet-lite0", data, recipe=recipe, pretrained=weights, posthoc=None, **{**settings, **fixed}
         )
         seconds, predicted = time.process_time() - began, ensemble.predict(data.test.x)
         scores = {key: mm.score(predicted, data.test.y)[key] for key in ("accuracy", "nll", "ece", "brier")}

@@ -535,12 +535,7 @@ def make_data(shared: Path) -> None:
 
 
 def drill(
-    folder: Path,
-    cases: int,
-    programs: int = 0,
-    launched: int = 0,
-    record: Path | None = None,
-    only: Sequence[str] = (),
+    folder: Path, cases: int, programs: int = 0, launched: int = 0, record: Path | None = None, only: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Run so many cases, some of them as programs, and launched ones; returns the record, written after each."""
     torch.set_num_threads(1)

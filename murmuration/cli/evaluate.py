@@ -61,14 +61,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its test split or on other examples."""
     from murmuration.evaluation import eval_set_for, evaluate_on
-    from murmuration.reports.report import (
-        REPORT,
-        report_of,
-        results_bytes,
-        results_json,
-        this_command,
-        write_results,
-    )
+    from murmuration.reports.report import REPORT, report_of, results_bytes, results_json, this_command, write_results
     from murmuration.runs.directory import locked, read_run, replace_files
 
     path = Path(run)

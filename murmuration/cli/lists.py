@@ -182,8 +182,7 @@ def list_names(
         str | None, typer.Option(help="Draw every corruption of some images: a .png file.", metavar="FILE")
     ] = None,
     of: Annotated[
-        str | None,
-        typer.Option(help=f"Images for --sheet; {SHEET_IMAGES} if left out.", metavar="DATA"),
+        str | None, typer.Option(help=f"Images for --sheet; {SHEET_IMAGES} if left out.", metavar="DATA")
     ] = None,
     force: Force = False,
     as_json: Json = False,

@@ -82,8 +82,7 @@ class DataOptions:
         str | None, option("What an array holds: numbers, images, or tokens (for an embedding).", "Data", "KIND")
     ] = None
     prepare: Annotated[
-        str,
-        option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY"),
+        str, option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY")
     ] = "standardise"
     size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
     in_memory: InMemory = None
@@ -108,8 +107,7 @@ class DataOptions:
     time: Annotated[str | None, option("Time column; the latest rows become the test split.", "Data", "NAME")] = None
     weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None
     imbalance: Annotated[
-        float | None,
-        option("Cut a long tail: the largest training class over the smallest, such as 100.", "Data", "X"),
+        float | None, option("Cut a long tail: the largest training class over the smallest, such as 100.", "Data", "X")
     ] = None
     drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
 

@@ -84,12 +84,7 @@ class GroupResult:
 
 
 def local_pass(
-    team: Team,
-    config: StepConfig,
-    state: State,
-    members: slice,
-    batch: Batch,
-    noise: Sequence[Noise] | None = None,
+    team: Team, config: StepConfig, state: State, members: slice, batch: Batch, noise: Sequence[Noise] | None = None
 ) -> LocalPass:
     """Compute the losses and features of a group of members, with the graph that leads to them.
 
@@ -176,12 +171,7 @@ class ForwardPass:
 
 
 def forward(
-    coupling: Coupling | None,
-    structure: Structure,
-    tensors: Realised,
-    x: Tensor,
-    noise: Sequence[Noise],
-    direct: bool,
+    coupling: Coupling | None, structure: Structure, tensors: Realised, x: Tensor, noise: Sequence[Noise], direct: bool
 ) -> ForwardPass:
     """Run one pass over inputs (m, B, ...), split as the coupling needs it.
 

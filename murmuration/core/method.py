@@ -234,11 +234,7 @@ class BoundRecipe:
                 " are too rough in it; write precision=float32"
             )
         self.dynamics.check(
-            total=self.end,
-            stochastic=family.stochastic,
-            schedule=schedule,
-            own_rule=has_optimizer,
-            early=stops_early,
+            total=self.end, stochastic=family.stochastic, schedule=schedule, own_rule=has_optimizer, early=stops_early
         )
         self.full_trace.require_once(("dropout",), "the masks of the first time")
         if coupling is not None or family.objective(1, 1, 1).samples > 1:

@@ -184,11 +184,7 @@ PRESETS: dict[str, Preset] = dict(
             coupling="input-gradients",
         ),
         _row(
-            "forde-pca",
-            "forde by its full name",
-            "as forde",
-            "as forde",
-            coupling="input-gradients:lengthscales=pca",
+            "forde-pca", "forde by its full name", "as forde", "as forde", coupling="input-gradients:lengthscales=pca"
         ),
         _row(
             "forde-tuned",

@@ -30,17 +30,7 @@ from murmuration.data.preparation import (
     before_features,
     refuse_local_numbers,
 )
-from murmuration.data.raw import (
-    Keys,
-    LoadOptions,
-    RawData,
-    RawPart,
-    fingerprint,
-    is_table,
-    join_keys,
-    take,
-    take_keys,
-)
+from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, split_rows
 from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
 from murmuration.data.tables import role_values

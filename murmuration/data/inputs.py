@@ -30,11 +30,7 @@ def input_dtype(preparation: Preparation | None) -> torch.dtype:
 
 
 def prepare_inputs(
-    source: Any,
-    preparation: Preparation | None,
-    *,
-    shape: tuple[int, ...] | None = None,
-    in_memory: bool | None = None,
+    source: Any, preparation: Preparation | None, *, shape: tuple[int, ...] | None = None, in_memory: bool | None = None
 ) -> tuple[Tensor, Keys]:
     """Open inputs of any kind and prepare them as the networks of a run take them.
 

@@ -182,7 +182,7 @@ NUMBER_LOSSES: dict[str, Answer[HeteroscedasticGaussian]] = {  # likelihoods of 
     "gaussian": Answer(
         HeteroscedasticGaussian(),
         "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2",
-    ),
+    )
 }
 ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}
 

@@ -28,12 +28,14 @@ from murmuration.likelihoods import (
     MultiLabel,
 )
 from murmuration.prediction import checks, tables
-from murmuration.prediction.checks import ELEMENTS as ELEMENTS
-from murmuration.prediction.checks import SMALLEST_STORED as SMALLEST_STORED
-from murmuration.prediction.checks import SUM_TOLERANCE as SUM_TOLERANCE
-from murmuration.prediction.checks import checked_labels as checked_labels
-from murmuration.prediction.checks import checked_members as checked_members
-from murmuration.prediction.checks import inputs_at_once as inputs_at_once
+from murmuration.prediction.checks import (
+    ELEMENTS as ELEMENTS,
+    SMALLEST_STORED as SMALLEST_STORED,
+    SUM_TOLERANCE as SUM_TOLERANCE,
+    checked_labels as checked_labels,
+    checked_members as checked_members,
+    inputs_at_once as inputs_at_once,
+)
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats

@@ -13,18 +13,7 @@ from typing import Any, NoReturn
 from murmuration.reports.page import script_hash
 from murmuration.system.errors import Failure
 
-ADDRESSES = {
-    "src",
-    "href",
-    "srcset",
-    "poster",
-    "action",
-    "formaction",
-    "data",
-    "background",
-    "xlink:href",
-    "ping",
-}
+ADDRESSES = {"src", "href", "srcset", "poster", "action", "formaction", "data", "background", "xlink:href", "ping"}
 EMBEDDING = {"link", "iframe", "frame", "object", "embed", "base"}
 TRACES = {"scatter", "bar", "box", "heatmap", "contour"}  # all that the figures use; map traces would ask for tiles
 FETCHING = re.compile(r"\bfetch\s*\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|\bimport\s*\(|importScripts")

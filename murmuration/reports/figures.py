@@ -105,19 +105,8 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
         "margin": {"l": 68, "r": 14, "t": 12, "b": 48},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {
-            "family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
-            "size": 13,
-            "color": "var(--ink)",
-        },
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "xanchor": "left",
-            "yanchor": "bottom",
-            "font": {"size": 12},
-        },
+        "font": {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": "var(--ink)"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
         "hoverlabel": {
             "bgcolor": "var(--paper)",
             "bordercolor": "var(--line)",
@@ -192,13 +181,7 @@ def whiskers(value: Any, low: Any, high: Any) -> dict[str, Any]:
     finite = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
     value, low, high = (np.where(finite, column, 0.0) for column in (value, low, high))
     up, down = np.maximum(high - value, 0), np.maximum(value - low, 0)
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": numbers(up),
-        "arrayminus": numbers(down),
-        "thickness": 1.5,
-    }
+    return {"type": "data", "symmetric": False, "array": numbers(up), "arrayminus": numbers(down), "thickness": 1.5}
 
 
 def titled(told: Description) -> str:

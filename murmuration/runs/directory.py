@@ -32,8 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.core.population import Named, Population, population_from_tensors
-from murmuration.core.population import below as below
+from murmuration.core.population import Named, Population, below as below, population_from_tensors
 from murmuration.data import Data, Preparation
 from murmuration.models.estimators.storage import FOLDER as MODELS
 from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_features

@@ -72,12 +72,7 @@ def global_generators(device: torch.device | str) -> list[torch.Generator]:
 
 @contextmanager
 def global_stream(
-    seed: int,
-    stream: Stream,
-    member: int,
-    time: int = 0,
-    redirect: bool = True,
-    device: torch.device | str = "cpu",
+    seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True, device: torch.device | str = "cpu"
 ) -> Iterator[None]:
     """Make torch's global generators, those of the CPU and of `device`, draw from one stream inside this block.
 

@@ -20,14 +20,7 @@ BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def refresh_batch_norm(
-    team: Team,
-    weights: NetworkWeights,
-    members: Population,
-    x: Tensor,
-    *,
-    seed: int,
-    numbers: Sequence[int],
-    step: int,
+    team: Team, weights: NetworkWeights, members: Population, x: Tensor, *, seed: int, numbers: Sequence[int], step: int
 ) -> None:
     """Replace the members' batch-norm statistics, in place, by those of one training pass over inputs x (N, ...).
 

@@ -20,8 +20,7 @@ from murmuration.models.nets.given_weights import with_weights
 from murmuration.models.nets.source import Net, NetSource
 from murmuration.models.nets.validation import require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.runs import checkpoints
-from murmuration.runs import directory as runs
+from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.directory import versions as versions
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
@@ -34,9 +33,7 @@ from murmuration.system.progress import Show, is_watched, training_bar
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.folds import fit_folds, fit_models, pooled
 from murmuration.training.head_only import head_only_spec, with_backbone
-from murmuration.training.loading import load as load
-from murmuration.training.loading import narrow_source as narrow_source
-from murmuration.training.loading import reopen, source_again
+from murmuration.training.loading import load as load, narrow_source as narrow_source, reopen, source_again
 from murmuration.training.loop import digest, start_from
 from murmuration.training.manifests import describe, engine_again
 from murmuration.training.plan import Plan, plan_from_json

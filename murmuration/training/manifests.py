@@ -4,8 +4,7 @@ from typing import Any
 
 import torch
 
-from murmuration.core.engines import Engine, Ranks
-from murmuration.core.engines import engine as engine_named
+from murmuration.core.engines import Engine, Ranks, engine as engine_named
 from murmuration.models.nets.source import NetSource
 from murmuration.runs import directory as runs
 from murmuration.training import TrainSpec

@@ -251,9 +251,7 @@ class Plan:
 
 
 def plan_from_json(
-    record: dict[str, Any],
-    optimizer: "Callable[..., torch.optim.Optimizer] | None" = None,
-    device: str | None = None,
+    record: dict[str, Any], optimizer: "Callable[..., torch.optim.Optimizer] | None" = None, device: str | None = None
 ) -> Plan:
     """Restore a plan from its JSON.
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.core.dynamics.trajectory import parse_trajectory
-from murmuration.core.engines import ALONE, Engine, Ranks
-from murmuration.core.engines import engine as engine_named
+from murmuration.core.engines import ALONE, Engine, Ranks, engine as engine_named
 from murmuration.core.recipe import Recipe
 from murmuration.data import Data
 from murmuration.likelihoods import Likelihood
@@ -23,8 +22,7 @@ from murmuration.models.estimators.selection import select
 from murmuration.models.estimators.table import models_for, name_of
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
-from murmuration.runs import checkpoints
-from murmuration.runs import directory as runs
+from murmuration.runs import checkpoints, directory as runs
 from murmuration.system.errors import Failure, Misuse, require_number
 from murmuration.system.files import read_record, write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts

@@ -6,11 +6,7 @@ import torch
 
 
 def test_a_ratio_is_ours_to_the_faster_contender():
-    ms = {
-        "predict": {"cpu": 2.0, "wall": 3.0},
-        "loop": {"cpu": 4.0, "wall": 4.0},
-        "vmap": {"cpu": 1.0, "wall": 6.0},
-    }
+    ms = {"predict": {"cpu": 2.0, "wall": 3.0}, "loop": {"cpu": 4.0, "wall": 4.0}, "vmap": {"cpu": 1.0, "wall": 6.0}}
     found = predict.record(ms)
     assert found["cpu_ratio"] == 2.0
     assert found["wall_ratio"] == 0.75

@@ -21,8 +21,7 @@ from murmuration.core.weights import WEIGHTS, Structure, run_members, trace_kern
 from murmuration.core.weights.elbo import ELBO
 from murmuration.core.weights.gaussian import STD_PARAM, Gaussian
 from murmuration.data import Split, open_data
-from murmuration.likelihoods import Categorical
-from murmuration.likelihoods import Gaussian as GaussianLikelihood
+from murmuration.likelihoods import Categorical, Gaussian as GaussianLikelihood
 from murmuration.system.option_text import parse
 from murmuration.system.streams import Noise, many_normals
 from murmuration.training import TrainSpec, begin

@@ -438,13 +438,7 @@ class OwnNames(nn.Module):
         return self.head(torch.relu(nn.functional.linear(x.flatten(1), self.kernel, self.shift)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rank-one",
-        "rank-one-uv",
-    ],
-)
+@pytest.mark.parametrize("text", ["rank-one", "rank-one-uv"])
 def test_names_of_parameters_do_not_matter(text: str, little: Data):
     ensemble = mm.fit(OwnNames, little, recipe=make_recipe("batch-ensemble", sharing=text), plan=PLAN, posthoc=None)
     population, x = ensemble.groups[0].population, little.test.prepared[:8]

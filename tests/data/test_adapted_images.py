@@ -152,16 +152,10 @@ def test_tables_and_arrays_need_the_columns_of_training() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            np.zeros((5, 12)),
-            r"^examples of shape \(12,\) for a run trained on images: expected images, of any size",
-        ),
+        (np.zeros((5, 12)), r"^examples of shape \(12,\) for a run trained on images: expected images, of any size"),
         (pd.DataFrame({"a": [1.0]}), "^a table for a run trained on images: expected images"),
         (bytes_like(5, 2, 8, 8), "^images of 2 channels for a run trained on 3: expected 1, 3 or 4$"),
-        (
-            np.linspace(-2, 3, 75).reshape(1, 5, 5, 3),
-            "^images with values from -2 to 3: expected pixels in 0..1 or 0",
-        ),
+        (np.linspace(-2, 3, 75).reshape(1, 5, 5, 3), "^images with values from -2 to 3: expected pixels in 0..1 or 0"),
         (np.full((1, 5, 5), 60000.0), "values from 60000 to 60000: expected pixels"),
     ],
 )

@@ -7,13 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from murmuration.likelihoods import (
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    MeanAndStd,
-    likelihood_from_json,
-)
+from murmuration.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, MeanAndStd, likelihood_from_json
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 

@@ -8,17 +8,9 @@ from murmuration.reports import report_check
 from murmuration.system.errors import Failure
 
 DAMAGE = [
-    (
-        "<main>",
-        '<main><img src="https://cdn.example/a.png">',
-        "<img src> points outside the file: https://cdn.example",
-    ),
+    ("<main>", '<main><img src="https://cdn.example/a.png">', "<img src> points outside the file: https://cdn.example"),
     ("<main>", '<main><link rel="stylesheet" href="x.css">', "<link> loads another document"),
-    (
-        "<main>",
-        '<main><p style="background:url(//x.example/y)">',
-        "a style of <p> points outside the file: //x",
-    ),
+    ("<main>", '<main><p style="background:url(//x.example/y)">', "a style of <p> points outside the file: //x"),
     ("<main>", '<main><p onclick="go()">', "<p onclick> runs code from an attribute"),
     ("<style>", "<style>@import 'https://x.example/f.css';", "a style of <style> points outside the file"),
     ('id="calibration-0"', 'id="calibration-9"', "figure 'calibration-9' has a place but no data"),

@@ -7,10 +7,7 @@ import pytest
 
 STYLE = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
 PAIRS = re.findall(r"(--[\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
-THEMES = {
-    "light": {name: light for name, light, _ in PAIRS},
-    "dark": {name: dark for name, _, dark in PAIRS},
-}
+THEMES = {"light": {name: light for name, light, _ in PAIRS}, "dark": {name: dark for name, _, dark in PAIRS}}
 TEXT = ("--ink", "--ink-soft", "--accent", "--good", "--bad")
 MARKS = ("--member", *(f"--series-{place}" for place in range(1, 8)))
 

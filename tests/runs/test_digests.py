@@ -11,8 +11,7 @@ import pytest
 import murmuration as mm
 from murmuration.cli import main
 from murmuration.data import Data
-from murmuration.runs import checkpoints, locks
-from murmuration.runs import directory as runs
+from murmuration.runs import checkpoints, directory as runs, locks
 from murmuration.system import files
 from murmuration.training.plan import Plan
 

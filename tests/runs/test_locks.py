@@ -11,8 +11,7 @@ import pytest
 from process_fixtures import assert_refused_by_holder, created_at_once, until
 
 from murmuration.cli import main
-from murmuration.runs import directory as runs
-from murmuration.runs import locks
+from murmuration.runs import directory as runs, locks
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
 

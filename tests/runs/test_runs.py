@@ -11,8 +11,7 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Data
-from murmuration.runs import directory as runs
-from murmuration.runs import locks
+from murmuration.runs import directory as runs, locks
 from murmuration.system.files import read_tensors, write_bytes, write_tensors
 from murmuration.training.plan import Plan
 

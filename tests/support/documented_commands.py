@@ -39,10 +39,7 @@ RUNS = {
 FAST = {  # options that make a command quick; they replace those of the command
     "train": ("--members", "2", "--epochs", "1", "--engine", "loop"),
     "compare": ("--members", "2", "--epochs", "1", "--engine", "loop"),
-    "plan": (
-        "--epochs",
-        "1",
-    ),
+    "plan": ("--epochs", "1"),
     "embed": ("--size", "32"),
 }
 SMALL_DATA = {

@@ -16,12 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "pretend"
-CROSSING = {
-    "copy_",
-    "_to_copy",
-    "_copy_from",
-    "_copy_from_and_resize",
-}  # may take tensors of two devices
+CROSSING = {"copy_", "_to_copy", "_copy_from", "_copy_from_and_resize"}  # may take tensors of two devices
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}  # their indices may be on the CPU
 REFUSED = {"resize_", "set_", "squeeze_", "unsqueeze_", "transpose_", "t_"}  # change the shape of the wrapper
 NO_SCALARS = ("_fused_", "cat", "stack", "gather", "scatter")  # kernels that read tensors of no axes on the device too

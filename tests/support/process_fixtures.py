@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from murmuration.cli import main
-from murmuration.runs import directory as runs
-from murmuration.runs import locks
+from murmuration.runs import directory as runs, locks
 from murmuration.system.errors import Failure, Misuse
 
 LIMIT = 120  # seconds

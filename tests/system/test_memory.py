@@ -62,12 +62,7 @@ def blocks_fetched_and_heaps(kind: str, **environment: str) -> tuple[float, int]
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
 @pytest.mark.parametrize(
     ("kind", "environment", "kept"),
-    [
-        ("call", {}, True),
-        ("command", {}, True),
-        ("import", {}, False),
-        ("call", {"MALLOC_ARENA_MAX": "4"}, False),
-    ],
+    [("call", {}, True), ("command", {}, True), ("import", {}, False), ("call", {"MALLOC_ARENA_MAX": "4"}, False)],
     ids=["call", "command line", "import alone", "settings of the user"],
 )
 def test_freed_memory_is_reused_if_asked_for(kind: str, environment: dict[str, str], kept: bool):

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from murmuration.cli.lists import LISTS
 from murmuration.cli.options import image_size, lr_multiplier, split_recipes

@@ -190,22 +190,10 @@ class Flattening(nn.Module):
 @pytest.mark.parametrize(
     ("given", "changed", "message"),
     [
-        (
-            "mlp",
-            {},
-            "frozen=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory",
-        ),
-        (
-            Between(),
-            {},
-            r"Between does more than head\(body\(x\)\), so heads cannot be trained on the features",
-        ),
+        ("mlp", {}, "frozen=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory"),
+        (Between(), {}, r"Between does more than head\(body\(x\)\), so heads cannot be trained on the features"),
         (Flattening(), {}, r"Flattening does more than head\(body\(x\)\)"),
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
-            {},
-            "Sequential has no parts body and head",
-        ),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), {}, "Sequential has no parts body and head"),
         (Normalised(), {"coupling": "features"}, "coupling features with a frozen backbone: all members have the same"),
         (
             Normalised(),

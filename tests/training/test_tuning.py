@@ -15,8 +15,7 @@ from murmuration.core.recipe import make_recipe
 from murmuration.core.weights import POINT
 from murmuration.data import Data
 from murmuration.system.files import read_record
-from murmuration.training import TrainSpec, tuning
-from murmuration.training import run as training_run
+from murmuration.training import TrainSpec, run as training_run, tuning
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=1, batch_size=128, engine="loop", lr=3e-3)

@@ -82,8 +82,7 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Prune a run and evaluate the result."""
-    from murmuration.applications.pruning import check_request, plan_pruning
-    from murmuration.applications.pruning import prune as prune_run
+    from murmuration.applications.pruning import check_request, plan_pruning, prune as prune_run
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import derived_run_path, read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble

@@ -106,8 +106,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a network that upscales images, and evaluate it."""
-    from murmuration.applications.superres import Patches, open_patches
-    from murmuration.applications.superres import train as train_superres
+    from murmuration.applications.superres import Patches, open_patches, train as train_superres
     from murmuration.applications.superres.training import check_net
     from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.core.recipe import make_recipe

@@ -24,8 +24,7 @@ from murmuration.core.weights import ELBO, NetworkWeights, Point, Structure, Wei
 from murmuration.likelihoods import Categorical
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.streams import ALL_MEMBERS, Noise, global_stream
-from murmuration.system.streams import generator as stream
+from murmuration.system.streams import ALL_MEMBERS, Noise, generator as stream, global_stream
 
 OPTIMIZER = Optimizer("adam", betas=(0.5, 0.999))  # Radford et al. (2016)
 WEIGHTS, LATENTS, SHEET, SCORED, PREDICTION = range(5)  # purposes of random numbers, each with its own stream

@@ -190,8 +190,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "sge": Estimator("(K + eta I)^-1 G: the Stein gradient estimator (Li and Turner 2018)", torch.ones_like, _stein),
     "ssge": Estimator("K (K + eta I)^-2 G: the spectral one (Shi, Sun and Zhu 2018)", torch.ones_like, _spectral),
     "blob": Estimator(
-        "sum_j grad_i k_ij (1 / sum_m k_im + 1 / sum_m k_jm): the blob method (Liu et al. 2019)",
-        _by_both_densities,
+        "sum_j grad_i k_ij (1 / sum_m k_im + 1 / sum_m k_jm): the blob method (Liu et al. 2019)", _by_both_densities
     ),
     "svgd": Estimator(
         "G_i / M, beside loss gradients mixed by K / M (Liu and Wang 2016)",

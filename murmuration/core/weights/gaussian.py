@@ -29,8 +29,7 @@ deviations at `init_std_ratio` times their absolute values (MOPED, Krishnan et a
 """
 
 import math
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial

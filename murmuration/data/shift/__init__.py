@@ -7,13 +7,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data.dataset import Split, visible_inputs
-from murmuration.data.preparation import (
-    FeaturePreparation,
-    ImagePreparation,
-    Preparation,
-    before_features,
-    wrong_shape,
-)
+from murmuration.data.preparation import FeaturePreparation, ImagePreparation, Preparation, before_features, wrong_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
 from murmuration.data.shift.official import official_names, official_split
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments, select_severities

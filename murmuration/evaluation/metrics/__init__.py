@@ -1,11 +1,6 @@
 """(predictive, y) -> numbers, each with its interval; see README.md for the path."""
 
-from murmuration.evaluation.metrics.comparison import (
-    PairedTest,
-    compare_predictives,
-    holm,
-    paired_test,
-)
+from murmuration.evaluation.metrics.comparison import PairedTest, compare_predictives, holm, paired_test
 from murmuration.evaluation.metrics.curves import (
     PitCurve,
     Reliability,

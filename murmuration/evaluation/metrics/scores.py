@@ -394,12 +394,7 @@ REGRESSION_MEASURES = (
         "RMSE that infinitely many such members would be expected to have.",
         finish=signed_root,
     ),
-    fair(
-        "crps_fair",
-        "crps_fair",
-        "Fair CRPS",
-        "CRPS that infinitely many such members would be expected to have.",
-    ),
+    fair("crps_fair", "crps_fair", "Fair CRPS", "CRPS that infinitely many such members would be expected to have."),
     interval_coverage(50, "table"),
     interval_coverage(95),
     Measure(

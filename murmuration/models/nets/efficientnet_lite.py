@@ -121,14 +121,7 @@ def rounded(channels: float) -> int:
 
 
 def conv_norm(
-    before: int,
-    after: int,
-    kernel: int,
-    stride: int,
-    size: tuple[int, int],
-    *,
-    groups: int = 1,
-    active: bool = True,
+    before: int, after: int, kernel: int, stride: int, size: tuple[int, int], *, groups: int = 1, active: bool = True
 ) -> nn.Module:
     """Build a convolution without bias for feature maps (H, W), batch-norm, and ReLU6 if `active`."""
     top, bottom, before_x, after_x = (*same_padding(size[0], kernel, stride), *same_padding(size[1], kernel, stride))

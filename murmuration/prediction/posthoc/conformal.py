@@ -392,13 +392,7 @@ class GroupedRule:
 
 
 def fit_conformal_by_group(
-    method: str,
-    pred: Predictive,
-    y: Any,
-    by: Sequence[Any] | np.ndarray,
-    *,
-    coverage: float = 0.9,
-    seed: int = 0,
+    method: str, pred: Predictive, y: Any, by: Sequence[Any] | np.ndarray, *, coverage: float = 0.9, seed: int = 0
 ) -> GroupedRule:
     """Fit a conformal rule for each group of inputs: coverage then holds within every group.
 

@@ -68,10 +68,7 @@ def _rules(report: Report) -> Markup:
     """Return what every rule does; rules that do the same on these examples share a row."""
     compared = len(report.evaluations) > 1
     rows = [
-        (
-            html.row_head(_names(group), evaluation.name if compared else "", _threshold(group)),
-            _cells(report, group[0]),
-        )
+        (html.row_head(_names(group), evaluation.name if compared else "", _threshold(group)), _cells(report, group[0]))
         for evaluation in report.evaluations
         for group in same_results(evaluation)
     ]

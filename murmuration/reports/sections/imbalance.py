@@ -10,11 +10,7 @@ from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 
 ALL = "all classes"
-SHOTS = {
-    "many": f"many (> {MANY})",
-    "medium": f"medium ({FEW} to {MANY})",
-    "few": f"few (< {FEW})",
-}
+SHOTS = {"many": f"many (> {MANY})", "medium": f"medium ({FEW} to {MANY})", "few": f"few (< {FEW})"}
 MACRO = {  # scores of all classes -> label
     "class_accuracy": "Mean class accuracy",
     "macro_f1": "Macro F1",

@@ -76,11 +76,7 @@ def _card(report: Report, name: str, score: Score) -> Markup:
     value = percent(score) if measure.proportion else number(score)
     ends = percent_interval(score) if measure.proportion else interval(score)
     better = tag("span", f"{measure.better} is better", "direction") if measure.better != "neutral" else NOTHING
-    parts = [
-        tag("h3", Markup(f"{text(measure.label)} {better}")),
-        tag("p", value, "value"),
-        tag("p", ends, "interval"),
-    ]
+    parts = [tag("h3", Markup(f"{text(measure.label)} {better}")), tag("p", value, "value"), tag("p", ends, "interval")]
     return tag("div", join(parts), "card")
 
 

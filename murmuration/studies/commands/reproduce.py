@@ -43,8 +43,7 @@ def reproduce(
     """Reproduce a published experiment."""
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked
-    from murmuration.studies.papers import Request
-    from murmuration.studies.papers import reproduce as reproduce_paper
+    from murmuration.studies.papers import Request, reproduce as reproduce_paper
     from murmuration.system.files import write_bytes
 
     path = Path(out or f"runs/reproduce-{experiment}")

@@ -10,8 +10,7 @@ import torch
 from murmuration.data.shift import CORRUPTIONS
 from murmuration.reports.html import join
 from murmuration.studies.alignment import permutation_groups
-from murmuration.studies.diversity import DRAWN, WITHOUT_PATH
-from murmuration.studies.diversity import trade_off as compute_trade_off
+from murmuration.studies.diversity import DRAWN, WITHOUT_PATH, trade_off as compute_trade_off
 from murmuration.studies.embedding import embed_paths
 from murmuration.studies.landscape import SCORED, Verdict
 from murmuration.studies.pages.embedding import embedding_figures, embedding_sections

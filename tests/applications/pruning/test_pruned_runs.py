@@ -191,11 +191,7 @@ def test_nets_and_data_of_the_caller_s_own(tmp_path: Path, digits: Data, normali
     assert same_bits(mm.load(tmp_path / "out", net=normalised_net), made)
 
 
-REFUSED = [
-    ({"finetune": -1}, "finetune=-1"),
-    ({"lr": 0.1}, "without finetune"),
-    ({"compact": True}, "add structured"),
-]
+REFUSED = [({"finetune": -1}, "finetune=-1"), ({"lr": 0.1}, "without finetune"), ({"compact": True}, "add structured")]
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED, ids=lambda each: str(each)[:20])

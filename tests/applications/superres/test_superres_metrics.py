@@ -6,13 +6,7 @@ import pytest
 import torch
 from superres_factories import grain
 
-from murmuration.applications.superres.evaluation import (
-    correlation,
-    error_by_std,
-    psnr,
-    score_uncertainty,
-    ssim,
-)
+from murmuration.applications.superres.evaluation import correlation, error_by_std, psnr, score_uncertainty, ssim
 
 
 def test_psnr_of_known_errors():

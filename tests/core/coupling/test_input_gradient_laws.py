@@ -4,17 +4,7 @@ import pytest
 import torch
 from space_inputs import labels, networks, present, randn, repulsion
 from test_estimators import GOLDEN, NAMES, SAME, WEIGHTED, doubles
-from test_input_gradients import (
-    BATCH,
-    CLASSES,
-    INPUTS,
-    MEMBERS,
-    SLOPES,
-    crowd,
-    examples,
-    reverse_over_forward,
-    space,
-)
+from test_input_gradients import BATCH, CLASSES, INPUTS, MEMBERS, SLOPES, crowd, examples, reverse_over_forward, space
 from torch import Tensor, nn
 
 from murmuration.core.coupling.estimators import ESTIMATORS

@@ -35,10 +35,7 @@ def steps_on(name: str, spec: TrainSpec) -> dict[str, torch.Tensor]:
     return {**progress.state.population.own, **progress.state.population.buffers}
 
 
-NETS = {
-    "mlp": lambda: build_net("mlp", (1, 8, 8), 10),
-    "cnn": lambda: build_net("small-cnn", (1, 8, 8), 10),
-}
+NETS = {"mlp": lambda: build_net("mlp", (1, 8, 8), 10), "cnn": lambda: build_net("small-cnn", (1, 8, 8), 10)}
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "norm"])

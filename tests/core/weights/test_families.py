@@ -240,15 +240,7 @@ def test_dropout_joins_other_answers(preset: str, little: Data):
     assert ensemble.history[-1]["ensemble"]["val_nll"] == pytest.approx(found, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "loop",
-        "threads",
-        "stacked",
-        "threads-stacked",
-    ],
-)
+@pytest.mark.parametrize("how", ["loop", "threads", "stacked", "threads-stacked"])
 def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
     ensemble = mm.fit("small-cnn", little, recipe="mc-dropout", plan=replace(PLAN, engine=how, members=1), posthoc=None)
     assert len(ensemble.predict(little.test.x[:4], draws=3).outputs) == 3

@@ -11,14 +11,7 @@ from murmuration.core.population import Population, populate
 from murmuration.core.recipe import make_recipe
 from murmuration.core.sharing import SHARING
 from murmuration.core.weights import WEIGHTS, KernelTrace, Structure, run_members, trace_kernels
-from murmuration.core.weights.gaussian import (
-    CENTRE,
-    ESTIMATORS,
-    STD_PARAM,
-    STD_PARAMS,
-    Gaussian,
-    distribution_names,
-)
+from murmuration.core.weights.gaussian import CENTRE, ESTIMATORS, STD_PARAM, STD_PARAMS, Gaussian, distribution_names
 from murmuration.models.nets.source import net_source
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import parse

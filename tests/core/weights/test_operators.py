@@ -3,8 +3,7 @@ import torch
 from torch import nn
 
 from murmuration.core.population import populate
-from murmuration.core.weights import ForwardSpec, Realised, Structure, UnsupportedOp
-from murmuration.core.weights import run_members as run_realised
+from murmuration.core.weights import ForwardSpec, Realised, Structure, UnsupportedOp, run_members as run_realised
 from murmuration.core.weights.stacked import batched_linear, exchange, flatten_members, matmul
 from murmuration.system.streams import Noise
 

@@ -188,10 +188,7 @@ def test_what_is_stored_gives_the_std_back(std_param):
     ("text", "message"),
     [
         ("gausian_0.1", "unknown prior 'gausian'"),
-        (
-            "gaussian",
-            "gaussian takes a positive standard deviation; write for example gaussian_0.1",
-        ),
+        ("gaussian", "gaussian takes a positive standard deviation; write for example gaussian_0.1"),
         ("gaussian_-1", "prior 'gaussian_-1' is not understood: gaussian takes a positive"),
         ("he_2", "prior 'he_2' is not understood: he takes no numbers; write for example he"),
         ("mixture_1_1_0.1", "takes the weight of the wide part, between 0 and 1, and two positive standard deviations"),

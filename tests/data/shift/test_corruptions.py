@@ -9,8 +9,14 @@ import pytest
 
 from murmuration.cli import main
 from murmuration.data import open_data
-from murmuration.data.shift import TABLE_SHIFTS, TableShift, corruptions_for, select_corruptions, shift_inputs
-from murmuration.data.shift import images as table
+from murmuration.data.shift import (
+    TABLE_SHIFTS,
+    TableShift,
+    corruptions_for,
+    images as table,
+    select_corruptions,
+    shift_inputs,
+)
 from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
 from murmuration.data.shift.noise import alias_tables
 from murmuration.data.shift.randomness import draws_for

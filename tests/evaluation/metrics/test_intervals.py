@@ -11,13 +11,13 @@ from murmuration.evaluation.metrics import (
     MEASURES,
     ExampleScores,
     columns,
+    example_scores as example_scores_module,
     pit_curve,
     reliability,
     risk_coverage,
     score,
     score_examples,
 )
-from murmuration.evaluation.metrics import example_scores as example_scores_module
 from murmuration.evaluation.metrics.intervals import (
     GROUPS,
     Feature,

@@ -20,8 +20,7 @@ from murmuration.cli import main
 from murmuration.core.recipe import PRESETS
 from murmuration.evaluation.weight_diagnosis import diagnose
 from murmuration.likelihoods import fit_likelihood, member_losses
-from murmuration.runs import checkpoints
-from murmuration.runs import directory as runs
+from murmuration.runs import checkpoints, directory as runs
 from murmuration.system import streams
 from murmuration.system.devices import resolve_device
 from murmuration.system.errors import Misuse

@@ -256,10 +256,7 @@ def refusals() -> dict[str, tuple[dict, str]]:
         "nowhere": ({"init_from": "nowhere.safetensors"}, "'nowhere.safetensors' does not exist"),
         "pattern": ({"init_from": Net(), "reset": "haed"}, "unknown part to reset 'haed': did you mean 'head'"),
         "alone": ({"reset": "head"}, "reset='head' without init_from"),
-        "shared": (
-            {"init_from": [Net(), Net()], "recipe": "batch-ensemble"},
-            "2 networks that differ in 'body.0",
-        ),
+        "shared": ({"init_from": [Net(), Net()], "recipe": "batch-ensemble"}, "2 networks that differ in 'body.0"),
         "frozen": (
             {"init_from": Net(), "recipe": make_recipe("last-layer-ensemble", sharing="backbone:frozen=yes")},
             "init_from with a frozen backbone",

@@ -31,11 +31,7 @@ def small(example, kind: str) -> tuple:
     return (tuple(each[:80] for each in x) if isinstance(x, tuple) else x[:80]), y[:80]
 
 
-KINDS = {
-    "two inputs": ("TwoInputs", {}),
-    "tokens": ("Text", {"inputs": "tokens"}),
-    "series": ("convolutional", {}),
-}
+KINDS = {"two inputs": ("TwoInputs", {}), "tokens": ("Text", {"inputs": "tokens"}), "series": ("convolutional", {})}
 
 
 @pytest.mark.parametrize("kind", KINDS)

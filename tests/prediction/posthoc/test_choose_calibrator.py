@@ -8,8 +8,13 @@ import torch
 from calibration_factories import draw_labels, gaussian_mixture, mean_loss, overconfident, random_logits, tempered
 
 from murmuration.likelihoods import Categorical, MultiLabel
-from murmuration.prediction.posthoc import PostHocConfig, choose_calibrator, fit_calibrator, fit_posthoc
-from murmuration.prediction.posthoc import choice as choosing
+from murmuration.prediction.posthoc import (
+    PostHocConfig,
+    choice as choosing,
+    choose_calibrator,
+    fit_calibrator,
+    fit_posthoc,
+)
 from murmuration.prediction.posthoc.calibration import LabelTemperatures, Temperature, fit_temperature
 from murmuration.prediction.posthoc.std_scaling import (
     MomentMatching,

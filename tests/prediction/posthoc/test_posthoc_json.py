@@ -60,10 +60,7 @@ DAMAGED = {
     "half an example": (changed(rule_examples=1.5), "rule_examples is 1.5, expected int"),
     "true examples": (changed(calibrator_examples=True), "calibrator_examples is True, expected int"),
     "minus one": (changed(rule_examples=-1), "expected two counts"),
-    "calibrator a word": (
-        changed(calibrator="temperature"),
-        "calibrator is 'temperature', expected Calibrator",
-    ),
+    "calibrator a word": (changed(calibrator="temperature"), "calibrator is 'temperature', expected Calibrator"),
     "calibrator unknown": (within(("calibrator", "type"), "Warmth"), "calibrator is {'type': 'Warmth'"),
     "calibrator a rule": (changed(calibrator=changed()["conformal"][0]), "calibrator is .*, expected Calibrator"),
     "temperature below 0": (within(("calibrator", "temperature"), -1.0), "temperature is -1.0, expected a number"),

@@ -243,10 +243,7 @@ def case(how: str, tangent: float, *, members: int = 8, covariance: float = 0.5,
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (
-            case("rank-one", 0.001),
-            "use gamma=M: with gamma=1 shared weights learn 8 times slower than alone",
-        ),
+        (case("rank-one", 0.001), "use gamma=M: with gamma=1 shared weights learn 8 times slower than alone"),
         (case("rank-one:gamma=smooth", 0.001), "gamma=smooth is right: a member learns as fast as a separate network"),
         (case("rank-one", 0.9), "gamma=1 is right"),
         (case("rank-one", 0.3), "gamma=1 is right, on the slow side: gamma=2.6 would be as fast as a separate network"),

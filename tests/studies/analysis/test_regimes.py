@@ -10,14 +10,7 @@ from linearised import mode_kernels
 from murmuration.core.tangent_kernels import smooth_gamma, trace_ratio
 from murmuration.core.weights.distributions import Distribution
 from murmuration.studies.infinite_width import limit_kernels
-from murmuration.studies.kernels import (
-    capacity_ratio,
-    regime,
-    regime_of,
-    relative_mean,
-    spike_threshold,
-    wishart_edges,
-)
+from murmuration.studies.kernels import capacity_ratio, regime, regime_of, relative_mean, spike_threshold, wishart_edges
 from murmuration.system.errors import Misuse
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration.reports import plots as report_plots
-from murmuration.reports import report_check
+from murmuration.reports import plots as report_plots, report_check
 from murmuration.reports.page import framed
 from murmuration.studies import plots
 from murmuration.studies.pages.maps import upper_colour

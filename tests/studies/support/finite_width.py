@@ -186,11 +186,7 @@ def with_parameters(network: EmbeddedMLP, parameters: Sequence[Tensor]) -> Embed
         return tuple(new.get(id(each), each) for each in group)
 
     return replace(
-        network,
-        weights=swap(network.weights),
-        biases=swap(network.biases),
-        u=swap(network.u),
-        v=swap(network.v),
+        network, weights=swap(network.weights), biases=swap(network.biases), u=swap(network.u), v=swap(network.v)
     )
 
 
