@@ -11,8 +11,8 @@ weights on 1,000 pictures and on one: what `Ensemble.predict` does, against a lo
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,19 +20,9 @@ from timing import seconds
 from torch import Tensor
 from torch.func import functional_call
 
-from murmuration.core.engines import assemble, engine
-from murmuration.core.recipe import Recipe, make_recipe
-from murmuration.core.state import Batch
-from murmuration.core.step import step
+import murmuration as mm
 from murmuration.core.weights.gaussian import distribution_names
-from murmuration.data import open_data
-from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
-from murmuration.prediction.ensemble import Ensemble
-from murmuration.system.memory import keep_freed_memory
-from murmuration.training import TrainSpec, begin
-from murmuration.training.fitting import fit
-from murmuration.training.plan import Plan
 
 NET, SHAPE, CLASSES, BATCH, DRAWS = "lenet5", (1, 32, 32), 10, 128, 30
 STEPS = 20  # steps a timing
@@ -51,23 +41,15 @@ def examples(count: int) -> tuple[Tensor, Tensor]:
     return x, torch.randint(CLASSES, (count,), generator=generator)
 
 
-@contextmanager
-def our_step(weights: str) -> Iterator[Callable[[], object]]:
-    """One step of a network whose weights are such."""
+def our_step(weights: str) -> Callable[[], torch.Tensor]:
+    """One step of a network with such weights."""
     x, y = examples(2 * BATCH)
-    data = open_data((x, y), task="classification")
-    plan = Plan(members=1, batch_size=BATCH, engine="loop", schedule="constant")
-    spec = TrainSpec(
-        lambda: build_net(NET, SHAPE, CLASSES),
-        data,
-        Categorical(CLASSES),
-        make_recipe(Recipe(weights), weights=weights),
-        plan,
-    )
-    progress, method = begin(spec), spec.method.step_config
-    batch = Batch(lambda _: (x[None, :BATCH], y[None, :BATCH]), 1e-3)
-    with assemble(engine("loop"), spec.member(0)) as team:
-        yield lambda: step(team, method, progress.state, batch)
+    recipe = mm.make_recipe(mm.Recipe(weights), weights=weights)
+    settings: dict[str, Any] = {"members": 1, "batch_size": BATCH, "engine": "loop"}
+    build = lambda: build_net(NET, SHAPE, CLASSES)  # noqa: E731
+    method = mm.Method(build, mm.Categorical(CLASSES), recipe, inputs=x, **settings)
+    state = method.init()
+    return lambda: method.step(state, x[:BATCH], y[:BATCH])
 
 
 def plain_step() -> Callable[[], None]:
@@ -84,14 +66,12 @@ def plain_step() -> Callable[[], None]:
     return one
 
 
-def trained() -> Ensemble:
-    x, y = examples(2 * BATCH)
-    return fit(
-        NET, open_data((x, y), task="classification"), recipe="bayes", plan=Plan(members=1, epochs=1, posthoc=None)
-    )
+def trained() -> mm.Ensemble:
+    data = mm.open_data(examples(2 * BATCH), task="classification")
+    return mm.fit(NET, data, recipe="bayes", members=1, epochs=1, posthoc=None)
 
 
-def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
+def drawn_by_hand(ensemble: mm.Ensemble, x: Tensor) -> Callable[[], Tensor]:
     """A loop over draws: weights are drawn, the network is called with them."""
     group, weighs = ensemble.groups[0], ensemble.recipe.weights
     own = {name: tensor[0] for name, tensor in group.population.own.items()}
@@ -109,11 +89,11 @@ def drawn_by_hand(ensemble: Ensemble, x: Tensor) -> Callable[[], Tensor]:
     return answers
 
 
-def contenders(stack: ExitStack) -> dict[str, tuple[Callable[[], object], int]]:
+def contenders() -> dict[str, tuple[Callable[[], object], int]]:
     """What is timed, and how often in one go."""
     found: dict[str, tuple[Callable[[], object], int]] = {"by_hand": (plain_step(), STEPS)}
     for name, weights in WEIGHTS.items():
-        found[name] = (stack.enter_context(our_step(weights)), STEPS)
+        found[name] = (our_step(weights), STEPS)
     ensemble = trained()
     for name, count in SIZES.items():
         x = examples(count)[0]
@@ -127,12 +107,11 @@ def contenders(stack: ExitStack) -> dict[str, tuple[Callable[[], object], int]]:
 
 def measure(repeats: int) -> dict[str, object]:
     """Medians of interleaved repeats, and of the ratios within a repeat: the machine's pace drifts between them."""
-    with ExitStack() as stack:
-        all_of_them = contenders(stack)
-        times: dict[str, list[float]] = {name: [] for name in all_of_them}
-        for _ in range(repeats):
-            for name, (work, often) in all_of_them.items():
-                times[name].append(seconds(work, often))
+    all_of_them = contenders()
+    times: dict[str, list[float]] = {name: [] for name in all_of_them}
+    for _ in range(repeats):
+        for name, (work, often) in all_of_them.items():
+            times[name].append(seconds(work, often))
 
     def over(name: str, other: str) -> float:
         return round(statistics.median(a / b for a, b in zip(times[name], times[other], strict=True)), 3)
@@ -156,7 +135,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    keep_freed_memory()
+    mm.keep_freed_memory()
     record = measure(options.repeats)
     if options.json:
         return print(json.dumps(record, indent=2))

@@ -20,22 +20,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from timing import seconds
 from torch.utils.flop_counter import FlopCounterMode
 
-from murmuration.core.engines import Engine, assemble
-from murmuration.core.recipe import make_recipe
-from murmuration.core.state import Batch
-from murmuration.core.step import step
-from murmuration.data import open_data
-from murmuration.likelihoods import Categorical
+import murmuration as mm
 from murmuration.models.nets import build_net
-from murmuration.system.memory import keep_freed_memory
-from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.plan import Plan
 
 MEMBERS, BATCH, CLASSES, SEED = 10, 128, 10, 0
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
@@ -67,25 +60,22 @@ def plain_step(net: str) -> Callable[[], None]:
     return all_members
 
 
-def spec_for(net: str, engine: str, name: str = "deep-ensemble") -> TrainSpec:
-    x, y = inputs(net)
-    data = open_data((x.repeat(2, 1, 1, 1), y.repeat(2)), task="classification")
-    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batch_order="same", schedule="constant")
-    return TrainSpec(
-        lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), make_recipe(name), plan
+def method_for(net: str, engine: str, recipe: str = "deep-ensemble") -> mm.Method:
+    """Ten members on the named engine."""
+    settings: dict[str, Any] = {"members": MEMBERS, "batch_size": BATCH, "engine": engine}
+    likelihood = mm.Categorical(CLASSES)
+    return mm.Method(
+        lambda: build_net(net, WORKLOADS[net], CLASSES), likelihood, recipe, inputs=inputs(net)[0], **settings
     )
 
 
-@contextmanager
-def engine_step(net: str, engine: str, name: str = "deep-ensemble") -> Iterator[tuple[Engine, Callable[[], None]]]:
-    """One step of our own on the named engine."""
-    x, y = inputs(net)
-    spec = spec_for(net, engine, name)
-    progress, config = begin(spec), spec.method.step_config
-    chosen = choose_engine(spec, progress).engine
-    batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, BATCH)), 1e-3)
-    with assemble(chosen, spec.member(0)) as team:
-        yield chosen, lambda: step(team, config, progress.state, batch)
+def engine_step(net: str, engine: str, recipe: str = "deep-ensemble") -> tuple[str, Callable[[], torch.Tensor]]:
+    """Return the name of the engine, and one step of our own on it."""
+    (x, y), method = inputs(net), method_for(net, engine, recipe)
+    state = method.init(SEED)
+    method.step(state, x, y)
+    assert method.engine is not None
+    return method.engine.name, lambda: method.step(state, x, y)
 
 
 def serve_plain(net: str) -> None:
@@ -132,11 +122,11 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
     """The workload's record, and the GEMM rate measured between its repeats."""
     with ExitStack() as stack:
         contenders: dict[str, Callable[[], float]] = {"plain_loop": stack.enter_context(plain_process(net))}
-        chosen: dict[str, Engine] = {}
+        chosen: dict[str, str] = {}
         for name in (*ENGINES, "auto"):
-            chosen[name], one = stack.enter_context(engine_step(net, name))
+            chosen[name], one = engine_step(net, name)
             contenders[name] = lambda one=one: seconds(one, STEPS[net])
-        chosen[EMBEDDED], embedded = stack.enter_context(engine_step(net, "auto", EMBEDDED))
+        chosen[EMBEDDED], embedded = engine_step(net, "auto", EMBEDDED)
         contenders[EMBEDDED] = lambda: seconds(embedded, STEPS[net])
         times: dict[str, list[float]] = {name: [] for name in contenders}
         rates = []
@@ -149,13 +139,13 @@ def measure(net: str, repeats: int) -> tuple[dict[str, object], float]:
     return {**record(net, median, chosen["auto"], peak), "batch_ensemble": embedded_record(net, median, chosen)}, peak
 
 
-def embedded_record(net: str, median: dict[str, float], chosen: dict[str, Engine]) -> dict[str, object]:
+def embedded_record(net: str, median: dict[str, float], chosen: dict[str, str]) -> dict[str, object]:
     """What a BatchEnsemble costs beside ten single networks: time against their loop, numbers stored against one."""
-    stored = {name: begin(spec_for(net, "loop", name)).state.population for name in ("deep-ensemble", EMBEDDED)}
+    stored = {name: method_for(net, "loop", name).init().population for name in ("deep-ensemble", EMBEDDED)}
     single = stored["deep-ensemble"].parameters_per_member()
     return {
         "s": median[EMBEDDED],
-        "engine": chosen[EMBEDDED].name,
+        "engine": chosen[EMBEDDED],
         "over_plain_loop": median[EMBEDDED] / median["plain_loop"],
         "over_deep_ensemble": median[EMBEDDED] / median["auto"],
         "parameters": stored[EMBEDDED].parameters_stored(),
@@ -163,14 +153,14 @@ def embedded_record(net: str, median: dict[str, float], chosen: dict[str, Engine
     }
 
 
-def record(net: str, median: dict[str, float], auto: Engine, gemm: float) -> dict[str, object]:
+def record(net: str, median: dict[str, float], auto: str, gemm: float) -> dict[str, object]:
     plain, flops = median["plain_loop"], flops_per_step(net)
     engines = {name: {"s": median[name], "speedup": plain / median[name]} for name in ENGINES}
     return {
         "plain_loop_s": plain,
         "auto_s": median["auto"],
         "auto_speedup": plain / median["auto"],
-        "auto_engine": auto.name,
+        "auto_engine": auto,
         "gflops": 1e-9 * flops / median["auto"],
         "fraction_of_peak": 1e-9 * flops / median["auto"] / gemm,
         "gflop_per_step": 1e-9 * flops,
@@ -212,7 +202,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--serve-plain", metavar="NET", choices=WORKLOADS, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    keep_freed_memory()
+    mm.keep_freed_memory()
     if options.serve_plain:
         serve_plain(options.serve_plain)
         return

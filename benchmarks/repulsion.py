@@ -12,22 +12,14 @@ timed on the MLP.
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from timing import seconds
 
-from murmuration.core.engines import Engine, assemble
-from murmuration.core.recipe import Recipe, make_recipe
-from murmuration.core.state import Batch, State
-from murmuration.core.step import step
-from murmuration.data import open_data
-from murmuration.likelihoods import Categorical
+import murmuration as mm
 from murmuration.models.nets import build_net
-from murmuration.system.memory import keep_freed_memory
-from murmuration.training import TrainSpec, begin, choose_engine
-from murmuration.training.plan import Plan
 
 MEMBERS, BATCH, CLASSES = 10, 128, 10
 WORKLOADS = {"mlp": (1, 8, 8), "small-cnn": (3, 32, 32), "medium-cnn": (3, 32, 32)}  # net -> shape of an input
@@ -35,51 +27,46 @@ STEPS = {"mlp": 20, "small-cnn": 2, "medium-cnn": 1}  # steps a timing
 QUARTER = "input-gradients:lengthscales=pca,batch_fraction=0.25"
 
 
-def contenders(net: str) -> dict[str, Recipe]:
+def contenders(net: str) -> dict[str, mm.Recipe]:
     """The recipes whose steps are timed."""
     own = {
-        "deep-ensemble": make_recipe("deep-ensemble"),
-        "forde-pca": make_recipe("forde-pca"),
-        "quarter": make_recipe(Recipe("quarter"), coupling=QUARTER),
+        "deep-ensemble": mm.make_recipe("deep-ensemble"),
+        "forde-pca": mm.make_recipe("forde-pca"),
+        "quarter": mm.make_recipe(mm.Recipe("quarter"), coupling=QUARTER),
     }
     others = ("forde-identity", "weight-rde", "function-rde", "feature-rde", "svgd") if net == "mlp" else ()
-    return {**own, **{name: make_recipe(name) for name in others}}
+    return {**own, **{name: mm.make_recipe(name) for name in others}}
 
 
-def spec_for(net: str, chosen: Recipe, engine: str) -> TrainSpec:
+def stepping(net: str, recipe: mm.Recipe, engine: str) -> tuple[mm.Method, Callable[[], object]]:
+    """Return the members of a recipe on an engine, and one step of them."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2 * BATCH, *WORKLOADS[net], generator=generator)
-    y = torch.randint(CLASSES, (2 * BATCH,), generator=generator)
-    plan = Plan(members=MEMBERS, batch_size=BATCH, engine=engine, batch_order="same", schedule="constant")
-    data = open_data((x, y), task="classification")
-    return TrainSpec(lambda: build_net(net, WORKLOADS[net], CLASSES), data, Categorical(CLASSES), chosen, plan)
-
-
-@contextmanager
-def ready(spec: TrainSpec, engine: Engine) -> Iterator[tuple[State, Callable[[], object]]]:
-    """One step of a recipe on an engine, and the state it changes."""
-    x, y = spec.data.train.prepared[:BATCH], spec.data.train.y[:BATCH]
-    progress, method = begin(spec), spec.method.step_config
-    batch = Batch(lambda g: (x.expand(g.stop - g.start, *x.shape), y.expand(g.stop - g.start, *y.shape)), 1e-3)
-    with assemble(engine, spec.member(0)) as team:
-        yield progress.state, lambda: step(team, method, progress.state, batch)
+    y = torch.randint(CLASSES, (2 * BATCH,), generator=generator)[:BATCH]
+    # An epoch without end: interactions are measured at the start of each.
+    settings: dict[str, Any] = {"members": MEMBERS, "batch_size": BATCH, "engine": engine, "steps_per_epoch": 10**9}
+    build = lambda: build_net(net, WORKLOADS[net], CLASSES)  # noqa: E731
+    method = mm.Method(build, mm.Categorical(CLASSES), recipe, inputs=x, **settings)
+    state = method.init()
+    return method, lambda: method.step(state, x[:BATCH], y)
 
 
 def measure(net: str, repeats: int) -> dict[str, object]:
     """Medians of interleaved repeats and of ratios within them, all on the engine that suits the FoRDE step best."""
-    specs = {name: spec_for(net, chosen, "auto") for name, chosen in contenders(net).items()}
-    choice = choose_engine(specs["forde-pca"], begin(specs["forde-pca"]))
-    times: dict[str, list[float]] = {name: [] for name in specs}
-    with ExitStack() as stack:
-        runners = {name: stack.enter_context(ready(spec, choice.engine)) for name, spec in specs.items()}
-        for _ in range(repeats):
-            for name, (_, work) in runners.items():
-                times[name].append(seconds(work, STEPS[net]))
-        spent = runners["forde-pca"][0].seconds
+    recipes = contenders(net)
+    method, work = stepping(net, recipes["forde-pca"], "auto")
+    work()
+    assert method.engine is not None
+    runners = {name: stepping(net, recipe, method.engine.name) for name, recipe in recipes.items()}
+    times: dict[str, list[float]] = {name: [] for name in recipes}
+    for _ in range(repeats):
+        for name, (_, work) in runners.items():
+            times[name].append(seconds(work, STEPS[net]))
+    spent = runners["forde-pca"][0].probe.seconds
     plain = times["deep-ensemble"]
     over = {name: statistics.median(a / b for a, b in zip(found, plain, strict=True)) for name, found in times.items()}
     return {
-        "engine": choice.engine.name,
+        "engine": method.engine.name,
         "milliseconds": {name: round(1e3 * statistics.median(found), 2) for name, found in times.items()},
         "forde_over_de": round(over["forde-pca"], 3),
         "subbatch": round(over["quarter"], 3),
@@ -94,7 +81,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--nets", default=",".join(WORKLOADS))
     options = parser.parse_args()
-    keep_freed_memory()
+    mm.keep_freed_memory()
     found = {net: measure(net, options.repeats) for net in options.nets.split(",")}
     record = {
         "workloads": found,
