@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from murmuration.core.divergence import rows_to_move
-from murmuration.core.dynamics import Dynamics, Optimizer, OptState, StepTime, TorchOptimizer, UpdateRule
-from murmuration.core.dynamics.optimizer import shrink
+from murmuration.core.dynamics.base import Dynamics, OptState, StepTime, UpdateRule
+from murmuration.core.dynamics.optimizer import Optimizer, TorchOptimizer, shrink
 from murmuration.core.dynamics.sgmcmc import Langevin
 from murmuration.core.flat_buffers import FlatBuffers
 from murmuration.core.population import Named, rows_of, zero_pruned

@@ -28,10 +28,17 @@ from murmuration.likelihoods.base import (
     REGRESSION,
     TASKS,
     Likelihood,
-    member_losses,
-    weighted,
+    member_losses as member_losses,
+    weighted as weighted,
 )
-from murmuration.likelihoods.classes import EFFECTIVE, Categorical, ClassOutputs, Focal, MultiLabel, identity
+from murmuration.likelihoods.classes import (
+    EFFECTIVE,
+    Categorical,
+    ClassOutputs,
+    Focal,
+    MultiLabel,
+    identity as identity,
+)
 from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,
@@ -39,42 +46,11 @@ from murmuration.likelihoods.regression import (
     MeanAndStd,
     MomentMatched,
     Quantiles,
-    Standardised,
+    Standardised as Standardised,
     standardisation,
 )
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import Answer, parse
-
-__all__ = [
-    "CLASSIFICATION",
-    "LDAM",
-    "LOSSES",
-    "MULTI_LABEL",
-    "REGRESSION",
-    "TASKS",
-    "Categorical",
-    "Experts",
-    "Focal",
-    "Gaussian",
-    "HeteroscedasticGaussian",
-    "Likelihood",
-    "LogitAdjusted",
-    "MeanAndStd",
-    "MomentMatched",
-    "MultiLabel",
-    "Quantiles",
-    "Standardised",
-    "fit_likelihood",
-    "identity",
-    "likelihood_by_name",
-    "likelihood_for",
-    "likelihood_from_json",
-    "link_of",
-    "member_losses",
-    "standardisation",
-    "weighted",
-    "width_of",
-]
 
 
 def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
@@ -147,20 +123,8 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     return likelihood.for_targets(y)
 
 
-BUILT_IN: tuple[type[Likelihood], ...] = (
-    Categorical,
-    Focal,
-    LogitAdjusted,
-    LDAM,
-    Experts,
-    MultiLabel,
-    Gaussian,
-    HeteroscedasticGaussian,
-    MeanAndStd,
-    MomentMatched,
-    Quantiles,
-)
-
+BUILT_IN: tuple[type[Likelihood], ...] = (Categorical, Focal, LogitAdjusted, LDAM, Experts, MultiLabel)
+BUILT_IN += (Gaussian, HeteroscedasticGaussian, MeanAndStd, MomentMatched, Quantiles)
 
 LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; the number of classes is the data's
     "cross-entropy": Answer(Categorical(1), "-log p of the label; label_smoothing=0.1"),
