@@ -105,7 +105,7 @@ def local_pass(
     first = state.noise.first_member + state.noise.first_row + members.start
     numbers = torch.arange(first, first + group.members, device=x.device)
     coupling = config.coupling_at(state.step)
-    if coupling is not None and INPUTS in coupling.needs:
+    if coupling is not None and INPUTS in coupling.space.needs:
         x = x.detach().requires_grad_()
     draw = partial(config.weights.realise, own, shared, noise, buffers=before, training=True)
     realised, structure, direct = draw(), team.structure(training=True), team.engine.direct
@@ -136,7 +136,7 @@ def local_pass(
         local = LocalPass(members, own, shared, losses, state.active[members], before)
         if coupling is None:
             return local
-        if SUB_BATCH in coupling.needs and outputs.sub_batch is None:  # features come from a pass of their own
+        if SUB_BATCH in coupling.space.needs and outputs.sub_batch is None:  # features come from a pass of their own
             local = backward_early(local, coupling.loss_scale(state.step))
             outputs = replace(outputs, outputs=outputs.outputs.detach())
         inputs = SpaceInputs(
@@ -181,11 +181,11 @@ def forward(
     def run(inputs: Tensor, part: str = "") -> Tensor:
         return run_members(structure, tensors, inputs, noise, direct, part)
 
-    if coupling is not None and FEATURES in coupling.needs:
+    if coupling is not None and FEATURES in coupling.space.needs:
         structure.require_parts()
         features = run(x, "body")
         return ForwardPass(run(features, "head"), features)
-    if coupling is None or SUB_BATCH not in coupling.needs or structure.mixes_examples:
+    if coupling is None or SUB_BATCH not in coupling.space.needs or structure.mixes_examples:
         return ForwardPass(run(x))
     rows = coupling.space.rows(x.shape[1])
     inputs = x[:, :rows].detach().requires_grad_()

@@ -161,7 +161,7 @@ class BoundRecipe:
 
     def start(self) -> Population:
         """Return the members before the first step; refuses a network that the recipe cannot work with."""
-        needs_parts = self.coupling is not None and FEATURES in self.coupling.needs
+        needs_parts = self.coupling is not None and FEATURES in self.coupling.space.needs
         if self.recipe.sharing.needs_parts or needs_parts:
             Structure(self.network(0)).require_parts()
         self._require_input_gradients()
@@ -285,7 +285,7 @@ class BoundRecipe:
 
     def _require_input_gradients(self) -> None:
         """Refuse a coupling that needs gradients by inputs where the network's outputs have none."""
-        if self.coupling is None or not {INPUTS, SUB_BATCH} & self.coupling.needs:
+        if self.coupling is None or not {INPUTS, SUB_BATCH} & self.coupling.space.needs:
             return
         x = self.inputs[:2].clone().requires_grad_()
         outputs = self.network(0).eval()(x.clone())

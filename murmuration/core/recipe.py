@@ -79,7 +79,7 @@ class Recipe:
     @property
     def needs_kernels(self) -> bool:
         """Whether the recipe depends on which parameters of a network are kernels."""
-        return self.sharing.needs_kernels or self.weights.needs_kernels
+        return self.sharing.rank_one or self.weights.needs_kernels
 
     def to_json(self) -> dict[str, Any]:
         """Return the recipe for a JSON file; the inverse of `recipe_from_json`."""

@@ -9,7 +9,7 @@ in one product of a matrix (B, M, M), whose rows sum to zero, with the features.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -44,10 +44,6 @@ class Interaction:
     def log_density(self) -> Tensor:
         """The log sums (M,) over j of k_ij, from 0 (isolated) to ln M (identical); the quantity that kde descends."""
         return self.matrix.sum(1).log()
-
-    def with_cotangents(self, cotangents: Tensor) -> "Interaction":
-        """Return the interaction with these cotangents (M, B, R) instead."""
-        return replace(self, cotangents=cotangents)
 
 
 @dataclass(frozen=True)

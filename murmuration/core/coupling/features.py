@@ -7,14 +7,12 @@ from torch import Tensor
 
 from murmuration.core.coupling.estimators import Interaction
 from murmuration.core.coupling.outputs import NO_PRIOR, OutputPrior
-from murmuration.core.coupling.space import FEATURES, SAME_BATCH, Space, SpaceInputs, check_fraction, count_rows
-from murmuration.system.errors import Misuse, unknown
-
-DIRECTIONS = ("largest", "smallest")
+from murmuration.core.coupling.space import FEATURES, SAME_BATCH, PartOfBatchSpace, SpaceInputs
+from murmuration.system.errors import Misuse, require_choices
 
 
 @dataclass(frozen=True)
-class FeatureSpace(Space):
+class FeatureSpace(PartOfBatchSpace):
     """Penultimate features on the batch, and the loss gradients with respect to them: (m, 2, B F).
 
     Members are compared along the leading eigenvectors of the Gram matrix of those gradients.
@@ -28,16 +26,13 @@ class FeatureSpace(Space):
         projection: Number of these eigenvectors.
     """
 
-    batch_fraction: float = 1.0
     prior: OutputPrior = NO_PRIOR
     directions: str = "largest"
     projection: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction(self.batch_fraction)
-        if self.directions not in DIRECTIONS:
-            raise unknown("directions", self.directions, DIRECTIONS)
+        require_choices(self, directions=("largest", "smallest"))
         if self.projection < 1:
             raise Misuse(f"projection={self.projection}: need at least 1")
         if self.prior.kind == "weights":
@@ -46,9 +41,6 @@ class FeatureSpace(Space):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset((FEATURES, SAME_BATCH))
-
-    def rows(self, batch: int) -> int:
-        return count_rows(batch, self.batch_fraction)
 
     def compared(self, features: Tensor) -> Tensor:
         return features[:, :1]
@@ -64,7 +56,7 @@ class FeatureSpace(Space):
         basis = leading_directions(gradients, self.projection, self.directions)  # (B F, r)
         interaction = super().repulsion((own_features @ basis).unsqueeze(1))
         cotangents = interaction.cotangents[:, 0] @ basis.mT + self.prior.gradient(own_features)
-        return interaction.with_cotangents(torch.stack([cotangents, torch.zeros_like(cotangents)], dim=1))
+        return Interaction(torch.stack([cotangents, torch.zeros_like(cotangents)], dim=1), interaction.matrix)
 
 
 def leading_directions(vectors: Tensor, count: int, which: str) -> Tensor:

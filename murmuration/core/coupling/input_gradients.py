@@ -10,18 +10,17 @@ from torch import Tensor
 import murmuration.core.coupling.space as spaces
 from murmuration.core.coupling.lengthscales import Metric, spectrum, tune
 from murmuration.likelihoods import identity
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
 AUTO = "auto"
-CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
 ROUNDINGS = 16  # a gradient shorter than this many roundings of the network's usual slope is noise and not repelled
 IDENTITY = Metric()
 
 
 @dataclass(frozen=True)
-class InputGradientSpace(spaces.Space):
+class InputGradientSpace(spaces.PartOfBatchSpace):
     """The normalised gradient of the true class's logit with respect to each input, in a metric: (m, B, R).
 
     For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
@@ -40,7 +39,6 @@ class InputGradientSpace(spaces.Space):
         metric: Set by `prepare`.
     """
 
-    batch_fraction: float = 1.0
     of: str = "logit"
     lengthscales: str = "identity"
     alpha: float | str = AUTO
@@ -51,10 +49,9 @@ class InputGradientSpace(spaces.Space):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        spaces.check_fraction(self.batch_fraction)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
+        require_choices(
+            self, of=("logit", "log-prob"), lengthscales=("identity", "pca", "tuned"), form=("paper", "poster")
+        )
         if self.rank < 1:
             raise Misuse(f"rank={self.rank}: need at least 1")
         if self.alpha == AUTO:
@@ -67,9 +64,6 @@ class InputGradientSpace(spaces.Space):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset((spaces.INPUTS if self.batch_fraction == 1 else spaces.SUB_BATCH, spaces.SAME_BATCH))
-
-    def rows(self, batch: int) -> int:
-        return spaces.count_rows(batch, self.batch_fraction)
 
     def prepare(self, x: Tensor) -> "InputGradientSpace":
         if not x.is_floating_point():
@@ -113,7 +107,7 @@ class InputGradientSpace(spaces.Space):
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Return gradients (m, B, D) of one number per example with respect to its input."""
         if y.is_floating_point():
-            selected = spaces.predicted_means(link(outputs), y)
+            selected = link(outputs)[..., : y.shape[-1]]  # predicted means
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             selected = values.gather(-1, y.unsqueeze(-1))

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from murmuration.core.coupling.estimators import Interaction, ssge_at
-from murmuration.core.coupling.space import Space, SpaceInputs, check_fraction, count_rows, predicted_means
-from murmuration.system.errors import Misuse, unknown
+from murmuration.core.coupling.space import PartOfBatchSpace, SpaceInputs
+from murmuration.system.errors import Misuse, require_choices, unknown
 from murmuration.system.option_text import number, short
 
-OF = ("probs", "logits")
 KINDS = ("none", "gaussian", "cauchy", "weights")
 
 
@@ -40,9 +39,7 @@ class OutputPrior:
     def parse(cls, text: str) -> "OutputPrior":
         """Parse `none` or `kind:scale`; raise Misuse for anything else."""
         kind, _, scale = text.partition(":")
-        if kind not in KINDS:
-            raise unknown("prior", kind, KINDS)
-        return cls(kind) if kind == "none" else cls(kind, number(scale, "the scale of prior"))
+        return cls(kind, number(scale, "the scale of prior") if kind in KINDS[1:] else 0.0)
 
     def __str__(self) -> str:
         return self.kind if self.kind == "none" else f"{self.kind}:{short(self.scale)}"
@@ -63,7 +60,7 @@ NO_PRIOR = OutputPrior()
 
 
 @dataclass(frozen=True)
-class OutputSpace(Space):
+class OutputSpace(PartOfBatchSpace):
     """Class probabilities, logits or predicted means on the batch as one vector, (m, 1, B K).
 
     With a prior of functions a second vector follows: the outputs of weights drawn from the prior of weights.
@@ -76,18 +73,12 @@ class OutputSpace(Space):
         prior: Prior on these outputs.
     """
 
-    batch_fraction: float = 1.0
     of: str = "probs"
     prior: OutputPrior = NO_PRIOR
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction(self.batch_fraction)
-        if self.of not in OF:
-            raise unknown("of", self.of, OF)
-
-    def rows(self, batch: int) -> int:
-        return count_rows(batch, self.batch_fraction)
+        require_choices(self, of=("probs", "logits"))
 
     def compared(self, features: Tensor) -> Tensor:
         return features[:, :1]
@@ -107,7 +98,7 @@ class OutputSpace(Space):
     def _values(self, outputs: Tensor, inputs: SpaceInputs) -> Tensor:
         """Return the compared values (m, B, K) of outputs."""
         if inputs.y.is_floating_point():
-            return predicted_means(inputs.link(outputs), inputs.y)
+            return inputs.link(outputs)[..., : inputs.y.shape[-1]]  # predicted means
         return inputs.link(outputs).softmax(-1) if self.of == "probs" else outputs
 
     def repulsion(self, features: Tensor) -> Interaction:
@@ -115,7 +106,7 @@ class OutputSpace(Space):
         interaction = super().repulsion(values)
         if self.prior.kind == "weights":
             score = ssge_at(features[:, 1], values[:, 0], self.bandwidth)
-            return interaction.with_cotangents(
-                torch.stack([interaction.cotangents[:, 0] - score, torch.zeros_like(score)], dim=1)
-            )
-        return interaction.with_cotangents(interaction.cotangents + self.prior.gradient(values))
+            cotangents = torch.stack([interaction.cotangents[:, 0] - score, torch.zeros_like(score)], dim=1)
+        else:
+            cotangents = interaction.cotangents + self.prior.gradient(values)
+        return Interaction(cotangents, interaction.matrix)

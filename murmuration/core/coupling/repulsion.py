@@ -47,11 +47,8 @@ class Annealing:
         kind, _, values = text.partition(":")
         if kind not in ANNEALINGS:
             raise unknown("loss_scale", kind, ANNEALINGS)
-        numbers = (
-            [number(part, "the steps of loss_scale") for part in values.split(",")]
-            if values or kind != "constant"
-            else []
-        )
+        parts = values.split(",") if values or kind != "constant" else []
+        numbers = [number(part, "the steps of loss_scale") for part in parts]
         most = {"constant": 0, "cyclic": 2}.get(kind, 1)
         if len(numbers) > most or not all(math.isfinite(value) and value > 0 for value in numbers):
             raise Misuse(
@@ -172,11 +169,6 @@ class Coupling:
     steps_per_epoch: int = 1
     epochs: int = 1
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the training step must provide, a subset of `NEEDS`."""
-        return self.space.needs
-
     def due(self, step: int) -> bool:
         """Return whether the repulsion is computed at this step, counted from 0."""
         return step % self.repulsion.every == 0
@@ -221,10 +213,8 @@ class Coupling:
         Returns:
             The interaction, its cotangents multiplied by `strength`.
         """
-        if total is identity:
-            interaction = self.space.repulsion(features)
-        else:
-            interaction = self.space.repulsion_of_part(features, total)
+        space = self.space
+        interaction = space.repulsion(features) if total is identity else space.repulsion_of_part(features, total)
         interaction.cotangents.mul_(strength)
         return interaction
 

@@ -1,6 +1,7 @@
 """Weight space: the parameters themselves (weight-RDE, D'Angelo and Fortuin 2021; SVGD, Liu and Wang 2016)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,17 +18,12 @@ class WeightSpace(Space):
         bandwidth: Name of the kernel bandwidth.
     """
 
+    mixable: ClassVar[bool] = True
+    separable: ClassVar[bool] = True
+
     @property
     def needs(self) -> frozenset[str]:
         return frozenset((OWN_WEIGHTS,))
-
-    @property
-    def mixable(self) -> bool:
-        return True
-
-    @property
-    def separable(self) -> bool:
-        return True
 
     def features(self, inputs: SpaceInputs) -> Tensor:
         return torch.cat([inputs.weights[name].flatten(1) for name in sorted(inputs.own)], dim=1).unsqueeze(1)
