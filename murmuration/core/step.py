@@ -49,7 +49,8 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch, probe: Prob
     if config.coupling_at(state.step) is not None:
         results = team.map(move, coupled_gradients(team, config, state, groups, batch, probe))
     else:
-        results = team.run(gradients, move, active_groups(groups, state.active), batch.fraction)
+        trained = groups if state.active.all() else [group for group in groups if state.active[group].any()]
+        results = team.run(gradients, move, trained, batch.fraction)
     factor = config.gamma / config.member_count(state.population)
     updater.move_shared(team.ranks, state, [result.shared for result in results], batch, factor)
     state.step += 1
@@ -89,11 +90,6 @@ def coupled_gradients(
     probe.stats = stats or probe.stats
     probe.spend("steps", time.perf_counter() - begun)
     return [local.result(grads) for local, grads in zip(passes, gradients, strict=True)]
-
-
-def active_groups(groups: list[slice], active: Tensor) -> list[slice]:
-    """Return the groups with a member that is still trained."""
-    return groups if active.all() else [group for group in groups if active[group].any()]
 
 
 def gather_losses(state: State, results: list[GroupResult]) -> Tensor:

@@ -148,11 +148,8 @@ class Updater:
     def param_groups(self, tensors: Named) -> list[ParamGroup]:
         """Return the names of tensors that move alike, their update rule, and their learning-rate multiplier."""
         key = tuple(tensors)
-        if key not in self._groups:
-            self._groups[key] = self._make_groups(tensors)
-        return self._groups[key]
-
-    def _make_groups(self, tensors: Named) -> list[ParamGroup]:
+        if key in self._groups:
+            return self._groups[key]
         claimed = self.dynamics.claim(tensors)
         optimizer: Any = self.optimizer
         undecayed = optimizer if isinstance(optimizer, TorchOptimizer) else replace(optimizer, weight_decay=0.0)
@@ -170,7 +167,8 @@ class Updater:
         add(stds, undecayed, 1.0)
         add(factors, optimizer if self.factor_decay else undecayed, self.factor_lr_multiplier)
         rules = ((names, self.dynamics.rule(rule), multiplier) for (rule, multiplier), names in groups.items())
-        return [*claimed, *rules]
+        self._groups[key] = [*claimed, *rules]
+        return self._groups[key]
 
     # weight decay that is mixed with the loss gradients
 

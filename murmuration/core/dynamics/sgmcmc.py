@@ -17,19 +17,19 @@ ensemble has chains x cycles x samples members.
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-import murmuration.core.dynamics.base as base
+from murmuration.core.dynamics.base import OptState, StepTime, Tensors, UpdateRule
 from murmuration.core.dynamics.schedules import TrainTime
-from murmuration.core.dynamics.snapshot import cycle_ends, refuse_other_schedule, refuse_short_cycles
-from murmuration.core.population import Population
+from murmuration.core.dynamics.snapshot import Snapshot, cycle_ends
 from murmuration.system.errors import Misuse
 
 
 @dataclass(frozen=True)
-class CyclicalSgmcmc(base.Dynamics):
+class CyclicalSgmcmc(Snapshot):
     """Langevin dynamics on a cyclical schedule; several points of every cycle are collected.
 
     Attributes:
@@ -42,6 +42,8 @@ class CyclicalSgmcmc(base.Dynamics):
         clip_norm: Largest gradient norm of a member, if the plan does not set one; inf for no bound.
         examples: N; 0 for the number of training examples.
     """
+
+    name: ClassVar[str] = "csgmcmc"
 
     cycles: int = 4
     samples: int = 3
@@ -73,9 +75,7 @@ class CyclicalSgmcmc(base.Dynamics):
         return self if self.examples else replace(self, examples=examples)
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
-        base.refuse_early_stopping("csgmcmc", early)
-        refuse_other_schedule("csgmcmc", schedule, self.schedule())
-        refuse_short_cycles("csgmcmc", self.cycles * self.samples, total)
+        super().check(total=total, stochastic=stochastic, schedule=schedule, own_rule=own_rule, early=early)
         if self.sampling * total.step < self.cycles:
             raise Misuse(
                 f"cycles={self.cycles}, sampling={self.sampling} of dynamics csgmcmc in {total.step} steps: no step of"
@@ -86,13 +86,10 @@ class CyclicalSgmcmc(base.Dynamics):
         if own_rule:
             raise Misuse("an optimizer with dynamics csgmcmc: its Langevin steps take the place of one; leave it out")
 
-    def schedule(self) -> str:
-        return f"cyclic:{self.cycles}"
-
     def gradient_bound(self) -> float | None:
         return self.clip_norm if math.isfinite(self.clip_norm) else None
 
-    def rule(self, optimizer: base.UpdateRule) -> base.UpdateRule:
+    def rule(self, optimizer: UpdateRule) -> UpdateRule:
         decay = getattr(optimizer, "weight_decay", 0.0)
         if decay and getattr(optimizer, "decay", "coupled") != "coupled":
             raise Misuse(
@@ -115,12 +112,6 @@ class CyclicalSgmcmc(base.Dynamics):
     def copies(self, total: TrainTime) -> int:
         return self.cycles * self.samples
 
-    def collect(self, path: base.WeightPath, population: Population, rows: Tensor) -> None:
-        base.append_point(path, population, rows)
-
-    def finish(self, path: base.WeightPath, population: Population, streams: base.Streams) -> tuple[Population, Tensor]:
-        return base.join_points(path, population)
-
 
 @dataclass(frozen=True)
 class Langevin:
@@ -134,12 +125,10 @@ class Langevin:
     chain: CyclicalSgmcmc
     weight_decay: float = 0.0
 
-    def init(self, parameters: dict[str, Tensor]) -> base.OptState:
+    def init(self, parameters: dict[str, Tensor]) -> OptState:
         return {"velocity": {name: torch.zeros_like(p) for name, p in parameters.items()}}
 
-    def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: base.StepTime
-    ) -> None:
+    def update(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
         """Move all parameters in place; noise is added only in the sampling part of a cycle."""
         chain, velocities = self.chain, state[0]
         lr = when.lr * chain.lr_multiplier

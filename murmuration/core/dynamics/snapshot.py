@@ -5,17 +5,12 @@ M x cycles members of the ensemble.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from murmuration.core.dynamics.base import (
-    Dynamics,
-    Streams,
-    WeightPath,
-    append_point,
-    join_points,
-    refuse_early_stopping,
-)
+from murmuration.core.dynamics.base import Dynamics, Streams, WeightPath, refuse_early_stopping
 from murmuration.core.dynamics.schedules import TrainTime
 from murmuration.core.population import Population
 from murmuration.system.errors import Misuse
@@ -26,8 +21,11 @@ class Snapshot(Dynamics):
     """Plain training that collects the weights at the end of every learning-rate cycle.
 
     Attributes:
+        name: Name of the dynamics.
         cycles: Number of cycles.
     """
+
+    name: ClassVar[str] = "snapshot"
 
     cycles: int = 5
 
@@ -36,9 +34,13 @@ class Snapshot(Dynamics):
             raise Misuse(f"cycles={self.cycles}: need at least 1")
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
-        refuse_early_stopping("snapshot", early)
-        refuse_other_schedule("snapshot", schedule, self.schedule())
-        refuse_short_cycles("snapshot", self.cycles, total)
+        refuse_early_stopping(self.name, early)
+        if schedule is not None and schedule != self.schedule():
+            problem = f"its cycles are the schedule {self.schedule()}; leave it out"
+            raise Misuse(f"schedule {schedule} with dynamics {self.name}: {problem}")
+        if self.copies(total) > total.step:
+            cycles = f"cycles={self.copies(total)} of dynamics {self.name}"
+            raise Misuse(f"{cycles} in {total.step} steps: train longer, or write fewer cycles")
 
     def schedule(self) -> str:
         return f"cyclic:{self.cycles}"
@@ -50,10 +52,19 @@ class Snapshot(Dynamics):
         return self.cycles
 
     def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
-        append_point(path, population, rows)
+        """Collect a copy of the members at these rows as one more point."""
+        name = str(len(path.points))
+        path.points[name] = population.clone()
+        path.counts[name] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
 
     def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
-        return join_points(path, population)
+        """Return all collected points as members, in order; a member that was never collected has its last weights."""
+        counts = [path.counts[name] for name in path.points]
+        never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
+        rows = [count.nonzero().flatten() for count in (*counts, never)]
+        points = zip((*path.points.values(), population), rows, strict=True)
+        parts = [point.with_own_copies().take(members) for point, members in points if len(members)]
+        return Population.concatenate(parts), torch.cat(rows)
 
 
 def cycle_ends(cycles: int, time: TrainTime) -> list[int]:
@@ -64,15 +75,3 @@ def cycle_ends(cycles: int, time: TrainTime) -> list[int]:
     """
     total = time.steps_per_epoch * time.epochs
     return [-(-total * (cycle + 1) // cycles) for cycle in range(cycles)]
-
-
-def refuse_other_schedule(name: str, requested: str | None, own: str) -> None:
-    """Refuse a learning-rate schedule that would replace the cycles of the dynamics."""
-    if requested is not None and requested != own:
-        raise Misuse(f"schedule {requested} with dynamics {name}: its cycles are the schedule {own}; leave it out")
-
-
-def refuse_short_cycles(name: str, cycles: int, total: TrainTime) -> None:
-    """Refuse more cycles than there are steps."""
-    if cycles > total.step:
-        raise Misuse(f"cycles={cycles} of dynamics {name} in {total.step} steps: train longer, or write fewer cycles")
