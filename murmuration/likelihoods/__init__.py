@@ -223,6 +223,5 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
     try:
         return kinds[record["kind"]](**settings)
     except TypeError as error:
-        raise Misuse(
-            f"the settings of {name}, {', '.join(settings)}, are those of another version of murmuration"
-        ) from error
+        names = ", ".join(settings)
+        raise Misuse(f"the settings of {name}, {names}, are those of another version of murmuration") from error

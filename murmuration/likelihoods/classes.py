@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
 EXP_BELOW = -37.0  # softplus(x) equals exp(x) in double precision
@@ -76,18 +76,16 @@ class ClassOutputs(Likelihood):
         def class_weight(self) -> ClassWeight: ...
 
     def __post_init__(self) -> None:
-        if self.link not in LINKS:
-            raise unknown("link", self.link, LINKS)
+        require_choices(self, link=LINKS)
         weights = self.class_weight
         if isinstance(weights, dict):
             raise Misuse(f"class_weight={weights}: expected one number for each class, in the order of the classes")
         if isinstance(weights, str):
-            if weights not in (BALANCED, EFFECTIVE):
-                raise unknown("class_weight", weights, (BALANCED, EFFECTIVE))
+            require_choices(self, class_weight=(BALANCED, EFFECTIVE))
         elif weights is not None:
             object.__setattr__(self, "class_weight", tuple(float(value) for value in weights))
-            bad = len(weights) != self.classes or not all(0 <= value < math.inf for value in weights)
-            if bad or not any(weights):
+            valid = len(weights) == self.classes and all(0 <= value < math.inf for value in weights)
+            if not valid or not any(weights):
                 expected = f"{self.classes}, one for each class, none negative"
                 raise Misuse(f"class_weight of {len(weights)} numbers: expected {expected}")
 
@@ -98,7 +96,7 @@ class ClassOutputs(Likelihood):
     def logits(self, outputs: Tensor) -> Tensor:
         return LINKS[self.link](outputs)
 
-    def for_targets(self, y: Tensor) -> "ClassOutputs":
+    def for_targets(self, y: Tensor) -> Self:
         if len(y) and int(y.max()) >= self.classes:
             raise Misuse(f"{self} for label {int(y.max())}: expected labels 0 to {self.classes - 1}")
         if not isinstance(self.class_weight, str):
@@ -112,10 +110,16 @@ class ClassOutputs(Likelihood):
         return replace(self, **weights)
 
     def _class_weight(self, like: Tensor) -> Tensor | None:
-        if isinstance(self.class_weight, str):
-            how = self.class_weight
+        how = self.class_weight
+        if isinstance(how, str):
             raise Misuse(f"class_weight={how} has no training targets yet: call for_targets(y) first, as fit does")
-        return None if self.class_weight is None else like.new_tensor(self.class_weight)
+        return None if how is None else like.new_tensor(how)
+
+    def cross_entropy(self, logits: Tensor, y: Tensor, weight: Tensor | None, label_smoothing: float = 0.0) -> Tensor:
+        """Compute the cross-entropy (m, N) of labels y under logits (m, N, K), times class and sample weights."""
+        logits, class_weight = logits.movedim(-1, 1), self._class_weight(logits)
+        losses = F.cross_entropy(logits, y, class_weight, reduction="none", label_smoothing=label_smoothing)
+        return weighted(losses, weight)
 
 
 def effective_weights(counts: Numbers, beta: float = 0.9999) -> Numbers:
@@ -153,14 +157,7 @@ class Categorical(ClassOutputs):
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Compute the cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
-        losses = F.cross_entropy(
-            self.logits(outputs).movedim(-1, 1),
-            y,
-            self._class_weight(outputs),
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        )
-        return weighted(losses, weight)
+        return self.cross_entropy(self.logits(outputs), y, weight, self.label_smoothing)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ frequent.
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.likelihoods.base import weighted
 from murmuration.likelihoods.classes import ClassOutputs, ClassWeight, Numbers, effective_weights
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import FIXED
@@ -41,17 +40,15 @@ class Imbalanced(ClassOutputs):
         if len(self.counts) != self.classes or not all(0 < count < math.inf for count in self.counts):
             raise Misuse(f"counts={self.counts}: expected {self.classes} positive numbers, one for each class")
 
-    def for_targets(self, y: Tensor) -> "Imbalanced":
+    def for_targets(self, y: Tensor) -> Self:
         fitted = super().for_targets(y)
-        assert isinstance(fitted, Imbalanced)
         if self.counts is not None:
             return fitted
         counts = y.bincount(minlength=self.classes)
         if not counts.all():
             missing = int((counts == 0).nonzero()[0])
             raise Misuse(f"class {missing} has no training example: give counts=, one number for each class")
-        settings: Any = {"counts": tuple(counts.tolist())}
-        return replace(fitted, **settings)
+        return replace(fitted, counts=tuple(counts.tolist()))
 
     def known_counts(self, like: Tensor) -> Tensor:
         """Return the counts (K,) of training examples."""
@@ -63,11 +60,6 @@ class Imbalanced(ClassOutputs):
         """Return log pi (K,) of the classes."""
         counts = self.known_counts(like)
         return (counts / counts.sum()).log()
-
-
-def cross_entropy(logits: Tensor, y: Tensor, class_weight: Tensor | None, weight: Tensor | None) -> Tensor:
-    """Compute the cross-entropy (m, N) of labels y (m, N) under logits (m, N, K), times class and sample weights."""
-    return weighted(F.cross_entropy(logits.movedim(-1, 1), y, class_weight, reduction="none"), weight)
 
 
 @dataclass(frozen=True)
@@ -96,8 +88,7 @@ class LogitAdjusted(Imbalanced):
             raise Misuse(f"tau={self.tau:g}: expected a number that is not negative, such as 1")
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        adjusted = self.logits(outputs) + self.tau * self.log_frequencies(outputs)
-        return cross_entropy(adjusted, y, self._class_weight(outputs), weight)
+        return self.cross_entropy(self.logits(outputs) + self.tau * self.log_frequencies(outputs), y, weight)
 
 
 @dataclass(frozen=True)
@@ -170,7 +161,7 @@ class LDAM(Imbalanced):
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         at_label = F.one_hot(y, self.classes).to(outputs.dtype) * self.margins(outputs)
-        return cross_entropy(self.logits(outputs - at_label), y, self._class_weight(outputs), weight)
+        return self.cross_entropy(self.logits(outputs - at_label), y, weight)
 
 
 @dataclass(frozen=True)
@@ -193,16 +184,12 @@ class Experts(Imbalanced):
     class_weight: ClassWeight = field(default=None, metadata=FIXED)
     kind: ClassVar[str] = "experts"
 
-    def adjustments(self, like: Tensor) -> Tensor:
-        """Return the terms (3, K) that the three kinds of experts add to the logits."""
-        frequencies = self.log_frequencies(like)
-        return torch.stack([0 * frequencies, frequencies, frequencies - self.tau * reversed_ranks(frequencies)])
-
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         if member is None:
             raise Misuse("Experts.loss without member: the loss of an expert depends on which member it is")
-        adjusted = self.logits(outputs) + self.adjustments(outputs)[member.to(outputs.device) % 3].unsqueeze(1)
-        return cross_entropy(adjusted, y, self._class_weight(outputs), weight)
+        logs = self.log_frequencies(outputs)
+        terms = torch.stack([0 * logs, logs, logs - self.tau * reversed_ranks(logs)])  # (3, K), by kind of expert
+        return self.cross_entropy(self.logits(outputs) + terms[member.to(outputs.device) % 3].unsqueeze(1), y, weight)
 
 
 def reversed_ranks(values: Tensor) -> Tensor:
