@@ -142,10 +142,8 @@ def local_pass(
             # only the smaller graph of the features stays in memory.
             gradients = pull_back(local, loss_scale=coupling.loss_scale(state.step), keep=True)
             local, outputs = replace(local, losses=losses.detach(), gradients=gradients), outputs.detach()
-        draw_like, link = partial(normals, noise), link_of(config.likelihood)
-        inputs = SpaceInputs(
-            weights, tuple(own), x, y, outputs, local.losses, features, run, draw_like, sub_batch, link
-        )
+        sample, link = partial(normals, noise), link_of(config.likelihood)
+        inputs = SpaceInputs(weights, tuple(own), x, y, outputs, local.losses, features, run, sample, sub_batch, link)
         return replace(local, features=coupling.features(inputs))
 
 

@@ -197,22 +197,16 @@ class BoundRecipe:
             raise Misuse(f"sharing {recipe.text('sharing')} leaves members nothing of their own: they would stay equal")
         needs = recipe.coupling.space.needs if recipe.coupling is not None else ()
         if not population.own and OWN_WEIGHTS in needs:
-            raise Misuse(
-                f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}: members have no weights of"
-                " their own to repel"
-            )
+            both = f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}"
+            raise Misuse(f"{both}: members have no weights of their own to repel")
         if FEATURES in needs and not any(name.startswith("body.") for name in (*population.own, *population.shared)):
-            raise Misuse(
-                f"coupling {recipe.text('coupling')} with a body that is not trained: its features do not move; write"
-                " coupling outputs"
-            )
+            problem = "with a body that is not trained: its features do not move; write coupling outputs"
+            raise Misuse(f"coupling {recipe.text('coupling')} {problem}")
         names = [*population.own, *population.shared]
         for pattern, _ in self.lr_multipliers:
             if not any(fnmatchcase(name, pattern) for name in names):
-                listed = ", ".join(names[:6])
-                raise Misuse(
-                    f"lr_multipliers: '{pattern}' matches no tensor of the net; write a pattern of {listed}, ..."
-                )
+                hint = f"write a pattern of {', '.join(names[:6])}, ..."
+                raise Misuse(f"lr_multipliers: '{pattern}' matches no tensor of the net; {hint}")
         return population
 
     def check_times(self, *, schedule: str | None, has_optimizer: bool, stops_early: bool) -> None:
@@ -243,10 +237,8 @@ class BoundRecipe:
         groups = [*updater.param_groups(population.own), *updater.param_groups(population.shared)]
         plain = [rule for _, rule, _ in groups if isinstance(rule, Optimizer | TorchOptimizer)]
         if asked is not None and (not plain or (callable(asked) and len(plain) < len(groups))):
-            raise Misuse(
-                f"an optimizer with dynamics {self.recipe.text('dynamics')}, which moves weights by a rule of its own: "
-                "leave the optimizer out"
-            )
+            problem = "which moves weights by a rule of its own: leave the optimizer out"
+            raise Misuse(f"an optimizer with dynamics {self.recipe.text('dynamics')}, {problem}")
 
     def _require_varying_draws(self, population: Population) -> None:
         """Refuse masks that are drawn in every pass and leave the outputs on the first batch as they are.

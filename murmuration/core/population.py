@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from murmuration.system.errors import Failure, Misuse
 
 Named = dict[str, Tensor]
+Predicate = Callable[[str], bool]  # of names of parameters
 KINDS = ("own", "shared", "buffers", "fixed")
 KEPT = ":kept"  # auxiliary buffer, bool (M, ...): False where the parameter is pruned, and stays zero
 
@@ -239,10 +240,7 @@ def grouped(tensors: Named) -> dict[str, Named]:
 
 
 def populate(
-    build: Callable[[int], nn.Module],
-    members: int,
-    shared: Callable[[str], bool] | None = None,
-    fixed: Callable[[str], bool] | None = None,
+    build: Callable[[int], nn.Module], members: int, shared: Predicate | None = None, fixed: Predicate | None = None
 ) -> Population:
     """Make a population from networks.
 

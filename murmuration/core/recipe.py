@@ -59,10 +59,8 @@ class Recipe:
                 raise Misuse(f"{question}={answer!r}: need {need}; for text use make_recipe({question}='...')")
         self.weights.check_dynamics(self.dynamics)
         if self.sharing.what == "all" and not (self.weights.stochastic or self.weights.separates_members):
-            raise Misuse(
-                f"sharing {self.text('sharing')} with weights {self.text('weights')}: members would stay equal; write"
-                " weights masks"
-            )
+            both = f"sharing {self.text('sharing')} with weights {self.text('weights')}"
+            raise Misuse(f"{both}: members would stay equal; write weights masks")
 
     def __str__(self) -> str:
         answers = self.answers() | ({"models": "+".join(self.models)} if self.models else {})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from murmuration.core.coupling import Coupling
 from murmuration.core.divergence import Divergence
-from murmuration.core.dynamics import OptState, TrainTime, WeightPath
+from murmuration.core.dynamics.base import OptState, TrainTime, WeightPath
 from murmuration.core.dynamics.optimizer import Memory
 from murmuration.core.population import KINDS, Named, Population, below, grouped, population_from_tensors
 from murmuration.core.update import Updater

@@ -99,9 +99,8 @@ class OutputGradients:
         """Return the factors lhs (r, P, G, high) and rhs (r, P, G, wide) of r rows; see the module docstring."""
         gradients = self.gradients[rows]
         start, stop, _ = rows.indices(len(self.gradients))
-        inputs = self.use.inputs[
-            rows if self.rows_per_example == 1 else torch.arange(start, stop) // self.rows_per_example
-        ]
+        examples = rows if self.rows_per_example == 1 else torch.arange(start, stop) // self.rows_per_example
+        inputs = self.use.inputs[examples]
         window = self.use.window
         if window is None:
             lhs, rhs = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (gradients, inputs))
@@ -227,8 +226,8 @@ def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> 
         rows.append(tuple(outputs.new_zeros(shape) if gradient is None else gradient for gradient, shape in pairs))
     stacked = iter([torch.stack(group, 1).flatten(0, 1) for group in zip(*rows, strict=True)])
     gradients = {
-        name: [OutputGradients(use, next(stacked), len(units)) for use in recording.uses[name]]
-        for name in recording.uses
+        name: [OutputGradients(use, next(stacked), len(units)) for use in group]
+        for name, group in recording.uses.items()
     }
     return Derivatives(gradients, {name: next(stacked).flatten(1) for name in recording.copies})
 

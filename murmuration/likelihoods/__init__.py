@@ -31,14 +31,7 @@ from murmuration.likelihoods.base import (
     member_losses as member_losses,
     weighted as weighted,
 )
-from murmuration.likelihoods.classes import (
-    EFFECTIVE,
-    Categorical,
-    ClassOutputs,
-    Focal,
-    MultiLabel,
-    identity as identity,
-)
+from murmuration.likelihoods.classes import EFFECTIVE, Categorical, ClassOutputs, Focal, MultiLabel
 from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,

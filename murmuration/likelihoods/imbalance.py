@@ -125,11 +125,10 @@ class LDAM(Imbalanced):
         for name, value in (("margin", self.margin), ("scale", self.scale)):
             if not 0 < value < math.inf:
                 raise Misuse(f"{name}={value:g}: expected a positive number")
-        if self.reweight_from is not None and not 0 <= self.reweight_from <= 1:
-            raise Misuse(
-                f"reweight_from={self.reweight_from:g}: expected a fraction of the epochs such as 0.8, or None"
-            )
-        if self.reweight_from is not None and self.class_weight is not None:
+        start = self.reweight_from
+        if start is not None and not 0 <= start <= 1:
+            raise Misuse(f"reweight_from={start:g}: expected a fraction of the epochs such as 0.8, or None")
+        if start is not None and self.class_weight is not None:
             raise Misuse("class_weight with reweight_from, which sets class weights late in training: give one of them")
 
     @property

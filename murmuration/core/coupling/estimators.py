@@ -16,7 +16,7 @@ from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import FLOOR, denominator
 from murmuration.core.coupling.kernels import centre, distances_of_products, products, rbf
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 
 Total = Callable[[Tensor], Tensor]  # sums a tensor over parts of the features
 ETA = 0.01  # added to the kernel matrix before it is inverted

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import murmuration.core.coupling.space as spaces
 from murmuration.core.coupling.lengthscales import Metric, spectrum, tune
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
@@ -49,9 +49,8 @@ class InputGradientSpace(spaces.PartOfBatchSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choices(
-            self, of=("logit", "log-prob"), lengthscales=("identity", "pca", "tuned"), form=("paper", "poster")
-        )
+        require_choices(self, of=("logit", "log-prob"), form=("paper", "poster"))
+        require_choices(self, lengthscales=("identity", "pca", "tuned"))
         if self.rank < 1:
             raise Misuse(f"rank={self.rank}: need at least 1")
         if self.alpha == AUTO:

@@ -14,7 +14,7 @@ from murmuration.core.coupling.outputs import OutputPrior, OutputSpace
 from murmuration.core.coupling.space import Space, SpaceInputs, mean_cosine
 from murmuration.core.coupling.weights import WeightSpace
 from murmuration.core.dynamics.schedules import TrainTime, learning_rate_factor
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import INLINE, Answer, number, short
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import find_bandwidth
 from murmuration.core.coupling.estimators import ESTIMATORS, Interaction, Total, gradient_mixing
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 from murmuration.system.errors import Misuse, require_choices, unknown
 
 # What a space can need of the training step:
@@ -78,10 +78,8 @@ class Space(ABC):
     def __post_init__(self) -> None:
         require_choices(self, estimator=ESTIMATORS)
         if ESTIMATORS[self.estimator].mixes_gradients and not self.mixable:
-            raise Misuse(
-                f"estimator={self.estimator} in {type(self).__name__}: it mixes the gradients of weights; write"
-                " coupling weights"
-            )
+            problem = "it mixes the gradients of weights; write coupling weights"
+            raise Misuse(f"estimator={self.estimator} in {type(self).__name__}: {problem}")
         find_bandwidth(self.bandwidth)  # raises Misuse if there is none
         if not self.needs <= NEEDS:
             raise unknown("need of a space", min(self.needs - NEEDS), NEEDS)

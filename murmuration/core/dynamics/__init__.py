@@ -1,17 +1,8 @@
 """Question 4: how weights move during training, and which points of their path become the ensemble."""
 
-from murmuration.core.dynamics.base import (
-    Dynamics,
-    OptState as OptState,
-    StepTime as StepTime,
-    WeightPath as WeightPath,
-)
+from murmuration.core.dynamics.base import Dynamics, StepTime as StepTime, WeightPath as WeightPath
 from murmuration.core.dynamics.ivon import Ivon
-from murmuration.core.dynamics.optimizer import (
-    Optimizer as Optimizer,
-    TorchOptimizer as TorchOptimizer,
-    make_optimizer as make_optimizer,
-)
+from murmuration.core.dynamics.optimizer import Optimizer as Optimizer, TorchOptimizer as TorchOptimizer
 from murmuration.core.dynamics.schedules import TrainTime as TrainTime, learning_rate_factor as learning_rate_factor
 from murmuration.core.dynamics.sgmcmc import CyclicalSgmcmc
 from murmuration.core.dynamics.snapshot import Snapshot

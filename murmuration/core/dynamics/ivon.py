@@ -62,14 +62,11 @@ class Ivon(Dynamics):
         for name, value in positive.items():
             if not value > 0 or (value == math.inf and name != "clip"):
                 raise Misuse(f"{name}={value}: need a positive number such as {getattr(Ivon, name):g}")
-        if not 0 <= self.momentum < 1 or not 0 < self.hess_lr < 1:
-            raise Misuse(
-                f"momentum={self.momentum}, hess_lr={self.hess_lr}: need numbers below 1, such as 0.9 and 1e-05"
-            )
-        if not 0 <= self.ess < math.inf or not 0 <= self.hess_init < math.inf:
-            raise Misuse(
-                f"ess={self.ess}, hess_init={self.hess_init}: need numbers that are not negative; 0 for the usual"
-            )
+        momentum, hess_lr, ess, hess_init = self.momentum, self.hess_lr, self.ess, self.hess_init
+        if not 0 <= momentum < 1 or not 0 < hess_lr < 1:
+            raise Misuse(f"{momentum=!s}, {hess_lr=!s}: need numbers below 1, such as 0.9 and 1e-05")
+        if not 0 <= ess < math.inf or not 0 <= hess_init < math.inf:
+            raise Misuse(f"{ess=!s}, {hess_init=!s}: need numbers that are not negative; 0 for the usual")
 
     def prepare(self, examples: int) -> "Ivon":
         return self if self.ess else replace(self, ess=float(examples))

@@ -55,19 +55,15 @@ class CyclicalSgmcmc(Snapshot):
     examples: int = 0
 
     def __post_init__(self) -> None:
-        if self.cycles < 1 or self.samples < 1 or self.examples < 0:
-            raise Misuse(
-                f"cycles={self.cycles}, samples={self.samples}, examples={self.examples}: need at least 1, 1 and 0"
-            )
-        if not 0 < self.sampling <= 1 or not 0 < self.friction <= 1:
-            raise Misuse(
-                f"sampling={self.sampling}, friction={self.friction}: need numbers above 0 and at most 1, such as 0.2"
-            )
-        if not 0 <= self.temperature < math.inf or not 0 < self.lr_multiplier < math.inf:
-            raise Misuse(
-                f"temperature={self.temperature}, lr_multiplier={self.lr_multiplier}: need a temperature that is not"
-                " negative and a positive multiplier"
-            )
+        cycles, samples, examples, sampling = self.cycles, self.samples, self.examples, self.sampling
+        friction, temperature, lr_multiplier = self.friction, self.temperature, self.lr_multiplier
+        if cycles < 1 or samples < 1 or examples < 0:
+            raise Misuse(f"{cycles=!s}, {samples=!s}, {examples=!s}: need at least 1, 1 and 0")
+        if not 0 < sampling <= 1 or not 0 < friction <= 1:
+            raise Misuse(f"{sampling=!s}, {friction=!s}: need numbers above 0 and at most 1, such as 0.2")
+        if not 0 <= temperature < math.inf or not 0 < lr_multiplier < math.inf:
+            need = "need a temperature that is not negative and a positive multiplier"
+            raise Misuse(f"{temperature=!s}, {lr_multiplier=!s}: {need}")
         if not self.clip_norm > 0:
             raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 3, or inf")
 
