@@ -18,7 +18,8 @@ from murmuration.core.engines import Team
 from murmuration.core.population import Named
 from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.weights import Realised, Structure, run_members
-from murmuration.likelihoods import link_of, member_losses
+from murmuration.likelihoods import link_of
+from murmuration.likelihoods.base import member_losses
 from murmuration.system.streams import Noise, global_stream, normals
 
 Gradients = tuple[list[Tensor], list[Tensor]]  # of own tensors (m, ...) each, and of shared ones

@@ -127,15 +127,9 @@ class BoundRecipe:
     def step_config(self) -> StepConfig:
         """The settings of a training step."""
         sharing = self.recipe.sharing
-        updater = Updater(
-            self.optimizer,
-            self.dynamics,
-            factor_lr_multiplier=sharing.lr_multiplier,
-            factor_decay=sharing.decay,
-            lr_multipliers=self.lr_multipliers,
-            clip_norm=self.dynamics.gradient_bound() if self.clip_norm is None else self.clip_norm,
-            kernels=frozenset(self.weights.spec.kernels),
-        )
+        clip_norm = self.dynamics.gradient_bound() if self.clip_norm is None else self.clip_norm
+        kernels, factors = frozenset(self.weights.spec.kernels), (sharing.lr_multiplier, sharing.decay)
+        updater = Updater(self.optimizer, self.dynamics, *factors, self.lr_multipliers, clip_norm, kernels)
         objective = self.recipe.weights.objective(self.example_count, self.end.steps_per_epoch, self.end.epochs)
         gamma = sharing.gamma_of(members=self.members, smooth=self.gamma)
         return StepConfig(self.likelihood, self.weights, self.coupling, updater, objective, gamma, self.members)

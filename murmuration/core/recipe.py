@@ -112,6 +112,7 @@ def _recipe(name: str, **settings: Any) -> Recipe:
     return Recipe(name, **_parsed(settings))
 
 
+TABM = "rank-one:init=rademacher,head=own,unscaled=body.embedding.*"  # what both variants share
 PRESETS: dict[str, Preset] = {
     preset.value.name: preset
     for preset in (
@@ -188,23 +189,13 @@ PRESETS: dict[str, Preset] = {
             "needs SGD; training and prediction still cost M networks",
         ),
         Preset(
-            _recipe(
-                "tabm",
-                sharing="rank-one:init=rademacher,others=ones,bias=own,head=own,unscaled=body.embedding.*",
-                members=16,
-                batch_order="same",
-            ),
+            _recipe("tabm", sharing=f"{TABM},others=ones,bias=own", members=16, batch_order="same"),
             "one network, members by rank-one factors, signs on the inputs, own heads (TabM, Gorishniy et al. 2025)",
             "tables: many members in the memory of about one network; use AdamW and early stopping",
             "for dense networks; training and prediction still cost M networks",
         ),
         Preset(
-            _recipe(
-                "tabm-mini",
-                sharing="rank-one:init=rademacher,factors=first,head=own,unscaled=body.embedding.*",
-                members=16,
-                batch_order="same",
-            ),
+            _recipe("tabm-mini", sharing=f"{TABM},factors=first", members=16, batch_order="same"),
             "the same with factors of the inputs alone (TabM-mini)",
             "tables: as tabm, with fewer parameters of the members' own",
             "for dense networks; training and prediction still cost M networks",

@@ -167,15 +167,10 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
     groups = {"own": population.own, "shared": population.shared, "fixed": population.fixed}
 
     def role(name: str, sharing: str, tensor: Tensor) -> ParameterRole:
-        row = ParameterRole(
-            name,
-            tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]),
-            kinds.get(name, "other"),
-            sharing,
-            name + STD_PARAM in tensors,
-            ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors),
-            weights.spec.rates.get(name, 0.0),
-        )
+        shape, kind = tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]), kinds.get(name, "other")
+        scaled = ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors)
+        gaussian, dropped = name + STD_PARAM in tensors, weights.spec.rates.get(name, 0.0)
+        row = ParameterRole(name, shape, kind, sharing, gaussian, scaled, dropped)
         return replace(row, reason=reason_for(row))
 
     def reason_for(row: ParameterRole) -> str:

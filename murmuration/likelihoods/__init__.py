@@ -21,18 +21,17 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.likelihoods.base import (
-    CLASSIFICATION,
-    MULTI_LABEL,
-    OWN,
-    REGRESSION,
-    TASKS,
-    Likelihood,
-    member_losses as member_losses,
-    weighted as weighted,
+from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, OWN, REGRESSION, TASKS, Likelihood
+from murmuration.likelihoods.classes import (
+    EFFECTIVE,
+    LDAM,
+    Categorical,
+    ClassOutputs,
+    Experts,
+    Focal,
+    LogitAdjusted,
+    MultiLabel,
 )
-from murmuration.likelihoods.classes import EFFECTIVE, Categorical, ClassOutputs, Focal, MultiLabel
-from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,
     HeteroscedasticGaussian,
@@ -135,13 +134,8 @@ LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; t
 }
 
 
-NUMBER_LOSSES: dict[str, Answer[HeteroscedasticGaussian]] = {  # likelihoods of regressions by name
-    "gaussian": Answer(
-        HeteroscedasticGaussian(),
-        "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2",
-    )
-}
-ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}
+NOISE = "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2"
+ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, "gaussian": Answer(HeteroscedasticGaussian(), NOISE)}
 
 
 def likelihood_by_name(text: str, task: str, classes: int, link: str | None = None) -> Likelihood:

@@ -18,8 +18,8 @@ from murmuration.likelihoods import (
     MultiLabel,
     Quantiles,
     likelihood_from_json,
-    member_losses,
 )
+from murmuration.likelihoods.base import member_losses
 from murmuration.system.errors import Misuse
 
 MEMBERS, EXAMPLES, CLASSES = 2, 7, 4
