@@ -6,9 +6,12 @@ its loss. The features of the other members are held constant.
 """
 
 from murmuration.core.coupling.estimators import Interaction as Interaction
-from murmuration.core.coupling.features import FeatureSpace as FeatureSpace
 from murmuration.core.coupling.input_gradients import InputGradientSpace as InputGradientSpace
-from murmuration.core.coupling.outputs import OutputPrior as OutputPrior, OutputSpace as OutputSpace
 from murmuration.core.coupling.repulsion import COUPLINGS as COUPLINGS, Coupling as Coupling, Repulsion as Repulsion
 from murmuration.core.coupling.space import Space as Space, SpaceInputs as SpaceInputs
-from murmuration.core.coupling.weights import WeightSpace as WeightSpace
+from murmuration.core.coupling.spaces import (
+    FeatureSpace as FeatureSpace,
+    OutputPrior as OutputPrior,
+    OutputSpace as OutputSpace,
+    WeightSpace as WeightSpace,
+)

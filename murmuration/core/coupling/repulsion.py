@@ -6,13 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.core.coupling.divergence import DivergenceSpace
 from murmuration.core.coupling.estimators import Interaction, Total
-from murmuration.core.coupling.features import FeatureSpace
 from murmuration.core.coupling.input_gradients import InputGradientSpace
-from murmuration.core.coupling.outputs import OutputPrior, OutputSpace
 from murmuration.core.coupling.space import Space, SpaceInputs, mean_cosine
-from murmuration.core.coupling.weights import WeightSpace
+from murmuration.core.coupling.spaces import DivergenceSpace, FeatureSpace, OutputPrior, OutputSpace, WeightSpace
 from murmuration.core.dynamics.schedules import TrainTime, learning_rate_factor
 from murmuration.likelihoods.classes import identity
 from murmuration.system.errors import Misuse, unknown

@@ -15,8 +15,8 @@ from murmuration.core.coupling import (
     WeightSpace,
 )
 from murmuration.core.coupling.estimators import ESTIMATORS, ssge_at
-from murmuration.core.coupling.features import leading_directions
 from murmuration.core.coupling.space import mean_cosine
+from murmuration.core.coupling.spaces import leading_directions
 from murmuration.models.nets.dense import with_head
 from murmuration.system.errors import Misuse
 
