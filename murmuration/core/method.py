@@ -158,10 +158,8 @@ class BoundRecipe:
             x = self.inputs[:2].clone().requires_grad_()
             outputs = self.network(0).eval()(x.clone())
             if not outputs.requires_grad or torch.autograd.grad(outputs.sum(), x, allow_unused=True)[0] is None:
-                raise Misuse(
-                    f"coupling {self.recipe.text('coupling')} with a net whose outputs have no gradient by its inputs,"
-                    " such as one that makes tokens of them: write coupling outputs or weights"
-                )
+                net = "a net whose outputs have no gradient by its inputs, such as one that makes tokens of them"
+                raise Misuse(f"coupling {self.recipe.text('coupling')} with {net}: write coupling outputs or weights")
         population = self.initial_members()
         self._require_varying_draws(population)
         return population
@@ -213,10 +211,8 @@ class BoundRecipe:
         """
         coupling, family = self.recipe.coupling, self.recipe.weights
         if self.precision != FLOAT32 and coupling is not None and {INPUTS, SUB_BATCH} & coupling.space.needs:
-            raise Misuse(
-                f"precision={self.precision} with coupling {self.recipe.text('coupling')}: gradients of input gradients"
-                " are too rough in it; write precision=float32"
-            )
+            problem = "gradients of input gradients are too rough in it; write precision=float32"
+            raise Misuse(f"precision={self.precision} with coupling {self.recipe.text('coupling')}: {problem}")
         self.dynamics.check(
             total=self.end, stochastic=family.stochastic, schedule=schedule, own_rule=has_optimizer, early=stops_early
         )
@@ -256,10 +252,9 @@ class BoundRecipe:
 
         reference = outputs(0)
         if all(torch.equal(reference, outputs(time)) for time in range(1, 4)):
-            raise Misuse(
-                f"weights {self.recipe.text('weights')}: all draws of the net are equal on the first batch, so dropout"
-                " does not reach its outputs; add torch.nn.Dropout layers before the last layer"
-            )
+            problem = "all draws of the net are equal on the first batch, so dropout does not reach its outputs"
+            hint = "add torch.nn.Dropout layers before the last layer"
+            raise Misuse(f"weights {self.recipe.text('weights')}: {problem}; {hint}")
 
 
 def collect(dynamics: Dynamics, state: State, time: TrainTime, ranks: Ranks = ALONE) -> None:

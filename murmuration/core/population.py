@@ -278,10 +278,8 @@ def populate(
         module = build(index) if index else first
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
             if name in targets and targets[name].shape[1:] != tensor.shape:
-                raise Misuse(
-                    f"member {index} has '{name}' of shape {tuple(tensor.shape)}, member 0 has "
-                    f"{tuple(targets[name].shape[1:])}: all members need one architecture"
-                )
+                shapes = f"of shape {tuple(tensor.shape)}, member 0 has {tuple(targets[name].shape[1:])}"
+                raise Misuse(f"member {index} has '{name}' {shapes}: all members need one architecture")
             if name in targets:
                 targets[name][index] = tensor.detach()
     for name, tensor in population.fixed.items():

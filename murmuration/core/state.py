@@ -207,10 +207,8 @@ def state_from_tensors(tensors: Named, points: Sequence[str]) -> State:
     for member, entries in grouped(below(tensors, MEMORY)).items():
         rows = {int(index): entry for index, entry in grouped(entries).items()}
         memory[int(member)] = [rows.get(i, {}) for i in range(max(rows) + 1)]
-    path = {
-        name: replace(population_from_tensors(below(tensors, f"path/{name}"), members), fixed=population.fixed)
-        for name in points
-    }
+    collected = {name: population_from_tensors(below(tensors, f"path/{name}"), members) for name in points}
+    path = {name: replace(point, fixed=population.fixed) for name, point in collected.items()}
     points_of_path = WeightPath(path, below(tensors, "counts"))
     return State(population, *moments, tensors["active"], memory=memory, path=points_of_path)
 

@@ -79,10 +79,8 @@ def coupled_gradients(
         losses = team.map(lambda local: pull_back(local, loss_scale=loss_scale, keep=True), passes)
         repulsions = team.map(repulsion_gradients, passes, cotangents)
         if mixes:
-            decayed = [
-                (config.updater.add_decay(local.own, own, loss_scale), shared)
-                for local, (own, shared) in zip(passes, losses, strict=True)
-            ]
+            pairs = zip(passes, losses, strict=True)
+            decayed = [(config.updater.add_decay(p.own, own, loss_scale), shared) for p, (own, shared) in pairs]
             losses = mix(team.ranks, coupling, passes, decayed, members)
         if probe.measure:
             stats["push_to_loss"] = total_norm(team.ranks, repulsions) / max(total_norm(team.ranks, losses), 1e-30)

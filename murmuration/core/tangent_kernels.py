@@ -206,9 +206,8 @@ def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
         return [[unit] for unit in range(units)] if outputs == MEAN else [list(range(units))]
     selected = list(outputs)
     if not selected or not all(0 <= unit < units for unit in selected):
-        raise Misuse(
-            f"outputs={selected}: the network has {units} outputs; write 'mean', 'each' or a list of 0 to {units - 1}"
-        )
+        hint = f"write 'mean', 'each' or a list of 0 to {units - 1}"
+        raise Misuse(f"outputs={selected}: the network has {units} outputs; {hint}")
     return [selected]
 
 

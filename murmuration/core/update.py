@@ -18,8 +18,8 @@ from torch.nn.utils import get_total_norm
 
 from murmuration.core.divergence import rows_to_move
 from murmuration.core.dynamics.base import Dynamics, OptState, StepTime, UpdateRule
+from murmuration.core.dynamics.cycles import Langevin
 from murmuration.core.dynamics.optimizer import Optimizer, TorchOptimizer, shrink
-from murmuration.core.dynamics.sgmcmc import Langevin
 from murmuration.core.flat_buffers import FlatBuffers
 from murmuration.core.population import Named, rows_of, zero_pruned
 from murmuration.core.sharing import is_factor
@@ -177,10 +177,10 @@ class Updater:
             return gradients
         rules = {name: rule for names, rule, _ in self.param_groups(dict(own)) for name in names}
         decays = {name: rule.weight_decay for name, rule in rules.items() if isinstance(rule, Optimizer | Langevin)}
-        return [
-            torch.add(gradient, own[name].detach(), alpha=loss_scale * decays[name]) if name in decays else gradient
-            for name, gradient in zip(own, gradients, strict=True)
-        ]
+        decayed = dict(zip(own, gradients, strict=True))
+        for name, decay in decays.items():
+            decayed[name] = torch.add(decayed[name], own[name].detach(), alpha=loss_scale * decay)
+        return [*decayed.values()]
 
 
 def clip(gradients: list[Tensor], max_norm: float) -> list[Tensor]:

@@ -374,10 +374,9 @@ class LDAM(Imbalanced):
     def validate(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> dict[str, Any]:
         largest = float(outputs.abs().nan_to_num(0, 0, 0).max())
         if self.takes_cosines and largest > 1 + 1e-3:
-            raise Misuse(
-                f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}: expected cosines, at most 1; end the"
-                " net in murmuration.models.nets.CosineLinear, or write scale=1"
-            )
+            hint = "end the net in murmuration.models.nets.CosineLinear, or write scale=1"
+            outputs_seen = f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}"
+            raise Misuse(f"{outputs_seen}: expected cosines, at most 1; {hint}")
         return super().validate(outputs, y, weight)
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:

@@ -70,9 +70,8 @@ def find_bandwidth(name: str) -> Bandwidth:
         except ValueError:
             length = math.nan
         if not 0 < length < math.inf:
-            raise Misuse(
-                f"bandwidth '{name}': '{text}' is not a lengthscale; write a positive number, as in 'fixed:0.5'"
-            )
+            problem = f"'{text}' is not a lengthscale; write a positive number, as in 'fixed:0.5'"
+            raise Misuse(f"bandwidth '{name}': {problem}")
         return Bandwidth(f"c = 2 L² with L = {length:g}", lambda squared: squared.new_full((1, 1, 1), 2 * length**2))
     if name not in BANDWIDTHS:
         raise unknown("bandwidth", name, [*BANDWIDTHS, f"{FIXED}L"])

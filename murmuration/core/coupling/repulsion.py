@@ -48,9 +48,8 @@ class Annealing:
         numbers = [number(part, "the steps of loss_scale") for part in parts]
         most = {"constant": 0, "cyclic": 2}.get(kind, 1)
         if len(numbers) > most or not all(math.isfinite(value) and value > 0 for value in numbers):
-            raise Misuse(
-                f"loss_scale={text}: write constant, linear:T, hyper:T or cyclic:T,5, T a positive number of steps"
-            )
+            forms = "constant, linear:T, hyper:T or cyclic:T,5, T a positive number of steps"
+            raise Misuse(f"loss_scale={text}: write {forms}")
         return cls(kind, *numbers)
 
     def __str__(self) -> str:
@@ -96,10 +95,8 @@ class Repulsion:
         if self.every < 1:
             raise Misuse(f"every={self.every}: need at least 1")
         if self.every > 1 and self.space.mixing_estimator:  # plain steps in between are M times as long and unmixed
-            raise Misuse(
-                f"every={self.every} with estimator={self.space.estimator}: it mixes the loss gradients of all members"
-                " at every step; write every=1, or estimator=kde"
-            )
+            problem = "it mixes the loss gradients of all members at every step; write every=1, or estimator=kde"
+            raise Misuse(f"every={self.every} with estimator={self.space.estimator}: {problem}")
         self.weight_for(batch=1, examples=1)
         learning_rate_factor(self.schedule, TrainTime(0, 1, 1))
 
@@ -193,10 +190,8 @@ class Coupling:
         """
         features = self.space.features(inputs)
         if not features.is_floating_point() or not features.requires_grad:
-            raise Misuse(
-                f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights: it"
-                " must be differentiable; do not detach it or take it under no_grad"
-            )
+            problem = f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights"
+            raise Misuse(f"{problem}: it must be differentiable; do not detach it or take it under no_grad")
         return features
 
     def interact(self, features: Tensor, strength: float | Tensor, total: Total = identity) -> Interaction:
