@@ -60,7 +60,4 @@ def without_diverged(own: dict[str, Tensor], active: Tensor) -> dict[str, Tensor
     if bool(active.all()):
         return own
     rows = (~active).nonzero().flatten()
-    return {
-        name: tensor.index_copy(0, rows.to(tensor.device), tensor[rows].nan_to_num(0, 0, 0))
-        for name, tensor in own.items()
-    }
+    return {name: t.index_copy(0, rows.to(t.device), t[rows].nan_to_num(0, 0, 0)) for name, t in own.items()}

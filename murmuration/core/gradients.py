@@ -18,7 +18,8 @@ from murmuration.core.engines import Team
 from murmuration.core.population import Named
 from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.weights import Realised, Structure, run_members
-from murmuration.likelihoods import link_of, member_losses
+from murmuration.likelihoods import link_of
+from murmuration.likelihoods.base import member_losses
 from murmuration.system.streams import Noise, global_stream, normals
 
 Gradients = tuple[list[Tensor], list[Tensor]]  # of own tensors (m, ...) each, and of shared ones
@@ -105,7 +106,7 @@ def local_pass(
     first = state.noise.first_member + state.noise.first_row + members.start
     numbers = torch.arange(first, first + group.members, device=x.device)
     coupling = config.coupling_at(state.step)
-    if coupling is not None and INPUTS in coupling.needs:
+    if coupling is not None and INPUTS in coupling.space.needs:
         x = x.detach().requires_grad_()
     draw = partial(config.weights.realise, own, shared, noise, buffers=before, training=True)
     realised, structure, direct = draw(), team.structure(training=True), team.engine.direct
@@ -125,9 +126,10 @@ def local_pass(
     redirect = team.engine.name == "loop"  # torch's global generators belong to the whole process
     drawn_by = state.noise.member(members.start)
     with global_stream(state.noise.seed, "noise", drawn_by, state.step, redirect, x.device):
-        outputs = forward(coupling, structure, realised.with_buffers(group.buffers, group.fixed), x, noise, direct)
+        tensors = realised.with_buffers(group.buffers, group.fixed)
+        outputs, features, sub_batch = forward(coupling, structure, tensors, x, noise, direct)
         losses = config.objective.losses(
-            passes(outputs.outputs),
+            passes(outputs),
             lambda outputs, weight: member_losses(config.likelihood, outputs, y, weight, numbers),
             weight,
             lambda: config.weights.complexity(own, shared, before, noise, realised.stds),
@@ -136,62 +138,42 @@ def local_pass(
         local = LocalPass(members, own, shared, losses, state.active[members], before)
         if coupling is None:
             return local
-        if SUB_BATCH in coupling.needs and outputs.sub_batch is None:  # features come from a pass of their own
-            local = backward_early(local, coupling.loss_scale(state.step))
-            outputs = replace(outputs, outputs=outputs.outputs.detach())
-        inputs = SpaceInputs(
-            weights=weights,
-            own=tuple(own),
-            x=x,
-            y=y,
-            outputs=outputs.outputs,
-            losses=local.losses,
-            features=outputs.features,
-            run=run,
-            draw=partial(normals, noise),
-            sub_batch=outputs.sub_batch,
-            link=link_of(config.likelihood),
-        )
+        if SUB_BATCH in coupling.space.needs and sub_batch is None:
+            # Features come from a pass of their own: the loss graph is freed before the members synchronise, so that
+            # only the smaller graph of the features stays in memory.
+            gradients = pull_back(local, loss_scale=coupling.loss_scale(state.step), keep=True)
+            local, outputs = replace(local, losses=losses.detach(), gradients=gradients), outputs.detach()
+        sample, link = partial(normals, noise), link_of(config.likelihood)
+        inputs = SpaceInputs(weights, tuple(own), x, y, outputs, local.losses, features, run, sample, sub_batch, link)
         return replace(local, features=coupling.features(inputs))
-
-
-@dataclass(frozen=True)
-class ForwardPass:
-    """The results of one pass over a batch.
-
-    Attributes:
-        outputs: (m, B, K)
-        features: (m, B, F) of the network's body, where the coupling needs them.
-        sub_batch: Outputs and inputs of a separate pass over the first examples.
-    """
-
-    outputs: Tensor
-    features: Tensor | None = None
-    sub_batch: tuple[Tensor, Tensor] | None = None
 
 
 def forward(
     coupling: Coupling | None, structure: Structure, tensors: Realised, x: Tensor, noise: Sequence[Noise], direct: bool
-) -> ForwardPass:
+) -> tuple[Tensor, Tensor | None, tuple[Tensor, Tensor] | None]:
     """Run one pass over inputs (m, B, ...), split as the coupling needs it.
 
     Only examples whose input gradients are differentiated pay for that, unless the network mixes examples.
+
+    Returns:
+        Outputs (m, B, K); features (m, B, F) of the network's body, if the coupling needs them; outputs and inputs of
+        a separate pass over the first examples, if it needs that.
     """
 
     def run(inputs: Tensor, part: str = "") -> Tensor:
         return run_members(structure, tensors, inputs, noise, direct, part)
 
-    if coupling is not None and FEATURES in coupling.needs:
+    if coupling is not None and FEATURES in coupling.space.needs:
         structure.require_parts()
         features = run(x, "body")
-        return ForwardPass(run(features, "head"), features)
-    if coupling is None or SUB_BATCH not in coupling.needs or structure.mixes_examples:
-        return ForwardPass(run(x))
+        return run(features, "head"), features, None
+    if coupling is None or SUB_BATCH not in coupling.space.needs or structure.mixes_examples:
+        return run(x), None, None
     rows = coupling.space.rows(x.shape[1])
     inputs = x[:, :rows].detach().requires_grad_()
     first = run(inputs)
     outputs = torch.cat([first, run(x[:, rows:])], 1) if rows < x.shape[1] else first
-    return ForwardPass(outputs, sub_batch=(first, inputs))
+    return outputs, None, (first, inputs)
 
 
 def pull_back(
@@ -214,16 +196,6 @@ def pull_back(
         roots.append(local.features)
         weights.append(cotangent)
     return _gradients(local, roots, weights, keep)
-
-
-def backward_early(local: LocalPass, loss_scale: float) -> LocalPass:
-    """Backpropagate the loss now and keep its gradients.
-
-    Used when the features come from a separate forward pass: the loss graph can be freed before the members
-    synchronise, so only the smaller feature graph stays in memory. Returns the pass with `gradients` set and `losses`
-    detached.
-    """
-    return replace(local, losses=local.losses.detach(), gradients=pull_back(local, loss_scale=loss_scale, keep=True))
 
 
 def repulsion_gradients(local: LocalPass, cotangent: Tensor) -> Gradients:

@@ -97,10 +97,8 @@ class GroupStep:
         if self.config.coupling_at(self.state.step) is not None and not float(tensors.pop()) < MAX_LENGTH:
             return None
         losses, *gradients = tensors
-        own = len(self.state.population.own)
-        return GroupResult(
-            self.members, losses, self.state.active[self.members], gradients[:own], gradients[own:], buffers_before={}
-        )
+        own, active = len(self.state.population.own), self.state.active[self.members]
+        return GroupResult(self.members, losses, active, gradients[:own], gradients[own:], buffers_before={})
 
 
 @lru_cache(maxsize=8)

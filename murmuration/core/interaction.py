@@ -10,7 +10,7 @@ from torch.nn.utils import get_total_norm
 from murmuration.core.coupling import Coupling
 from murmuration.core.engines import Ranks
 from murmuration.core.gradients import Gradients, LocalPass
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 
 MAX_LENGTH = 1e15  # features longer than this count as not finite: squares of their distances would overflow
 

@@ -15,7 +15,7 @@ from murmuration.core.coupling.space import FEATURES, INPUTS, OWN_WEIGHTS, SUB_B
 from murmuration.core.dynamics import Dynamics, Optimizer, TorchOptimizer, TrainTime
 from murmuration.core.engines import ALONE, Ranks
 from murmuration.core.flat_buffers import pack
-from murmuration.core.population import Named, Population, populate
+from murmuration.core.population import Population, populate
 from murmuration.core.recipe import Recipe
 from murmuration.core.sharing import SMOOTH, input_chunks
 from murmuration.core.state import NoiseStreams, State, StepConfig
@@ -97,7 +97,7 @@ class BoundRecipe:
             return KernelTrace(())
         self.recipe.sharing.check_trace(self.full_trace)
         self.recipe.weights.check_trace(self.full_trace)
-        return self.full_trace.require_supported("leave l1 out") if self._l1 else self.full_trace
+        return self.full_trace.require_supported("leave l1 out") if self.optimizer.l1 else self.full_trace
 
     @cached_property
     def full_trace(self) -> KernelTrace:
@@ -109,12 +109,8 @@ class BoundRecipe:
         return KernelTrace(())
 
     @property
-    def _l1(self) -> float:
-        return self.optimizer.l1 if isinstance(self.optimizer, Optimizer) else 0.0
-
-    @property
     def _acts_on_kernels(self) -> bool:
-        return self.recipe.needs_kernels or bool(self._l1)
+        return self.recipe.needs_kernels or self.optimizer.l1 > 0
 
     @cached_property
     def weights(self) -> NetworkWeights:
@@ -131,15 +127,9 @@ class BoundRecipe:
     def step_config(self) -> StepConfig:
         """The settings of a training step."""
         sharing = self.recipe.sharing
-        updater = Updater(
-            self.optimizer,
-            self.dynamics,
-            factor_lr_multiplier=sharing.lr_multiplier,
-            factor_decay=sharing.decay,
-            lr_multipliers=self.lr_multipliers,
-            clip_norm=self.dynamics.gradient_bound() if self.clip_norm is None else self.clip_norm,
-            kernels=frozenset(self.weights.spec.kernels),
-        )
+        clip_norm = self.dynamics.gradient_bound() if self.clip_norm is None else self.clip_norm
+        kernels, factors = frozenset(self.weights.spec.kernels), (sharing.lr_multiplier, sharing.decay)
+        updater = Updater(self.optimizer, self.dynamics, *factors, self.lr_multipliers, clip_norm, kernels)
         objective = self.recipe.weights.objective(self.example_count, self.end.steps_per_epoch, self.end.epochs)
         gamma = sharing.gamma_of(members=self.members, smooth=self.gamma)
         return StepConfig(self.likelihood, self.weights, self.coupling, updater, objective, gamma, self.members)
@@ -161,10 +151,15 @@ class BoundRecipe:
 
     def start(self) -> Population:
         """Return the members before the first step; refuses a network that the recipe cannot work with."""
-        needs_parts = self.coupling is not None and FEATURES in self.coupling.needs
-        if self.recipe.sharing.needs_parts or needs_parts:
+        needs = frozenset() if self.coupling is None else self.coupling.space.needs
+        if self.recipe.sharing.needs_parts or FEATURES in needs:
             Structure(self.network(0)).require_parts()
-        self._require_input_gradients()
+        if {INPUTS, SUB_BATCH} & needs:
+            x = self.inputs[:2].clone().requires_grad_()
+            outputs = self.network(0).eval()(x.clone())
+            if not outputs.requires_grad or torch.autograd.grad(outputs.sum(), x, allow_unused=True)[0] is None:
+                net = "a net whose outputs have no gradient by its inputs, such as one that makes tokens of them"
+                raise Misuse(f"coupling {self.recipe.text('coupling')} with {net}: write coupling outputs or weights")
         population = self.initial_members()
         self._require_varying_draws(population)
         return population
@@ -181,10 +176,8 @@ class BoundRecipe:
         shared = recipe.sharing.predicate(first, self.trace)
         population = populate(lambda i: self.network(rows.start + i), len(rows), shared, fixed.__contains__)
         if rows.start:  # shared tensors are those of the first of all members
-            tensors = dict(first.named_parameters())
-            population = replace(
-                population, shared={name: tensors[name].detach().clone() for name in population.shared}
-            )
+            common = {name: first.get_parameter(name).detach().clone() for name in population.shared}
+            population = replace(population, shared=common)
         if not population.own and not population.shared:
             reason = "has requires_grad=False" if fixed else "does not exist"
             raise Misuse(f"nothing to train: every parameter of {type(first).__name__} {reason}; leave some trainable")
@@ -192,32 +185,21 @@ class BoundRecipe:
             population = recipe.sharing.add_factors(population, self.trace, stream, input_chunks(first))
         if self.members > 1 or not recipe.weights.separates_members:
             population = recipe.weights.init(population, self.trace, stream, self.dynamics.initial_std())
-        self._check_members(population)
-        return population
-
-    def _check_members(self, population: Population) -> None:
-        """Refuse members that the recipe leaves nothing to do with."""
-        recipe = self.recipe
         if self.members > 1 and not population.own and not population.buffers:
             raise Misuse(f"sharing {recipe.text('sharing')} leaves members nothing of their own: they would stay equal")
         needs = recipe.coupling.space.needs if recipe.coupling is not None else ()
         if not population.own and OWN_WEIGHTS in needs:
-            raise Misuse(
-                f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}: members have no weights of"
-                " their own to repel"
-            )
+            both = f"coupling {recipe.text('coupling')} with sharing {recipe.text('sharing')}"
+            raise Misuse(f"{both}: members have no weights of their own to repel")
         if FEATURES in needs and not any(name.startswith("body.") for name in (*population.own, *population.shared)):
-            raise Misuse(
-                f"coupling {recipe.text('coupling')} with a body that is not trained: its features do not move; write"
-                " coupling outputs"
-            )
+            problem = "with a body that is not trained: its features do not move; write coupling outputs"
+            raise Misuse(f"coupling {recipe.text('coupling')} {problem}")
         names = [*population.own, *population.shared]
         for pattern, _ in self.lr_multipliers:
             if not any(fnmatchcase(name, pattern) for name in names):
-                listed = ", ".join(names[:6])
-                raise Misuse(
-                    f"lr_multipliers: '{pattern}' matches no tensor of the net; write a pattern of {listed}, ..."
-                )
+                hint = f"write a pattern of {', '.join(names[:6])}, ..."
+                raise Misuse(f"lr_multipliers: '{pattern}' matches no tensor of the net; {hint}")
+        return population
 
     def check_times(self, *, schedule: str | None, has_optimizer: bool, stops_early: bool) -> None:
         """Refuse settings that do not fit the dynamics, the coupling or what the network does in one pass.
@@ -229,10 +211,8 @@ class BoundRecipe:
         """
         coupling, family = self.recipe.coupling, self.recipe.weights
         if self.precision != FLOAT32 and coupling is not None and {INPUTS, SUB_BATCH} & coupling.space.needs:
-            raise Misuse(
-                f"precision={self.precision} with coupling {self.recipe.text('coupling')}: gradients of input gradients"
-                " are too rough in it; write precision=float32"
-            )
+            problem = "gradients of input gradients are too rough in it; write precision=float32"
+            raise Misuse(f"precision={self.precision} with coupling {self.recipe.text('coupling')}: {problem}")
         self.dynamics.check(
             total=self.end, stochastic=family.stochastic, schedule=schedule, own_rule=has_optimizer, early=stops_early
         )
@@ -243,14 +223,12 @@ class BoundRecipe:
 
     def refuse_unused_optimizer(self, population: Population, asked: Any) -> None:
         """Refuse an optimizer that was `asked` for where the dynamics moves all tensors by a rule of its own."""
-        groups = [*self.step_config.updater.param_groups(population.own)]
-        groups += self.step_config.updater.param_groups(population.shared)
+        updater = self.step_config.updater
+        groups = [*updater.param_groups(population.own), *updater.param_groups(population.shared)]
         plain = [rule for _, rule, _ in groups if isinstance(rule, Optimizer | TorchOptimizer)]
         if asked is not None and (not plain or (callable(asked) and len(plain) < len(groups))):
-            raise Misuse(
-                f"an optimizer with dynamics {self.recipe.text('dynamics')}, which moves weights by a rule of its own: "
-                "leave the optimizer out"
-            )
+            problem = "which moves weights by a rule of its own: leave the optimizer out"
+            raise Misuse(f"an optimizer with dynamics {self.recipe.text('dynamics')}, {problem}")
 
     def _require_varying_draws(self, population: Population) -> None:
         """Refuse masks that are drawn in every pass and leave the outputs on the first batch as they are.
@@ -260,13 +238,9 @@ class BoundRecipe:
         family = self.recipe.weights
         if not (family.stochastic and family.point_estimates):
             return
-        source = torch.Generator().manual_seed(0)
-
-        def moved(named: Named) -> Named:
-            return {name: t[:1] + 0.1 * torch.randn(t[:1].shape, generator=source).to(t) for name, t in named.items()}
-
-        shared = {name: tensor[None] for name, tensor in population.shared.items()}
-        own, first = moved({**population.own, **shared}), population.group(slice(1))
+        source, first = torch.Generator().manual_seed(0), population.group(slice(1))
+        tensors = {**first.own, **{name: tensor[None] for name, tensor in population.shared.items()}}
+        own = {name: t + 0.1 * torch.randn(t.shape, generator=source).to(t) for name, t in tensors.items()}
         x, structure = self.inputs[: self.batch_size].clone(), Structure(self.network(0)).train(False)
 
         @torch.no_grad()
@@ -278,22 +252,9 @@ class BoundRecipe:
 
         reference = outputs(0)
         if all(torch.equal(reference, outputs(time)) for time in range(1, 4)):
-            raise Misuse(
-                f"weights {self.recipe.text('weights')}: all draws of the net are equal on the first batch, so dropout"
-                " does not reach its outputs; add torch.nn.Dropout layers before the last layer"
-            )
-
-    def _require_input_gradients(self) -> None:
-        """Refuse a coupling that needs gradients by inputs where the network's outputs have none."""
-        if self.coupling is None or not {INPUTS, SUB_BATCH} & self.coupling.needs:
-            return
-        x = self.inputs[:2].clone().requires_grad_()
-        outputs = self.network(0).eval()(x.clone())
-        if not outputs.requires_grad or torch.autograd.grad(outputs.sum(), x, allow_unused=True)[0] is None:
-            raise Misuse(
-                f"coupling {self.recipe.text('coupling')} with a net whose outputs have no gradient by its inputs, such"
-                " as one that makes tokens of them: write coupling outputs or weights"
-            )
+            problem = "all draws of the net are equal on the first batch, so dropout does not reach its outputs"
+            hint = "add torch.nn.Dropout layers before the last layer"
+            raise Misuse(f"weights {self.recipe.text('weights')}: {problem}; {hint}")
 
 
 def collect(dynamics: Dynamics, state: State, time: TrainTime, ranks: Ranks = ALONE) -> None:
@@ -303,8 +264,8 @@ def collect(dynamics: Dynamics, state: State, time: TrainTime, ranks: Ranks = AL
     dynamics.collect(state.path, state.population, rows)
     for point in state.path.points.values():
         if not isinstance(point, Population):
-            name = type(dynamics).__name__
-            raise Misuse(f"{name}.collect put a {type(point).__name__} in points: need a Population")
+            problem = f"put a {type(point).__name__} in points: need a Population"
+            raise Misuse(f"{type(dynamics).__name__}.collect {problem}")
 
 
 def collectable(state: State) -> Tensor:

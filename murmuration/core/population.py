@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from murmuration.system.errors import Failure, Misuse
 
 Named = dict[str, Tensor]
+Predicate = Callable[[str], bool]  # of names of parameters
 KINDS = ("own", "shared", "buffers", "fixed")
 KEPT = ":kept"  # auxiliary buffer, bool (M, ...): False where the parameter is pruned, and stays zero
 
@@ -157,8 +158,8 @@ class Population:
         for named, own in ((self.own, True), (self.shared, False)):
             for name, tensor in named.items():
                 mask = kept_mask(name.partition(":")[0], self.buffers, own)
-                alike = mask is not None and mask.shape == tensor.shape  # several weights may have one std
-                total += int(mask.sum()) if mask is not None and alike else tensor.numel()
+                own_mask = mask is not None and mask.shape == tensor.shape  # several weights may have one std
+                total += int(mask.sum()) if mask is not None and own_mask else tensor.numel()
         return total
 
     def to_tensors(self) -> Named:
@@ -216,29 +217,30 @@ def population_from_tensors(tensors: Mapping[str, Tensor], members: int | None =
     Raises:
         Failure: If tensors have different numbers of members.
     """
-    groups: dict[str, Named] = {kind: {} for kind in KINDS}
-    for key, tensor in tensors.items():
-        kind, _, name = key.partition("/")
-        if kind in groups:
-            groups[kind][name] = tensor
+    groups = {kind: below(tensors, kind) for kind in KINDS}
     counts = {len(tensor) for kind in ("own", "buffers") for tensor in groups[kind].values()}
-    if not counts:
-        counts = {members or 1}  # nothing but shared and fixed tensors
+    counts = counts or {members or 1}  # nothing but shared and fixed tensors
     if len(counts) != 1:
         raise Failure(f"stored tensors have different numbers of members: {sorted(counts)}; the file is damaged")
     return Population(counts.pop(), **groups)
 
 
-def below(tensors: Named, prefix: str) -> Named:
+def below(tensors: Mapping[str, Tensor], prefix: str) -> Named:
     """Return the tensors whose names start with `prefix/`, without it."""
     return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")}
 
 
+def grouped(tensors: Named) -> dict[str, Named]:
+    """Group tensors by the part of their names before the first slash."""
+    groups: dict[str, Named] = {}
+    for key, tensor in tensors.items():
+        first, _, name = key.partition("/")
+        groups.setdefault(first, {})[name] = tensor
+    return groups
+
+
 def populate(
-    build: Callable[[int], nn.Module],
-    members: int,
-    shared: Callable[[str], bool] | None = None,
-    fixed: Callable[[str], bool] | None = None,
+    build: Callable[[int], nn.Module], members: int, shared: Predicate | None = None, fixed: Predicate | None = None
 ) -> Population:
     """Make a population from networks.
 
@@ -256,49 +258,31 @@ def populate(
     """
     if members < 1:
         raise Misuse(f"members={members}: an ensemble needs at least 1")
-    population = None
+    first, nothing = build(0), lambda name: False
+    is_shared, is_fixed = shared or nothing, fixed or nothing
+    parameters = dict(first.named_parameters())
+    trained = {name: tensor for name, tensor in parameters.items() if not is_fixed(name)}
+
+    def empty(named: Mapping[str, Tensor]) -> Named:
+        return {name: tensor.detach().new_empty((members, *tensor.shape)) for name, tensor in named.items()}
+
+    population = Population(
+        members,
+        own=empty({name: tensor for name, tensor in trained.items() if not is_shared(name)}),
+        shared={name: tensor.detach().clone() for name, tensor in trained.items() if is_shared(name)},
+        buffers=empty(dict(first.named_buffers())),
+        fixed=empty({name: tensor for name, tensor in parameters.items() if name not in trained}),
+    )
+    targets = {**population.own, **population.fixed, **population.buffers}
     for index in range(members):
-        module = build(index)
-        if population is None:
-            population = _allocate(module, members, shared or (lambda name: False), fixed or (lambda name: False))
-        _copy_member(module, population, index)
-    assert population is not None
+        module = build(index) if index else first
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if name in targets and targets[name].shape[1:] != tensor.shape:
+                shapes = f"of shape {tuple(tensor.shape)}, member 0 has {tuple(targets[name].shape[1:])}"
+                raise Misuse(f"member {index} has '{name}' {shapes}: all members need one architecture")
+            if name in targets:
+                targets[name][index] = tensor.detach()
     for name, tensor in population.fixed.items():
         if torch.equal(tensor, tensor[:1].expand_as(tensor)):  # equal values are stored once
             population.fixed[name] = tensor[:1].clone()
     return population
-
-
-def _allocate(
-    module: nn.Module, members: int, shared: Callable[[str], bool], fixed: Callable[[str], bool]
-) -> Population:
-    """Return a population with empty own tensors, and the shared tensors of a network."""
-
-    def empty(tensor: Tensor) -> Tensor:
-        return tensor.detach().new_empty((members, *tensor.shape))
-
-    trained = {name: tensor for name, tensor in module.named_parameters() if not fixed(name)}
-    return Population(
-        members,
-        own={name: empty(tensor) for name, tensor in trained.items() if not shared(name)},
-        shared={name: tensor.detach().clone() for name, tensor in trained.items() if shared(name)},
-        buffers={name: empty(tensor) for name, tensor in module.named_buffers()},
-        fixed={name: empty(tensor) for name, tensor in module.named_parameters() if fixed(name)},
-    )
-
-
-def _copy_member(module: nn.Module, population: Population, index: int) -> None:
-    """Copy the own and fixed parameters and the buffers of a network into one member."""
-    for targets, sources in (
-        ({**population.own, **population.fixed}, module.named_parameters()),
-        (population.buffers, module.named_buffers()),
-    ):
-        for name, tensor in sources:
-            if name not in targets:
-                continue
-            if targets[name].shape[1:] != tensor.shape:
-                raise Misuse(
-                    f"member {index} has '{name}' of shape {tuple(tensor.shape)}, member 0 has "
-                    f"{tuple(targets[name].shape[1:])}: all members need one architecture"
-                )
-            targets[name][index] = tensor.detach()

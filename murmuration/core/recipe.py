@@ -5,7 +5,7 @@ Named methods are presets. Because the questions are independent, any answer of 
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from murmuration.core.coupling import COUPLINGS, Repulsion
 from murmuration.core.dynamics import DYNAMICS, Dynamics
@@ -14,16 +14,9 @@ from murmuration.core.weights import WEIGHTS, WeightFamily
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import Answer, format_text, parse
 
-QUESTIONS: dict[str, dict[str, Any]] = {
-    "sharing": SHARING,
-    "weights": WEIGHTS,
-    "coupling": COUPLINGS,
-    "dynamics": DYNAMICS,
-}
+QUESTIONS: dict[str, Any] = {"sharing": SHARING, "weights": WEIGHTS, "coupling": COUPLINGS, "dynamics": DYNAMICS}
 BatchOrder = Literal["own", "same", "split"]
-BATCH_ORDERS: tuple[BatchOrder, ...] = get_args(BatchOrder)
-
-OWN, POINT = SHARING["own"].value, WEIGHTS["point"].value
+POINT = WEIGHTS["point"].value
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Recipe:
     """
 
     name: str = "custom"
-    sharing: Sharing = OWN
+    sharing: Sharing = SHARING["own"].value
     weights: WeightFamily = POINT
     coupling: Repulsion | None = None
     dynamics: Dynamics = field(default_factory=Dynamics)
@@ -58,21 +51,16 @@ class Recipe:
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics}
+        kinds = {"sharing": Sharing, "weights": WeightFamily, "dynamics": Dynamics, "coupling": Repulsion}
         for question, kind in kinds.items():
-            got = getattr(self, question)
-            if not isinstance(got, kind):
-                raise Misuse(f"{question}={got!r}: need a {kind.__name__}; for text use make_recipe({question}='...')")
-        if self.coupling is not None and not isinstance(self.coupling, Repulsion):
-            raise Misuse(
-                f"coupling={self.coupling!r}: need a Repulsion or None; for text use make_recipe(coupling='...')"
-            )
+            answer, optional = getattr(self, question), " or None" if question == "coupling" else ""
+            if not isinstance(answer, kind) and not (optional and answer is None):
+                need = f"a {kind.__name__}{optional}"
+                raise Misuse(f"{question}={answer!r}: need {need}; for text use make_recipe({question}='...')")
         self.weights.check_dynamics(self.dynamics)
         if self.sharing.what == "all" and not (self.weights.stochastic or self.weights.separates_members):
-            raise Misuse(
-                f"sharing {self.text('sharing')} with weights {self.text('weights')}: members would stay equal; write"
-                " weights masks"
-            )
+            both = f"sharing {self.text('sharing')} with weights {self.text('weights')}"
+            raise Misuse(f"{both}: members would stay equal; write weights masks")
 
     def __str__(self) -> str:
         answers = self.answers() | ({"models": "+".join(self.models)} if self.models else {})
@@ -89,18 +77,14 @@ class Recipe:
     @property
     def needs_kernels(self) -> bool:
         """Whether the recipe depends on which parameters of a network are kernels."""
-        return self.sharing.needs_kernels or self.weights.needs_kernels
+        return self.sharing.rank_one or self.weights.needs_kernels
 
     def to_json(self) -> dict[str, Any]:
         """Return the recipe for a JSON file; the inverse of `recipe_from_json`."""
-        settings = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
+        settings: dict[str, Any] = {"members": self.members, "fixed_members": self.fixed_members, "loss": self.loss}
         optional = {"batch_order": self.batch_order, "models": list(self.models)}
-        return {
-            "name": self.name,
-            **self.answers(),
-            **settings,
-            **{key: value for key, value in optional.items() if value},
-        }
+        settings |= {key: value for key, value in optional.items() if value}
+        return {"name": self.name, **self.answers(), **settings}
 
 
 @dataclass(frozen=True)
@@ -118,247 +102,205 @@ class Preset(Answer[Recipe]):
     bad: str
 
 
-def _row(name: str, about: str, good: str, bad: str, **settings: Any) -> tuple[str, Preset]:
-    """Return the name and the preset; answers to questions among the settings are text."""
-    values = {key: parse(text, key, QUESTIONS[key]) if key in QUESTIONS else text for key, text in settings.items()}
-    return name, Preset(Recipe(name, **values), about, good, bad)
+def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Parse the answers to questions among settings of a recipe that are text."""
+    answers = {name: value for name, value in settings.items() if name in QUESTIONS and isinstance(value, str)}
+    return settings | {name: parse(text, name, QUESTIONS[name]) for name, text in answers.items()}
 
 
-PRESETS: dict[str, Preset] = dict(
-    [
-        _row(
-            "single",
+def _recipe(name: str, **settings: Any) -> Recipe:
+    return Recipe(name, **_parsed(settings))
+
+
+TABM = "rank-one:init=rademacher,head=own,unscaled=body.embedding.*"  # what both variants share
+PRESETS: dict[str, Preset] = {
+    preset.value.name: preset
+    for preset in (
+        Preset(
+            _recipe("single", members=1, fixed_members=True),
             "one network, as most people train it",
             "a baseline; the cheapest to train and to run",
             "no epistemic uncertainty",
-            members=1,
-            fixed_members=True,
         ),
-        _row(
-            "deep-ensemble",
+        Preset(
+            _recipe("deep-ensemble"),
             "M networks from M initialisations (Lakshminarayanan et al. 2017)",
             "the default: accuracy, calibration and epistemic uncertainty with no setting to tune",
             "M networks to train, store and evaluate",
         ),
-        _row(
-            "weight-rde",
+        Preset(
+            _recipe("weight-rde", coupling="weights"),
             "repulsion of weights (D'Angelo and Fortuin 2021)",
             "a reference for repulsion in the space of weights",
             "no measurable difference from deep-ensemble on the data measured",
-            coupling="weights",
         ),
-        _row(
-            "function-rde",
+        Preset(
+            _recipe("function-rde", coupling="outputs"),
             "repulsion of outputs (D'Angelo and Fortuin 2021)",
             "disagreement away from the data at little extra cost",
             "its gain in NLL is hardly measurable",
-            coupling="outputs",
         ),
-        _row(
-            "feature-rde",
+        Preset(
+            _recipe("feature-rde", sharing="head", coupling="features"),
             "repulsion of features under one shared head (Yashima et al. 2022)",
             "members that use different features under one head",
             "higher NLL under corruption than deep-ensemble on the data measured",
-            sharing="head",
-            coupling="features",
         ),
-        _row(
-            "svgd",
+        Preset(
+            _recipe("svgd", coupling="weights:estimator=svgd"),
             "Stein variational gradient descent on weights (Liu and Wang 2016)",
             "particle approximation of a posterior over weights, for comparison with the literature",
             "three times the step of a small dense network; quality not measured here",
-            coupling="weights:estimator=svgd",
         ),
-        _row(
-            "forde",
+        Preset(
+            _recipe("forde", coupling="input-gradients:lengthscales=pca"),
             "repulsion of input gradients, weighted by the variance of inputs (FoRDE, Trinh et al. 2024)",
             "disagreement away from the data; lower NLL on MNIST, clean and corrupted",
             "two to three times the training time; no gain on a CIFAR-10 subset",
-            coupling="input-gradients:lengthscales=pca",
         ),
-        _row(
-            "forde-identity",
+        Preset(
+            _recipe("forde-identity", coupling="input-gradients"),
             "the same with equal weights of all input directions",
             "as forde, where no input directions dominate",
             "two to three times the training time; no gain on a CIFAR-10 subset",
-            coupling="input-gradients",
         ),
-        _row(
-            "forde-pca", "forde by its full name", "as forde", "as forde", coupling="input-gradients:lengthscales=pca"
+        Preset(
+            _recipe("forde-pca", coupling="input-gradients:lengthscales=pca"),
+            "forde by its full name",
+            "as forde",
+            "as forde",
         ),
-        _row(
-            "forde-tuned",
+        Preset(
+            _recipe("forde-tuned", coupling="input-gradients:lengthscales=tuned"),
             "between the two, chosen on corrupted validation examples",
             "as forde, with the length scales chosen on validation examples",
             "trains several ensembles to choose: ten to sixty times the training time",
-            coupling="input-gradients:lengthscales=tuned",
         ),
-        _row(
-            "batch-ensemble",
+        Preset(
+            _recipe("batch-ensemble", sharing="rank-one"),
             "one network, M members by rank-one factors of its kernels (Wen et al. 2020)",
             "M members in the memory of about one network",
             "its members learn together and are worth about one network: see batch-ensemble-independent",
-            sharing="rank-one",
         ),
-        _row(
-            "batch-ensemble-independent",
+        Preset(
+            _recipe("batch-ensemble-independent", sharing="rank-one:init=rademacher,gamma=M"),
             "the same with random signs: members learn as if trained alone (Velikanov et al. 2022)",
             "M members in the memory of about one network, as good as separate ones on the data measured",
             "needs SGD; training and prediction still cost M networks",
-            sharing="rank-one:init=rademacher,gamma=M",
         ),
-        _row(
-            "tabm",
+        Preset(
+            _recipe("tabm", sharing=f"{TABM},others=ones,bias=own", members=16, batch_order="same"),
             "one network, members by rank-one factors, signs on the inputs, own heads (TabM, Gorishniy et al. 2025)",
             "tables: many members in the memory of about one network; use AdamW and early stopping",
             "for dense networks; training and prediction still cost M networks",
-            sharing="rank-one:init=rademacher,others=ones,bias=own,head=own,unscaled=body.embedding.*",
-            members=16,
-            batch_order="same",
         ),
-        _row(
-            "tabm-mini",
+        Preset(
+            _recipe("tabm-mini", sharing=f"{TABM},factors=first", members=16, batch_order="same"),
             "the same with factors of the inputs alone (TabM-mini)",
             "tables: as tabm, with fewer parameters of the members' own",
             "for dense networks; training and prediction still cost M networks",
-            sharing="rank-one:init=rademacher,factors=first,head=own,unscaled=body.embedding.*",
-            members=16,
-            batch_order="same",
         ),
-        _row(
-            "packed",
+        Preset(
+            _recipe("packed", members=16, batch_order="same"),
             "M networks from M initialisations, trained on the same batches (TabM-packed)",
             "the reference of tabm: nothing is shared but the batches",
             "M networks to store; deep-ensemble has batches of each member's own besides",
-            members=16,
-            batch_order="same",
         ),
-        _row(
-            "mask-ensemble",
+        Preset(
+            _recipe("mask-ensemble", sharing="all", weights="masks"),
             "one network, M members with a fixed dropout mask each",
             "M members in the memory of one network, any architecture",
             "no better than one network on the data measured",
-            sharing="all",
-            weights="masks",
         ),
-        _row(
-            "mc-dropout",
+        Preset(
+            _recipe("mc-dropout", weights="dropout", members=1),
             "one network with dropout active in prediction (Gal and Ghahramani 2016)",
             "uncertainty from one network trained with dropout",
             "30 passes a prediction; its draws are alike: misses unfamiliar inputs",
-            weights="dropout",
-            members=1,
         ),
-        _row(
-            "bayes",
+        Preset(
+            _recipe("bayes", weights="gaussian", members=1),
             "one network with Gaussian weights: Bayes by Backprop (Blundell et al. 2015)",
             "a distribution over every weight, small data, pruning by signal-to-noise ratio",
             "2.3 times the step; 30 passes a prediction; beta must fit the size of the network; "
             "one member misses unfamiliar inputs",
-            weights="gaussian",
-            members=1,
         ),
-        _row(
-            "bayes-flipout",
+        Preset(
+            _recipe("bayes-flipout", weights="gaussian:estimator=flipout", members=1),
             "the same, trained by flipout (Wen et al. 2018)",
             "as bayes, with gradients of less variance in large batches",
             "2.4 times the step; 30 passes a prediction",
-            weights="gaussian:estimator=flipout",
-            members=1,
         ),
-        _row(
-            "bayes-last-layer",
+        Preset(
+            _recipe("bayes-last-layer", weights="gaussian:where=last,beta=0.1", members=1),
             "the same for the last layer alone, on a deterministic body",
             "a distribution over the head at little cost",
             "only the uncertainty of the last layer",
-            weights="gaussian:where=last,beta=0.1",
-            members=1,
         ),
-        _row(
-            "ivon",
+        Preset(
+            _recipe("ivon", weights="gaussian:estimator=draw,std_param=std,beta=0", dynamics="ivon", members=1),
             "one network with Gaussian weights, trained by natural gradients (IVON, Shen et al. 2024)",
             "Gaussian weights at 1.3 times the step of Adam",
             "30 passes a prediction; a learning rate of its own; misses unfamiliar inputs",
-            weights="gaussian:estimator=draw,std_param=std,beta=0",
-            dynamics="ivon",
-            members=1,
         ),
-        _row(
-            "rank1-bnn",
+        Preset(
+            _recipe(
+                "rank1-bnn", sharing="rank-one", weights="gaussian:where=factors,prior=gaussian_0.1,beta=0.1,draws=5"
+            ),
             "a batch ensemble with Gaussian factors (Dusenberry et al. 2020)",
             "M members with random factors in the memory of about one network",
             "5 M passes a prediction; quality not measured here",
-            sharing="rank-one",
-            weights="gaussian:where=factors,prior=gaussian_0.1,beta=0.1,draws=5",
         ),
-        _row(
-            "last-layer-ensemble",
+        Preset(
+            _recipe("last-layer-ensemble", sharing="backbone"),
             "one body, M heads; with sharing backbone:frozen=yes on a body that is trained already",
             "heads for a backbone that is trained already",
             "members differ in the head alone; higher NLL than deep-ensemble on the data measured",
-            sharing="backbone",
         ),
-        _row(
-            "ride",
+        Preset(
+            _recipe("ride", sharing="backbone", coupling="divergence", loss="ldam-drw", members=3),
             "experts on one body, LDAM with deferred re-weighting, kept apart by divergence (RIDE, Wang et al. 2021)",
             "rare classes of a long-tailed training set",
             "for classes only; experts differ in the head alone unless sharing names says more",
-            sharing="backbone",
-            coupling="divergence",
-            loss="ldam-drw",
-            members=3,
         ),
-        _row(
-            "sade",
+        Preset(
+            _recipe("sade", sharing="backbone", loss="sade", members=3),
             "experts on one body for common, equally frequent and rare classes (SADE, Zhang et al. 2022)",
             "test data of unknown class frequencies: members can be weighted for them without labels",
             "for classes only; experts differ in the head alone unless sharing names says more",
-            sharing="backbone",
-            loss="sade",
-            members=3,
         ),
-        _row(
-            "swa",
+        Preset(
+            _recipe("swa", dynamics="swa", members=1),
             "one network at the average of its late weights (Izmailov et al. 2018)",
             "one network at a flatter place of the loss, at no cost in prediction",
             "no epistemic uncertainty; no lower NLL than single on the data measured",
-            dynamics="swa",
-            members=1,
         ),
-        _row(
-            "swag",
+        Preset(
+            _recipe("swag", dynamics="swag", members=1),
             "networks drawn from a Gaussian fitted to the late weights of one (Maddox et al. 2019)",
             "30 members from one training run",
             "30 passes a prediction; hardly different from swa on the data measured",
-            dynamics="swag",
-            members=1,
         ),
-        _row(
-            "multi-swag",
+        Preset(
+            _recipe("multi-swag", dynamics="swag"),
             "the same around M independent networks (Wilson and Izmailov 2020)",
             "the lowest NLL at equal gradient steps on the data measured, with snapshot",
             "30 M networks to store and evaluate unless draws are fewer",
-            dynamics="swag",
         ),
-        _row(
-            "snapshot",
+        Preset(
+            _recipe("snapshot", dynamics="snapshot", members=1),
             "one run, its weights at the end of every learning-rate cycle (Huang et al. 2017)",
             "an ensemble from one training run",
             "members of one run predict alike",
-            dynamics="snapshot",
-            members=1,
         ),
-        _row(
-            "csgmcmc",
+        Preset(
+            _recipe("csgmcmc", dynamics="csgmcmc", members=1),
             "cyclical stochastic-gradient MCMC, several points of every cycle (Zhang et al. 2020)",
             "samples of a posterior from one training run",
             "depends on its learning rate",
-            dynamics="csgmcmc",
-            members=1,
         ),
-    ]
-)
-
+    )
+}
 
 MIXTURES: dict[str, Preset] = {  # networks beside models that are not
     "mixed": Preset(
@@ -402,12 +344,7 @@ def make_recipe(
     for question in answers:
         if question not in QUESTIONS:
             raise unknown("question of a recipe", question, QUESTIONS)
-    changed = {
-        question: parse(answer, question, QUESTIONS[question]) if isinstance(answer, str) else answer
-        for question, answer in answers.items()
-        if answer is not None
-    }
-    return replace(base, **changed)
+    return replace(base, **_parsed({question: answer for question, answer in answers.items() if answer is not None}))
 
 
 def parse_recipe(text: str) -> Recipe:
@@ -455,10 +392,10 @@ def recipe_from_json(record: dict[str, Any], user_recipe: Recipe | None = None) 
     Raises:
         Misuse: If `user_recipe` has other answers than the record.
     """
+    answers = {question: record[question] for question in QUESTIONS}
     if user_recipe is not None:
-        if user_recipe.answers() != {question: record[question] for question in QUESTIONS}:
+        if user_recipe.answers() != answers:
             raise Misuse(f"recipe= is {user_recipe}, and the run was made by {record['name']} with other answers")
         return user_recipe
-    answers = {question: parse(record[question], question, QUESTIONS[question]) for question in QUESTIONS}
     settings: Any = {name: record.get(name) for name in ("members", "fixed_members", "loss", "batch_order")}
-    return Recipe(record["name"], **settings, models=tuple(record.get("models", ())), **answers)
+    return _recipe(record["name"], **settings, models=tuple(record.get("models", ())), **answers)

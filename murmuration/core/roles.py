@@ -58,11 +58,6 @@ class ParameterRole:
     dropped: float = 0.0
     reason: str = ""
 
-    @property
-    def acted_on(self) -> bool:
-        """Whether members or draws differ by more than an own copy."""
-        return self.gaussian or bool(self.scaled) or self.dropped > 0
-
 
 @dataclass(frozen=True)
 class ParameterRoles:
@@ -93,10 +88,10 @@ class ParameterRoles:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> ParameterRole:
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise unknown("parameter", name, [row.name for row in self.rows])
+        rows = {row.name: row for row in self.rows}
+        if name not in rows:
+            raise unknown("parameter", name, rows)
+        return rows[name]
 
     def __str__(self) -> str:
         cells = [list(COLUMNS), *(list(columns.values()) for columns in self.columns())]
@@ -110,19 +105,13 @@ class ParameterRoles:
 
     def columns(self) -> list[dict[str, str]]:
         """Return the rows as text, by column."""
-        return [
-            {
-                "parameter": row.name,
-                "shape": " x ".join(map(str, row.shape)),
-                "kind": row.kind,
-                "sharing": row.sharing,
-                "weights": "Gaussian" if row.gaussian else "point",
-                "scaled": row.scaled,
-                "dropped": f"{row.dropped:g}" if row.dropped else "",
-                "reason": row.reason,
-            }
-            for row in self.rows
-        ]
+        rows = []
+        for row in self.rows:
+            weights, dropped = "Gaussian" if row.gaussian else "point", f"{row.dropped:g}" if row.dropped else ""
+            shape = " x ".join(map(str, row.shape))
+            cells = (row.name, shape, row.kind, row.sharing, weights, row.scaled, dropped, row.reason)
+            rows.append(dict(zip(COLUMNS, cells, strict=True)))
+        return rows
 
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame, one row for each parameter."""
@@ -140,10 +129,11 @@ class ParameterRoles:
             "shared": [row.name for row in self if row.sharing == "shared"],
             "fixed": [row.name for row in self if row.sharing == "fixed"],
         }
-        parts = []
-        for way, names in ways.items():
-            if names:
-                parts.append(f"{len(names)} {way}" + (f" ({', '.join(names)})" if len(names) <= MAX_LISTED else ""))
+        parts = [
+            f"{len(names)} {way}" + (f" ({', '.join(names)})" if len(names) <= MAX_LISTED else "")
+            for way, names in ways.items()
+            if names
+        ]
         return f"{len(self)} parameters, " + (f"of which {'; '.join(parts)}" if parts else "own and point")
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -177,15 +167,10 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
     groups = {"own": population.own, "shared": population.shared, "fixed": population.fixed}
 
     def role(name: str, sharing: str, tensor: Tensor) -> ParameterRole:
-        row = ParameterRole(
-            name,
-            tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]),
-            kinds.get(name, "other"),
-            sharing,
-            name + STD_PARAM in tensors,
-            ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors),
-            weights.spec.rates.get(name, 0.0),
-        )
+        shape, kind = tuple(tensor.shape if sharing == "shared" else tensor.shape[1:]), kinds.get(name, "other")
+        scaled = ", ".join(word for word, part in (("in", INTO), ("out", OUT)) if name + part in tensors)
+        gaussian, dropped = name + STD_PARAM in tensors, weights.spec.rates.get(name, 0.0)
+        row = ParameterRole(name, shape, kind, sharing, gaussian, scaled, dropped)
         return replace(row, reason=reason_for(row))
 
     def reason_for(row: ParameterRole) -> str:
@@ -196,7 +181,7 @@ def roles_of(trace: KernelTrace, population: Population, weights: NetworkWeights
         if row.gaussian:
             per_pass = row.name in operators or forms.get(row.name, "plain") != "plain"
             return "drawn once a pass, whatever the estimator" if per_pass else ""
-        if row.acted_on:
+        if row.scaled or row.dropped:
             return ""
         if row.name in operators:
             return f"multiplied by {operators[row.name]}" if operators[row.name] else KINDS["unused"]
@@ -225,8 +210,7 @@ def roles_before_training(module: nn.Module, recipe: Recipe, x: Tensor) -> Param
         One role for each parameter. If the recipe refuses the network, `refusal` is its message and the roles are
         incomplete.
     """
-    trace = trace_kernels(module, x)
-    refusal = ""
+    trace, refusal = trace_kernels(module, x), ""
     try:
         recipe.sharing.check_trace(trace)
         recipe.weights.check_trace(trace)

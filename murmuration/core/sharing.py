@@ -19,13 +19,9 @@ from murmuration.core.population import Named, Population
 from murmuration.core.weights.distributions import Distribution, Normal
 from murmuration.core.weights.family import INTO, OUT, Streams
 from murmuration.core.weights.kernel_trace import KernelTrace
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, require_choices, unknown
 from murmuration.system.option_text import FIXED, Answer
 
-CHOICES = {"bias": ("own", "last", "shared", "inside"), "norm": ("own", "shared")}
-CHOICES |= {"factors": ("all", "first"), "head": ("scaled", "own")}
-RANK_ONE_ONLY = {"init", "others", "bias", "norm", "first", "last", "factors", "head", "unscaled"}
-RANK_ONE_ONLY |= {"lr_multiplier", "decay"}
 SMOOTH = "smooth"
 
 
@@ -72,9 +68,8 @@ class Sharing:
     decay: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
+        require_choices(self, bias=("own", "last", "shared", "inside"), norm=("own", "shared"))
+        require_choices(self, factors=("all", "first"), head=("scaled", "own"))
         if not (math.isfinite(self.lr_multiplier) and self.lr_multiplier >= 0):
             raise Misuse(f"lr_multiplier={self.lr_multiplier}: need a number that is not negative, such as 0.5")
         if (self.what == "names") != bool(self.shared):
@@ -82,24 +77,17 @@ class Sharing:
         if self.frozen and self.what != "backbone":
             value = "yes" if self.frozen is True else self.frozen
             raise Misuse(f"frozen={value} with sharing {self.what}: only a backbone can be; write backbone:frozen=yes")
-        changed = [setting.name for setting in fields(self) if getattr(self, setting.name) != setting.default]
-        unused = [name for name in changed if name in RANK_ONE_ONLY]
-        if unused and not self.rank_one:
-            raise Misuse(f"{unused[0]}={getattr(self, unused[0])} with sharing {self.what}: only rank-one has factors")
-        if self.gamma not in ("M", SMOOTH) and not (
-            isinstance(self.gamma, int | float) and math.isfinite(self.gamma) and self.gamma > 0
-        ):
+        for setting in fields(self)[4:] if not self.rank_one else ():
+            if (value := getattr(self, setting.name)) != setting.default:
+                raise Misuse(f"{setting.name}={value} with sharing {self.what}: only rank-one has factors")
+        number = isinstance(self.gamma, int | float) and 0 < self.gamma < math.inf
+        if self.gamma not in ("M", SMOOTH) and not number:
             raise Misuse(f"gamma={self.gamma}: write 1 (mean), M (sum), smooth, or a positive number")
 
     @property
     def rank_one(self) -> bool:
         """Whether kernels are shared and scaled by factors."""
         return self.what == "rank-one"
-
-    @property
-    def needs_kernels(self) -> bool:
-        """Whether the kernels of the network must be traced."""
-        return self.rank_one
 
     @property
     def needs_parts(self) -> bool:
@@ -147,7 +135,19 @@ class Sharing:
         """
         if self.rank_one:
             assert trace is not None
-            return self._rank_one_predicate(module, trace)
+            biases = {*trace.biases, *(bias for kernel in trace.kernels for bias in kernel.biases)}
+            norms = set(norm_parameters(module))
+            final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
+            heads = {*trace.last, *final} if self.head == "own" else set()
+
+            def shared(name: str) -> bool:
+                if name in heads or self.is_unscaled(name):
+                    return name not in heads
+                if name in biases:
+                    return self.bias in ("shared", "inside") or (self.bias == "last" and name not in final)
+                return self.norm == "shared" if name in norms else True
+
+            return shared
         patterns = [pattern.strip() for pattern in self.shared.split(";")]
         if self.what == "names":
             names = [name for name, _ in module.named_parameters()]
@@ -161,23 +161,6 @@ class Sharing:
             "backbone": lambda name: name.partition(".")[0] != "head",
             "names": lambda name: any(fnmatchcase(name, pattern) for pattern in patterns),
         }[self.what]
-
-    def _rank_one_predicate(self, module: nn.Module, trace: KernelTrace) -> Callable[[str], bool]:
-        """Return the predicate of rank-one sharing."""
-        biases = {bias for kernel in trace.kernels for bias in kernel.biases}
-        norms = set(norm_parameters(module))
-        biases |= set(trace.biases)
-        final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
-        heads = {*trace.last, *final} if self.head == "own" else set()
-
-        def shared(name: str) -> bool:
-            if name in heads or self.is_unscaled(name):
-                return name not in heads
-            if name in biases:
-                return self.bias in ("shared", "inside") or (self.bias == "last" and name not in final)
-            return self.norm == "shared" if name in norms else True
-
-        return shared
 
     def is_unscaled(self, name: str) -> bool:
         """Return whether a parameter is shared without factors."""
@@ -245,16 +228,6 @@ SHARING: dict[str, Answer[Sharing]] = {
         "rank-one in the convention of Velikanov et al. (2022): u after, v before each activation",
     ),
 }
-
-
-def sharing_where(module: nn.Module, shared: Callable[[str], bool]) -> Sharing:
-    """Return a sharing of those parameters of a network for which a predicate on names is true.
-
-    >>> sharing_where(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)), lambda name: name.startswith("0")).shared
-    '0.weight;0.bias'
-    """
-    names = [name for name, _ in module.named_parameters() if shared(name)]
-    return Sharing("names", shared=";".join(names)) if names else Sharing("own")
 
 
 def norm_parameters(module: nn.Module) -> list[str]:

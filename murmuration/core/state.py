@@ -10,9 +10,9 @@ from torch import Tensor
 
 from murmuration.core.coupling import Coupling
 from murmuration.core.divergence import Divergence
-from murmuration.core.dynamics import OptState, TrainTime, WeightPath
+from murmuration.core.dynamics.base import OptState, TrainTime, WeightPath
 from murmuration.core.dynamics.optimizer import Memory
-from murmuration.core.population import KINDS, Named, Population, below, population_from_tensors
+from murmuration.core.population import KINDS, Named, Population, below, grouped, population_from_tensors
 from murmuration.core.update import Updater
 from murmuration.core.weights import ELBO, NetworkWeights
 from murmuration.likelihoods import Likelihood
@@ -202,23 +202,15 @@ def state_from_tensors(tensors: Named, points: Sequence[str]) -> State:
     """Return the state of these tensors; `points` are the names of the points of its path."""
     members = len(tensors["active"])
     population = population_from_tensors(below(tensors, "population"), members)
-    opt_states: dict[str, OptState] = {"opt_state": {}, "shared_opt_state": {}}
-    for prefix, opt_state in opt_states.items():
-        for key, tensor in below(tensors, prefix).items():
-            kind, _, name = key.partition("/")
-            opt_state.setdefault(kind, {})[name] = tensor
-    memory: dict[int, dict[int, dict[str, Tensor]]] = {}
-    for key, tensor in below(tensors, MEMORY).items():
-        member, index, name = key.split("/", 2)
-        memory.setdefault(int(member), {}).setdefault(int(index), {})[name] = tensor
-    lists = {member: [rows.get(i, {}) for i in range(max(rows) + 1)] for member, rows in memory.items()}
-    path = {
-        name: replace(population_from_tensors(below(tensors, f"path/{name}"), members), fixed=population.fixed)
-        for name in points
-    }
+    moments = grouped(below(tensors, "opt_state")), grouped(below(tensors, "shared_opt_state"))
+    memory: Memory = {}
+    for member, entries in grouped(below(tensors, MEMORY)).items():
+        rows = {int(index): entry for index, entry in grouped(entries).items()}
+        memory[int(member)] = [rows.get(i, {}) for i in range(max(rows) + 1)]
+    collected = {name: population_from_tensors(below(tensors, f"path/{name}"), members) for name in points}
+    path = {name: replace(point, fixed=population.fixed) for name, point in collected.items()}
     points_of_path = WeightPath(path, below(tensors, "counts"))
-    moments = opt_states["opt_state"], opt_states["shared_opt_state"]
-    return State(population, *moments, tensors["active"], memory=lists, path=points_of_path)
+    return State(population, *moments, tensors["active"], memory=memory, path=points_of_path)
 
 
 def as_tensor(key: str, value: object) -> Tensor:

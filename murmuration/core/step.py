@@ -49,7 +49,8 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch, probe: Prob
     if config.coupling_at(state.step) is not None:
         results = team.map(move, coupled_gradients(team, config, state, groups, batch, probe))
     else:
-        results = team.run(gradients, move, active_groups(groups, state.active), batch.fraction)
+        trained = groups if state.active.all() else [group for group in groups if state.active[group].any()]
+        results = team.run(gradients, move, trained, batch.fraction)
     factor = config.gamma / config.member_count(state.population)
     updater.move_shared(team.ranks, state, [result.shared for result in results], batch, factor)
     state.step += 1
@@ -78,10 +79,8 @@ def coupled_gradients(
         losses = team.map(lambda local: pull_back(local, loss_scale=loss_scale, keep=True), passes)
         repulsions = team.map(repulsion_gradients, passes, cotangents)
         if mixes:
-            decayed = [
-                (config.updater.add_decay(local.own, own, loss_scale), shared)
-                for local, (own, shared) in zip(passes, losses, strict=True)
-            ]
+            pairs = zip(passes, losses, strict=True)
+            decayed = [(config.updater.add_decay(p.own, own, loss_scale), shared) for p, (own, shared) in pairs]
             losses = mix(team.ranks, coupling, passes, decayed, members)
         if probe.measure:
             stats["push_to_loss"] = total_norm(team.ranks, repulsions) / max(total_norm(team.ranks, losses), 1e-30)
@@ -89,11 +88,6 @@ def coupled_gradients(
     probe.stats = stats or probe.stats
     probe.spend("steps", time.perf_counter() - begun)
     return [local.result(grads) for local, grads in zip(passes, gradients, strict=True)]
-
-
-def active_groups(groups: list[slice], active: Tensor) -> list[slice]:
-    """Return the groups with a member that is still trained."""
-    return groups if active.all() else [group for group in groups if active[group].any()]
 
 
 def gather_losses(state: State, results: list[GroupResult]) -> Tensor:

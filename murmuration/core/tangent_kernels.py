@@ -88,15 +88,6 @@ class KernelUse:
 
 
 @dataclass(frozen=True)
-class ForwardTrace:
-    """One member's recorded forward pass over n inputs."""
-
-    outputs: Tensor  # (n, K)
-    uses: dict[str, list[KernelUse]]
-    copies: dict[str, Tensor]  # (n, ...), one per example, of parameters that are no kernels
-
-
-@dataclass(frozen=True)
 class OutputGradients:
     """Gradients (n k, ...) by the output of a kernel in one use; k rows for each of n examples."""
 
@@ -108,11 +99,8 @@ class OutputGradients:
         """Return the factors lhs (r, P, G, high) and rhs (r, P, G, wide) of r rows; see the module docstring."""
         gradients = self.gradients[rows]
         start, stop, _ = rows.indices(len(self.gradients))
-        inputs = (
-            self.use.inputs[rows]
-            if self.rows_per_example == 1
-            else self.use.inputs[torch.arange(start, stop) // self.rows_per_example]
-        )
+        examples = rows if self.rows_per_example == 1 else torch.arange(start, stop) // self.rows_per_example
+        inputs = self.use.inputs[examples]
         window = self.use.window
         if window is None:
             lhs, rhs = (side.reshape(len(side), -1, 1, side.shape[-1]) for side in (gradients, inputs))
@@ -120,24 +108,6 @@ class OutputGradients:
         still, moved = (inputs, gradients) if window.transposed else (gradients, inputs)
         lhs = still.flatten(2).unflatten(1, (window.groups, -1)).permute(0, 3, 1, 2)
         return lhs, patches(moved, window, tuple(still.shape[2:]))
-
-
-@dataclass(frozen=True)
-class KernelRequest:
-    """The kernels to compute: of which members, by which parameters, on which inputs."""
-
-    structure: Structure
-    spec: ForwardSpec
-    members: tuple[Named, ...]  # all tensors of each member
-    parameters: frozenset[str]
-    x: Tensor  # (n, ...), both sets of inputs
-    split: int | None  # size of the first set; None if both sets are the same
-
-    def row_slices(self, rows: int) -> tuple[slice, slice]:
-        """Return the rows of the first and of the second set, for this many rows per input."""
-        if self.split is None:
-            return slice(None), slice(None)
-        return slice(0, self.split * rows), slice(self.split * rows, None)
 
 
 @dataclass(frozen=True)
@@ -189,51 +159,43 @@ def member_kernels(
     tensor([[[5., 3.],
              [3., 9.]]])
     """
-    request = make_request(module, population, family, x1, x2, trained)
-    pruned = {name for name in request.parameters if name + KEPT in population.buffers}  # differentiated, then masked
-    traceable = (
-        traceable_parameters(request.structure, request.members[0], request.spec, request.x, request.parameters)
-        - pruned
-    )
-    traces = [trace(request.structure, tensors, request.spec, request.x, traceable) for tensors in request.members]
-    batches = output_groups(outputs, traces[0].outputs.shape[1])
-    first, second = (len(request.x[part]) for part in request.row_slices(1))
-    outputs_per_group, members, like = len(batches[0]), population.members, traces[0].outputs
-    rows = request.row_slices(outputs_per_group)
-    common = like.new_zeros(members, first * outputs_per_group, members, second * outputs_per_group)
-    individual = like.new_zeros(members, first * outputs_per_group, second * outputs_per_group)
-    for units in batches:
-        for member_derivatives in all_derivatives(request, traces, traceable, units):
-            for product in inner_products(member_derivatives, population.shared, rows):
-                common += product
-            for member, single in enumerate(member_derivatives):
-                for product in inner_products([single], population.own, rows):
-                    individual[member] += product[0, :, 0]
-    return MemberKernels(common.div_(len(batches)), individual.div_(len(batches)))
-
-
-def make_request(
-    module: nn.Module,
-    population: Population,
-    family: NetworkWeights,
-    x1: Tensor,
-    x2: Tensor | None,
-    trained: Callable[[str], bool] | None,
-) -> KernelRequest:
-    """Return the request for a population, its networks without dropout, on both sets of inputs."""
     if x2 is not None and x1.shape[1:] != x2.shape[1:]:
         raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
     if not len(x1) or (x2 is not None and not len(x2)):
         raise Misuse("no inputs: give at least one in each set")
-    x, split = (x1, None) if x2 is None else (torch.cat([x1, x2]), len(x1))
-    spec = replace(family.spec, rates={}, dropout="never")
-    names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
+    structure, spec = Structure(module).train(False), replace(family.spec, rates={}, dropout="never")
     fixed = {name: t.expand(population.members, *t.shape[1:]) for name, t in population.fixed.items()}
     own = {**population.own, **population.buffers, **fixed}
     shared = {name: t.detach() for name, t in population.shared.items()}
     members = [{name: t[index].detach() for name, t in own.items()} | shared for index in range(population.members)]
-    device = next(iter(members[0].values())).device
-    return KernelRequest(Structure(module).train(False), spec, tuple(members), names, x.detach().to(device), split)
+    x = (x1 if x2 is None else torch.cat([x1, x2])).detach().to(next(iter(members[0].values())).device)
+    names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
+    pruned = {name for name in names if name + KEPT in population.buffers}  # differentiated, then masked
+    traceable = traceable_parameters(structure, members[0], spec, x, names) - pruned
+    traces = [trace(structure, tensors, spec, x, traceable) for tensors in members]
+    groups = output_groups(outputs, traces[0][0].shape[1])
+    width, like = len(groups[0]), traces[0][0]
+    limit = BUDGET // (len(x) * width * population.members)
+
+    def derivative_sets(units: list[int]) -> Iterator[list[Derivatives]]:
+        """Yield all members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
+        yield [backward(*traced, units) for traced in traces]
+        for bundle in parameter_bundles(names - traceable, members[0], limit):
+            yield [Derivatives({}, jacobians(structure, spec, tensors, x, bundle, units)) for tensors in members]
+
+    start = len(x1) * width
+    rows = (slice(None), slice(None)) if x2 is None else (slice(0, start), slice(start, None))
+    second = (len(x1) if x2 is None else len(x2)) * width
+    common = like.new_zeros(population.members, start, population.members, second)
+    individual = like.new_zeros(population.members, start, second)
+    for units in groups:
+        for derivatives_of_members in derivative_sets(units):
+            for product in inner_products(derivatives_of_members, population.shared, rows):
+                common += product
+            for member, single in enumerate(derivatives_of_members):
+                for product in inner_products([single], population.own, rows):
+                    individual[member] += product[0, :, 0]
+    return MemberKernels(common.div_(len(groups)), individual.div_(len(groups)))
 
 
 def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
@@ -244,39 +206,29 @@ def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
         return [[unit] for unit in range(units)] if outputs == MEAN else [list(range(units))]
     selected = list(outputs)
     if not selected or not all(0 <= unit < units for unit in selected):
-        raise Misuse(
-            f"outputs={selected}: the network has {units} outputs; write 'mean', 'each' or a list of 0 to {units - 1}"
-        )
+        hint = f"write 'mean', 'each' or a list of 0 to {units - 1}"
+        raise Misuse(f"outputs={selected}: the network has {units} outputs; {hint}")
     return [selected]
 
 
-def all_derivatives(
-    request: KernelRequest, traces: Sequence[ForwardTrace], traceable: frozenset[str], units: list[int]
-) -> Iterator[list[Derivatives]]:
-    """Yield all members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
-    yield [backward(traced, units) for traced in traces]
-    rows = len(request.x) * len(units) * len(request.members)
-    for names in parameter_bundles(request.parameters - traceable, request.members[0], BUDGET // rows):
-        yield [Derivatives({}, jacobians(request, tensors, names, units)) for tensors in request.members]
-
-
-def backward(traced: ForwardTrace, units: list[int]) -> Derivatives:
+def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> Derivatives:
     """Return the derivatives of a member's outputs by all parameters of its trace, one backward pass per output."""
-    uses = [use for group in traced.uses.values() for use in group]
-    targets = [*(use.edge for use in uses), *map(get_gradient_edge, traced.copies.values())]
-    shapes = [*(use.output_shape for use in uses), *(copy.shape for copy in traced.copies.values())]
+    uses = [use for group in recording.uses.values() for use in group]
+    targets = [*(use.edge for use in uses), *map(get_gradient_edge, recording.copies.values())]
+    shapes = [*(use.output_shape for use in uses), *(copy.shape for copy in recording.copies.values())]
     if not targets:
         return Derivatives({}, {})
     rows: list[tuple[Tensor, ...]] = []
     for unit in units:
-        grads = torch.autograd.grad(traced.outputs[:, unit].sum(), targets, retain_graph=True, allow_unused=True)
-        pairs_of = zip(grads, shapes, strict=True)
-        rows.append(tuple(traced.outputs.new_zeros(shape) if group is None else group for group, shape in pairs_of))
+        grads = torch.autograd.grad(outputs[:, unit].sum(), targets, retain_graph=True, allow_unused=True)
+        pairs = zip(grads, shapes, strict=True)
+        rows.append(tuple(outputs.new_zeros(shape) if gradient is None else gradient for gradient, shape in pairs))
     stacked = iter([torch.stack(group, 1).flatten(0, 1) for group in zip(*rows, strict=True)])
-    kernels = {
-        name: [OutputGradients(use, next(stacked), len(units)) for use in group] for name, group in traced.uses.items()
+    gradients = {
+        name: [OutputGradients(use, next(stacked), len(units)) for use in group]
+        for name, group in recording.uses.items()
     }
-    return Derivatives(kernels, {name: next(stacked).flatten(1) for name in traced.copies})
+    return Derivatives(gradients, {name: next(stacked).flatten(1) for name in recording.copies})
 
 
 def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
@@ -289,17 +241,19 @@ def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit
     return bundles
 
 
-def jacobians(request: KernelRequest, tensors: Named, names: list[str], units: list[int]) -> Named:
+def jacobians(
+    structure: Structure, spec: ForwardSpec, tensors: Named, x: Tensor, names: list[str], units: list[int]
+) -> Named:
     """Return Jacobians (n k, P) of a member's outputs by some parameters, however used; 0 for pruned weights."""
 
     def one(replaced: Named, example: Tensor, unit: int) -> Tensor:
         all_tensors = {**tensors, **replaced}
-        with Intercept(bind(all_tensors, request.spec), noise=()):
-            return flat_outputs(request.structure(all_tensors, example.unsqueeze(0)))[0, unit]
+        with Intercept(bind(all_tensors, spec), noise=()):
+            return structure(all_tensors, example.unsqueeze(0)).reshape(-1)[unit]
 
     by = {name: tensors[name] for name in names}
     # One output after the other: jacrev would be a vmap inside a vmap, for which some operators have no rule.
-    rows = [vmap(grad(one), in_dims=(None, 0, None))(by, request.x, unit) for unit in units]
+    rows = [vmap(grad(one), in_dims=(None, 0, None))(by, x, unit) for unit in units]
     matrices = {name: torch.stack([row[name].flatten(1) for row in rows], 1).flatten(0, 1) for name in names}
     masks = {name: tensors[name + KEPT].flatten() for name in names if name + KEPT in tensors}
     return {name: matrices[name] * masks[name] if name in masks else matrices[name] for name in names}
@@ -357,16 +311,11 @@ def check_members(members: int) -> None:
 
 def trace(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
-) -> ForwardTrace:
-    """Return the forward pass of a member over x (n, ...), recorded for derivatives by these parameters."""
+) -> tuple[Tensor, "KernelRecorder"]:
+    """Return a member's outputs (n, K) for x (n, ...), and the record from which to differentiate by parameters."""
     with torch.enable_grad(), KernelRecorder(bind(tensors, spec), tensors, len(x), parameters) as recording:
         outputs = structure(tensors, x)
-    return ForwardTrace(flat_outputs(outputs), recording.uses, recording.copies)
-
-
-def flat_outputs(outputs: Tensor) -> Tensor:
-    """Flatten outputs (n, ...) to (n, K)."""
-    return outputs.reshape(len(outputs), -1)
+    return outputs.reshape(len(outputs), -1), recording
 
 
 def traceable_parameters(
@@ -486,7 +435,12 @@ def window_of(func: Callable, weight: Tensor, options: Sequence[Any], kwargs: di
     arguments = {**dict(zip(TRANSPOSED if transposed else PLAIN, options, strict=False)), **kwargs}
     size = tuple(weight.shape[2:])
     stride, dilation = (per_axis(arguments.get(name, 1), axes) for name in ("stride", "dilation"))
-    padding = paddings(arguments.get("padding", 0), size, dilation)
+    if arguments.get("padding", 0) == "same":  # the odd zero comes after
+        totals = [d * (k - 1) for d, k in zip(dilation, size, strict=True)]
+        padding = tuple((total // 2, total - total // 2) for total in totals)
+    else:
+        zeros = 0 if arguments.get("padding", 0) == "valid" else arguments.get("padding", 0)
+        padding = tuple((count, count) for count in per_axis(zeros, axes))
     return Window(size, stride, dilation, padding, arguments.get("groups", 1), transposed)
 
 
@@ -494,14 +448,6 @@ def per_axis(value: Any, axes: int) -> tuple[int, ...]:
     """Return one value per axis."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * axes if len(values) == 1 else values
-
-
-def paddings(padding: Any, size: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the zeros before and after on each axis; "same" adds the odd one after."""
-    if padding == "same":
-        totals = [d * (k - 1) for d, k in zip(dilation, size, strict=True)]
-        return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((zeros, zeros) for zeros in per_axis(0 if padding == "valid" else padding, len(size)))
 
 
 def patches(x: Tensor, window: Window, count: tuple[int, ...]) -> Tensor:
@@ -540,18 +486,13 @@ def by_positions(gradients: Sequence[Sequence[OutputGradients]], first: slice, s
     ours, theirs = ([side[:, rows] for side in sides] for rows in (first, second))
     members, rows, positions, groups, _ = theirs[0].shape
     size = max(1, BUDGET // (groups * (members * positions) ** 2 * rows))
-    parts = zip(*(side.split(size, 1) for side in ours), strict=True)
-    return torch.cat([positions_product(part, theirs) for part in parts], 1)
-
-
-def positions_product(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> Tensor:
-    """Sum the products of both sides' inner products over groups and pairs of positions: (m, n1, m, n2)."""
-    members, own_rows, positions = ours[0].shape[:3]
-    rows, other_positions = theirs[0].shape[1:3]
-    lhs, rhs = (
-        a.flatten(0, 2).movedim(1, 0) @ b.flatten(0, 2).movedim(1, 0).mT for a, b in zip(ours, theirs, strict=True)
-    )
-    return lhs.mul_(rhs).reshape(-1, members, own_rows, positions, members, rows, other_positions).sum((0, 3, 6))
+    blocks = []
+    for part in zip(*(side.split(size, 1) for side in ours), strict=True):
+        pairs = zip(part, theirs, strict=True)
+        lhs, rhs = (a.flatten(0, 2).movedim(1, 0) @ b.flatten(0, 2).movedim(1, 0).mT for a, b in pairs)
+        products = lhs.mul_(rhs).reshape(-1, members, part[0].shape[1], positions, members, rows, positions)
+        blocks.append(products.sum((0, 3, 6)))
+    return torch.cat(blocks, 1)
 
 
 def by_channels(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:

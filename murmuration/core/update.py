@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from murmuration.core.divergence import rows_to_move
-from murmuration.core.dynamics import Dynamics, Optimizer, OptState, StepTime, TorchOptimizer, UpdateRule
-from murmuration.core.dynamics.optimizer import shrink
-from murmuration.core.dynamics.sgmcmc import Langevin
+from murmuration.core.dynamics.base import Dynamics, OptState, StepTime, UpdateRule
+from murmuration.core.dynamics.cycles import Langevin
+from murmuration.core.dynamics.optimizer import Optimizer, TorchOptimizer, shrink
 from murmuration.core.flat_buffers import FlatBuffers
 from murmuration.core.population import Named, rows_of, zero_pruned
 from murmuration.core.sharing import is_factor
@@ -55,9 +55,7 @@ class Updater:
     lr_multipliers: tuple[tuple[str, float], ...] = ()
     clip_norm: float | None = None
     kernels: frozenset[str] = frozenset()
-    _groups: dict[tuple[str, ...], list[ParamGroup]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _groups: dict[Any, list[ParamGroup]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _buffers: FlatBuffers = field(default_factory=FlatBuffers, init=False, repr=False, compare=False)
 
     def init(self, tensors: Named) -> OptState:
@@ -79,7 +77,7 @@ class Updater:
             tensors = rows_of(state.population.own, rows)
             opt_state = {kind: rows_of(named, rows) for kind, named in state.opt_state.items()}
             grads = gradients if stacked else [gradient[members[0] - result.members.start] for gradient in gradients]
-            self._apply(tensors, grads, opt_state, state, batch, members, stacked=stacked)
+            self._apply(tensors, dict(zip(tensors, grads, strict=True)), opt_state, state, batch, members)
             zero_pruned(tensors, state.population.buffers, rows)
 
     def move_shared(
@@ -104,42 +102,35 @@ class Updater:
             return
         if self.clip_norm is not None and float(norm) > self.clip_norm:
             total = [gradient * (self.clip_norm / float(norm)) for gradient in total]
-        self._apply(shared, total, state.shared_opt_state, state, batch, (ALL_MEMBERS,), stacked=False)
+        grads = dict(zip(shared, total, strict=True))
+        self._apply(shared, grads, state.shared_opt_state, state, batch, (ALL_MEMBERS,))
         zero_pruned(shared, state.population.buffers, 0)
 
     def _apply(
-        self,
-        tensors: Named,
-        gradients: list[Tensor],
-        opt_state: OptState,
-        state: "State",
-        batch: "Batch",
-        members: Sequence[int],
-        *,
-        stacked: bool,
+        self, tensors: Named, gradients: Named, opt_state: OptState, state: "State", batch: "Batch", rows: Sequence[int]
     ) -> None:
-        """Move tensors in place: stacks (m, ...) of members, one member's (...), or shared ones (ALL_MEMBERS)."""
-        groups = self.param_groups(tensors)
+        """Move tensors in place: stacks (m, ...) of a range of members, one member's (...), or shared (ALL_MEMBERS)."""
+        groups, stacked = self.param_groups(tensors), isinstance(rows, range)
         if isinstance(self.optimizer, TorchOptimizer):
             lrs = {name: batch.lr * multiplier for names, _, multiplier in groups for name in names}
-            self.optimizer.update_member(members[0], tensors, gradients, [lrs[name] for name in tensors], state.memory)
+            gradient_list, lr_list = [*gradients.values()], [lrs[name] for name in tensors]
+            self.optimizer.update_member(rows[0], tensors, gradient_list, lr_list, state.memory)
             return
-        gradient_of = dict(zip(tensors, gradients, strict=True))
         noise: list[Noise] = []
 
         def draw(likes: Sequence[Tensor]) -> list[Tensor]:  # streams continue from one group of tensors to the next
             if not noise:
-                noise.extend(state.noise.noise(members, state.step, "langevin"))
-            rows = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])
-            return rows if stacked else [row.squeeze(0) for row in rows]
+                noise.extend(state.noise.noise(rows, state.step, "langevin"))
+            normals = many_normals(noise, likes if stacked else [like.unsqueeze(0) for like in likes])
+            return normals if stacked else [normal.squeeze(0) for normal in normals]
 
         # A view of some rows has those of other members behind it, and one member alone equals a group of one.
-        all_rows = stacked and 1 < len(members) == state.population.members
+        all_rows = stacked and 1 < len(rows) == state.population.members
         for names, rule, multiplier in groups:
-            params, grads = [tensors[name] for name in names], [gradient_of[name] for name in names]
+            params, grads = [tensors[name] for name in names], [gradients[name] for name in names]
             moments = [[named[name] for name in names if name in named] for named in opt_state.values()]
             moments = [tensors_of_kind for tensors_of_kind in moments if tensors_of_kind]
-            when = StepTime(multiplier * batch.lr, state.step, batch.time, draw, len(members))
+            when = StepTime(multiplier * batch.lr, state.step, batch.time, draw, len(rows))
             flat = self._buffers.flat(params, grads, moments) if all_rows and isinstance(rule, Optimizer) else None
             rule.update(*(flat or (params, grads, moments)), when)
             if self.optimizer.l1:
@@ -148,11 +139,8 @@ class Updater:
     def param_groups(self, tensors: Named) -> list[ParamGroup]:
         """Return the names of tensors that move alike, their update rule, and their learning-rate multiplier."""
         key = tuple(tensors)
-        if key not in self._groups:
-            self._groups[key] = self._make_groups(tensors)
-        return self._groups[key]
-
-    def _make_groups(self, tensors: Named) -> list[ParamGroup]:
+        if key in self._groups:
+            return self._groups[key]
         claimed = self.dynamics.claim(tensors)
         optimizer: Any = self.optimizer
         undecayed = optimizer if isinstance(optimizer, TorchOptimizer) else replace(optimizer, weight_decay=0.0)
@@ -170,7 +158,8 @@ class Updater:
         add(stds, undecayed, 1.0)
         add(factors, optimizer if self.factor_decay else undecayed, self.factor_lr_multiplier)
         rules = ((names, self.dynamics.rule(rule), multiplier) for (rule, multiplier), names in groups.items())
-        return [*claimed, *rules]
+        self._groups[key] = [*claimed, *rules]
+        return self._groups[key]
 
     # weight decay that is mixed with the loss gradients
 
@@ -186,16 +175,12 @@ class Updater:
         """Add the gradients of loss_scale * decay / 2 times the squared norm of each own tensor (m, ...)."""
         if self.without_decay is self:
             return gradients
-        decays = {
-            name: rule.weight_decay
-            for names, rule, _ in self.param_groups(dict(own))
-            if isinstance(rule, Optimizer | Langevin)
-            for name in names
-        }
-        return [
-            torch.add(gradient, own[name].detach(), alpha=loss_scale * decays[name]) if name in decays else gradient
-            for name, gradient in zip(own, gradients, strict=True)
-        ]
+        rules = {name: rule for names, rule, _ in self.param_groups(dict(own)) for name in names}
+        decays = {name: rule.weight_decay for name, rule in rules.items() if isinstance(rule, Optimizer | Langevin)}
+        decayed = dict(zip(own, gradients, strict=True))
+        for name, decay in decays.items():
+            decayed[name] = torch.add(decayed[name], own[name].detach(), alpha=loss_scale * decay)
+        return [*decayed.values()]
 
 
 def clip(gradients: list[Tensor], max_norm: float) -> list[Tensor]:

@@ -21,60 +21,28 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.likelihoods.base import (
-    CLASSIFICATION,
-    MULTI_LABEL,
-    OWN,
-    REGRESSION,
-    TASKS,
-    Likelihood,
-    member_losses,
-    weighted,
+from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, OWN, REGRESSION, TASKS, Likelihood
+from murmuration.likelihoods.classes import (
+    EFFECTIVE,
+    LDAM,
+    Categorical,
+    ClassOutputs,
+    Experts,
+    Focal,
+    LogitAdjusted,
+    MultiLabel,
 )
-from murmuration.likelihoods.classes import EFFECTIVE, Categorical, ClassOutputs, Focal, MultiLabel, identity
-from murmuration.likelihoods.imbalance import LDAM, Experts, LogitAdjusted
 from murmuration.likelihoods.regression import (
     Gaussian,
     HeteroscedasticGaussian,
     MeanAndStd,
     MomentMatched,
     Quantiles,
-    Standardised,
+    Standardised as Standardised,
     standardisation,
 )
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import Answer, parse
-
-__all__ = [
-    "CLASSIFICATION",
-    "LDAM",
-    "LOSSES",
-    "MULTI_LABEL",
-    "REGRESSION",
-    "TASKS",
-    "Categorical",
-    "Experts",
-    "Focal",
-    "Gaussian",
-    "HeteroscedasticGaussian",
-    "Likelihood",
-    "LogitAdjusted",
-    "MeanAndStd",
-    "MomentMatched",
-    "MultiLabel",
-    "Quantiles",
-    "Standardised",
-    "fit_likelihood",
-    "identity",
-    "likelihood_by_name",
-    "likelihood_for",
-    "likelihood_from_json",
-    "link_of",
-    "member_losses",
-    "standardisation",
-    "weighted",
-    "width_of",
-]
 
 
 def link_of(likelihood: Likelihood) -> Callable[[Tensor], Tensor]:
@@ -147,20 +115,8 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     return likelihood.for_targets(y)
 
 
-BUILT_IN: tuple[type[Likelihood], ...] = (
-    Categorical,
-    Focal,
-    LogitAdjusted,
-    LDAM,
-    Experts,
-    MultiLabel,
-    Gaussian,
-    HeteroscedasticGaussian,
-    MeanAndStd,
-    MomentMatched,
-    Quantiles,
-)
-
+BUILT_IN: tuple[type[Likelihood], ...] = (Categorical, Focal, LogitAdjusted, LDAM, Experts, MultiLabel)
+BUILT_IN += (Gaussian, HeteroscedasticGaussian, MeanAndStd, MomentMatched, Quantiles)
 
 LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; the number of classes is the data's
     "cross-entropy": Answer(Categorical(1), "-log p of the label; label_smoothing=0.1"),
@@ -178,13 +134,8 @@ LOSSES: dict[str, Answer[ClassOutputs]] = {  # likelihoods of classes by name; t
 }
 
 
-NUMBER_LOSSES: dict[str, Answer[HeteroscedasticGaussian]] = {  # likelihoods of regressions by name
-    "gaussian": Answer(
-        HeteroscedasticGaussian(),
-        "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2",
-    )
-}
-ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, **NUMBER_LOSSES}
+NOISE = "regression: -log density, with noise by the input; outliers=0.02: heavy tails; inflation=1.2"
+ALL_LOSSES: dict[str, Answer[Any]] = {**LOSSES, "gaussian": Answer(HeteroscedasticGaussian(), NOISE)}
 
 
 def likelihood_by_name(text: str, task: str, classes: int, link: str | None = None) -> Likelihood:
@@ -259,6 +210,5 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
     try:
         return kinds[record["kind"]](**settings)
     except TypeError as error:
-        raise Misuse(
-            f"the settings of {name}, {', '.join(settings)}, are those of another version of murmuration"
-        ) from error
+        names = ", ".join(settings)
+        raise Misuse(f"the settings of {name}, {names}, are those of another version of murmuration") from error

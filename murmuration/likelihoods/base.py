@@ -142,11 +142,8 @@ class Likelihood(ABC):
             scores = [_average(hit, weight) for hit in hits]
         losses = -self.log_prob(outputs, y)  # (M, N)
         mixture = math.log(max(int(finite.sum()), 1)) - (-losses[finite]).logsumexp(0)
-        return {
-            "val_nll": _average(losses, weight).tolist(),
-            name: scores[0].tolist(),
-            "ensemble": {"val_nll": float(_average(mixture, weight)), name: float(scores[1])},
-        }
+        ensemble = {"val_nll": float(_average(mixture, weight)), name: float(scores[1])}
+        return {"val_nll": _average(losses, weight).tolist(), name: scores[0].tolist(), "ensemble": ensemble}
 
     def to_json(self) -> dict[str, Any]:
         names: list[str] = [field.name for field in fields(self)] if is_dataclass(self) else []

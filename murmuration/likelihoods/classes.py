@@ -1,16 +1,30 @@
-"""Likelihoods of classes and labels: cross-entropy, focal loss, and independent labels."""
+"""Likelihoods of classes and labels: cross-entropy, focal loss, losses for imbalanced classes, independent labels.
+
+Those for classes of very different size move the decision towards rare classes while training. With the frequencies
+pi_c = n_c / N of the classes among the training examples:
+
+| likelihood | loss of an example with label y | reference |
+|---|---|---|
+| `LogitAdjusted` | cross-entropy of f + tau log pi | balanced softmax (Ren et al. 2020; Menon et al. 2021) |
+| `LDAM` | cross-entropy of s (f - margin_y at the label) | margins of n^(-1/4) (Cao et al. 2019) |
+| `Experts` | as `LogitAdjusted`, with another tau for each member | SADE (Zhang et al. 2022) |
+
+A class-balanced loss by the effective number of examples (Cui et al. 2019) is `class_weight="effective"` of any
+likelihood of classes. Predictions are the softmax of f without the adjustment: those of classes that are equally
+frequent.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
 EXP_BELOW = -37.0  # softplus(x) equals exp(x) in double precision
@@ -76,18 +90,16 @@ class ClassOutputs(Likelihood):
         def class_weight(self) -> ClassWeight: ...
 
     def __post_init__(self) -> None:
-        if self.link not in LINKS:
-            raise unknown("link", self.link, LINKS)
+        require_choices(self, link=LINKS)
         weights = self.class_weight
         if isinstance(weights, dict):
             raise Misuse(f"class_weight={weights}: expected one number for each class, in the order of the classes")
         if isinstance(weights, str):
-            if weights not in (BALANCED, EFFECTIVE):
-                raise unknown("class_weight", weights, (BALANCED, EFFECTIVE))
+            require_choices(self, class_weight=(BALANCED, EFFECTIVE))
         elif weights is not None:
             object.__setattr__(self, "class_weight", tuple(float(value) for value in weights))
-            bad = len(weights) != self.classes or not all(0 <= value < math.inf for value in weights)
-            if bad or not any(weights):
+            valid = len(weights) == self.classes and all(0 <= value < math.inf for value in weights)
+            if not valid or not any(weights):
                 expected = f"{self.classes}, one for each class, none negative"
                 raise Misuse(f"class_weight of {len(weights)} numbers: expected {expected}")
 
@@ -98,7 +110,7 @@ class ClassOutputs(Likelihood):
     def logits(self, outputs: Tensor) -> Tensor:
         return LINKS[self.link](outputs)
 
-    def for_targets(self, y: Tensor) -> "ClassOutputs":
+    def for_targets(self, y: Tensor) -> Self:
         if len(y) and int(y.max()) >= self.classes:
             raise Misuse(f"{self} for label {int(y.max())}: expected labels 0 to {self.classes - 1}")
         if not isinstance(self.class_weight, str):
@@ -112,10 +124,16 @@ class ClassOutputs(Likelihood):
         return replace(self, **weights)
 
     def _class_weight(self, like: Tensor) -> Tensor | None:
-        if isinstance(self.class_weight, str):
-            how = self.class_weight
+        how = self.class_weight
+        if isinstance(how, str):
             raise Misuse(f"class_weight={how} has no training targets yet: call for_targets(y) first, as fit does")
-        return None if self.class_weight is None else like.new_tensor(self.class_weight)
+        return None if how is None else like.new_tensor(how)
+
+    def cross_entropy(self, logits: Tensor, y: Tensor, weight: Tensor | None, label_smoothing: float = 0.0) -> Tensor:
+        """Compute the cross-entropy (m, N) of labels y under logits (m, N, K), times class and sample weights."""
+        logits, class_weight = logits.movedim(-1, 1), self._class_weight(logits)
+        losses = F.cross_entropy(logits, y, class_weight, reduction="none", label_smoothing=label_smoothing)
+        return weighted(losses, weight)
 
 
 def effective_weights(counts: Numbers, beta: float = 0.9999) -> Numbers:
@@ -153,14 +171,7 @@ class Categorical(ClassOutputs):
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Compute the cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
-        losses = F.cross_entropy(
-            self.logits(outputs).movedim(-1, 1),
-            y,
-            self._class_weight(outputs),
-            reduction="none",
-            label_smoothing=self.label_smoothing,
-        )
-        return weighted(losses, weight)
+        return self.cross_entropy(self.logits(outputs), y, weight, self.label_smoothing)
 
 
 @dataclass(frozen=True)
@@ -235,3 +246,177 @@ class MultiLabel(Likelihood):
         if wrong.any():
             raise Misuse(f"{self} for a target of {y[wrong][0].item():g}: expected zeros and ones")
         return self
+
+
+@dataclass(frozen=True)
+class Imbalanced(ClassOutputs):
+    """Classification with the number of training examples of each class, which `fit` fills in."""
+
+    counts: Numbers | None = field(default=None, metadata=FIXED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counts is None:
+            return
+        object.__setattr__(self, "counts", tuple(float(count) for count in self.counts))
+        if len(self.counts) != self.classes or not all(0 < count < math.inf for count in self.counts):
+            raise Misuse(f"counts={self.counts}: expected {self.classes} positive numbers, one for each class")
+
+    def for_targets(self, y: Tensor) -> Self:
+        fitted = super().for_targets(y)
+        if self.counts is not None:
+            return fitted
+        counts = y.bincount(minlength=self.classes)
+        if not counts.all():
+            missing = int((counts == 0).nonzero()[0])
+            raise Misuse(f"class {missing} has no training example: give counts=, one number for each class")
+        return replace(fitted, counts=tuple(counts.tolist()))
+
+    def known_counts(self, like: Tensor) -> Tensor:
+        """Return the counts (K,) of training examples."""
+        if self.counts is None:
+            raise Misuse(f"{type(self).__name__} has no training targets yet: call for_targets(y) first, as fit does")
+        return like.new_tensor(self.counts)
+
+    def log_frequencies(self, like: Tensor) -> Tensor:
+        """Return log pi (K,) of the classes."""
+        counts = self.known_counts(like)
+        return (counts / counts.sum()).log()
+
+
+@dataclass(frozen=True)
+class LogitAdjusted(Imbalanced):
+    """Classification by the cross-entropy of f + tau log pi; tau = 1 is the balanced softmax, tau = 0 the plain one.
+
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        tau: Factor of the log frequencies.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
+    >>> rare = LogitAdjusted(3, counts=(90, 9, 1)).loss(torch.zeros(1, 1, 3), torch.tensor([[2]]))
+    >>> round(rare.item(), 6)
+    4.60517
+    """
+
+    tau: float = 1.0
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
+    kind: ClassVar[str] = "logit-adjusted"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.tau < math.inf:
+            raise Misuse(f"tau={self.tau:g}: expected a number that is not negative, such as 1")
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        return self.cross_entropy(self.logits(outputs) + self.tau * self.log_frequencies(outputs), y, weight)
+
+
+@dataclass(frozen=True)
+class LDAM(Imbalanced):
+    """Classification by label-distribution-aware margins: the label's output must exceed the others by a margin.
+
+    The margin of class c is `margin` n_c^(-1/4) / max of n^(-1/4): largest for the rarest class. Outputs are
+    cosines and are multiplied by `scale`: a network by name gets a last layer of cosines, your nn.Module must end in
+    `murmuration.models.nets.CosineLinear`. With scale=1 the last layer does not change.
+
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        margin: Margin of the rarest class.
+        scale: Factor of the cosines.
+        reweight_from: Fraction of the epochs after which examples are weighted by the effective number of examples of
+            their class (deferred re-weighting); None: never.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
+
+    >>> [round(m, 6) for m in LDAM(3, counts=(90, 9, 1)).margins(torch.zeros(())).tolist()]
+    [0.162334, 0.288675, 0.5]
+    """
+
+    margin: float = 0.5
+    scale: float = 30.0
+    reweight_from: float | None = 0.8
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
+    kind: ClassVar[str] = "ldam"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("margin", self.margin), ("scale", self.scale)):
+            if not 0 < value < math.inf:
+                raise Misuse(f"{name}={value:g}: expected a positive number")
+        start = self.reweight_from
+        if start is not None and not 0 <= start <= 1:
+            raise Misuse(f"reweight_from={start:g}: expected a fraction of the epochs such as 0.8, or None")
+        if start is not None and self.class_weight is not None:
+            raise Misuse("class_weight with reweight_from, which sets class weights late in training: give one of them")
+
+    @property
+    def takes_cosines(self) -> bool:
+        return self.scale > 1
+
+    def margins(self, like: Tensor) -> Tensor:
+        """Return the margin (K,) of every class."""
+        roots = self.known_counts(like).pow(-0.25)
+        return self.margin * roots / roots.max()
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        return self.scale * super().logits(outputs)
+
+    def during(self, progress: float) -> "LDAM":
+        if self.reweight_from is None or progress < self.reweight_from:
+            return self
+        assert self.counts is not None
+        return replace(self, reweight_from=None, class_weight=effective_weights(self.counts))
+
+    def validate(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> dict[str, Any]:
+        largest = float(outputs.abs().nan_to_num(0, 0, 0).max())
+        if self.takes_cosines and largest > 1 + 1e-3:
+            hint = "end the net in murmuration.models.nets.CosineLinear, or write scale=1"
+            outputs_seen = f"LDAM with scale={self.scale:g} and outputs up to {largest:.3g}"
+            raise Misuse(f"{outputs_seen}: expected cosines, at most 1; {hint}")
+        return super().validate(outputs, y, weight)
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        at_label = F.one_hot(y, self.classes).to(outputs.dtype) * self.margins(outputs)
+        return self.cross_entropy(self.logits(outputs - at_label), y, weight)
+
+
+@dataclass(frozen=True)
+class Experts(Imbalanced):
+    """Three kinds of experts in turn, member by member: for common, for equally frequent and for rare classes.
+
+    Members 0, 3, ... are trained by the cross-entropy of f, members 1, 4, ... by that of f + log pi, and members
+    2, 5, ... by that of f + log pi - tau log pi', where pi' has the frequencies in reverse order of rank.
+
+    Attributes:
+        classes: Number of classes K.
+        counts: Training examples of each class; `fit` fills them in.
+        tau: Factor of the reversed log frequencies.
+        link: "softmax" or "softplus".
+        class_weight: A number for each class, "balanced", "effective", or None.
+    """
+
+    tau: float = 2.0
+    link: str = field(default="softmax", metadata=FIXED)
+    class_weight: ClassWeight = field(default=None, metadata=FIXED)
+    kind: ClassVar[str] = "experts"
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
+        if member is None:
+            raise Misuse("Experts.loss without member: the loss of an expert depends on which member it is")
+        logs = self.log_frequencies(outputs)
+        terms = torch.stack([0 * logs, logs, logs - self.tau * reversed_ranks(logs)])  # (3, K), by kind of expert
+        return self.cross_entropy(self.logits(outputs) + terms[member.to(outputs.device) % 3].unsqueeze(1), y, weight)
+
+
+def reversed_ranks(values: Tensor) -> Tensor:
+    """Reverse the ranks of values (K,): the largest goes where the smallest was.
+
+    >>> reversed_ranks(torch.tensor([0.9, 0.09, 0.01]))
+    tensor([0.0100, 0.0900, 0.9000])
+    """
+    ranked = values.sort()
+    return torch.empty_like(values).scatter(0, ranked.indices, ranked.values.flip(0))

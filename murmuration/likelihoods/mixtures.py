@@ -213,9 +213,7 @@ class QuantileCurves:
         low, high = self.tails
         middles = (self.knots[..., 1:] + self.knots[..., :-1]) / 2
         masses = torch.cat([self.levels[:1], self.levels.diff(), 1 - self.levels[-1:]])
-        centres = torch.cat(
-            [(self.knots[..., 0] - low)[..., None], middles, (self.knots[..., -1] + high)[..., None]], -1
-        )
+        centres = torch.cat([self.knots[..., :1] - low[..., None], middles, self.knots[..., -1:] + high[..., None]], -1)
         inside = self.knots.diff(dim=-1).square() / 12
         spreads = torch.cat([low.square()[..., None], inside, high.square()[..., None]], -1)
         distances = centres - about[..., None]

@@ -2,10 +2,9 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -33,17 +32,6 @@ def standardisation(y: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """
     shift, std = y.double().mean(0), y.double().std(0, correction=0)
     return tuple(shift.tolist()), tuple(torch.where(std > 0, std, 1.0).tolist())
-
-
-def standardise(y: Tensor, shift: Sequence[float], scale: Sequence[float]) -> Tensor:
-    """Standardise targets, (y - shift) / scale (..., K), in float64, and convert them to float32.
-
-    A target of 1.7e9 with a standard deviation of 10 has no digits left after its mean in float32.
-    """
-    if not any(shift) and all(factor == 1 for factor in scale):
-        return y.float()
-    exact = y.double()
-    return ((exact - exact.new_tensor(shift)) / exact.new_tensor(scale)).float()
 
 
 @dataclass(frozen=True)
@@ -74,25 +62,26 @@ class Standardised(Likelihood):
         """Shift and scale."""
         return self.shift or (0.0,), self.scale or (1.0,)
 
-    def for_targets(self, y: Tensor) -> "Standardised":
+    def for_targets(self, y: Tensor) -> Self:
         if self.shift is None and self.scale is None:
             shift, scale = standardisation(y)
             fitted: Any = {"shift": shift, "scale": scale}
             return replace(self, **fitted)
         if y.ndim != 2 or y.shape[1] != self.count:
-            expected = f"(examples, {self.count})"
-            raise Misuse(
-                f"{self} for targets of shape {tuple(y.shape)}: expected {expected}; give shift and scale for these"
-            )
+            expected = f"expected (examples, {self.count}); give shift and scale for these"
+            raise Misuse(f"{self} for targets of shape {tuple(y.shape)}: {expected}")
         return self
 
     def encode(self, y: Tensor) -> Tensor:
-        return standardise(y, *self.units)
+        """Standardise targets, (y - shift) / scale (..., K), in float64, and convert them to float32.
 
-
-def check_outliers(share: float) -> None:
-    if not 0 <= share < 0.5:
-        raise Misuse(f"outliers={share:g}: expected a share of the targets from 0 to below 0.5, such as 0.02")
+        A target of 1.7e9 with a standard deviation of 10 has no digits left after its mean in float32.
+        """
+        shift, scale = self.units
+        if not any(shift) and all(factor == 1 for factor in scale):
+            return y.float()
+        exact = y.double()
+        return ((exact - exact.new_tensor(shift)) / exact.new_tensor(scale)).float()
 
 
 @dataclass(frozen=True)
@@ -107,6 +96,11 @@ class GaussianOutputs(Standardised):
 
         @property
         def outliers(self) -> float: ...
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.outliers < 0.5:
+            problem = "expected a share of the targets from 0 to below 0.5, such as 0.02"
+            raise Misuse(f"outliers={self.outliers:g}: {problem}")
 
     @abstractmethod
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,7 +190,7 @@ class HeteroscedasticGaussian(GaussianOutputs):
     kind: ClassVar[str] = "heteroscedastic"
 
     def __post_init__(self) -> None:
-        check_outliers(self.outliers)
+        super().__post_init__()
         if not 0 < self.inflation < math.inf:
             raise Misuse(f"inflation={self.inflation:g}: expected a positive factor such as 1.2")
 
@@ -231,9 +225,6 @@ class MeanAndStd(GaussianOutputs):
     @property
     def width(self) -> int:
         return 2 * self.targets
-
-    def __post_init__(self) -> None:
-        check_outliers(self.outliers)
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, std = outputs.chunk(2, dim=-1)

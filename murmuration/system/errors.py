@@ -1,6 +1,6 @@
 """The two kinds of errors that users see, and how messages name values."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
 
@@ -70,6 +70,13 @@ def require_integer(name: str, value: object, least: int) -> None:
     """Refuse a setting that is not an integer, or below `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise Misuse(f"{name}={value!r}: need a whole number, at least {least}")
+
+
+def require_choices(record: object, **choices: Collection[str]) -> None:
+    """Refuse a record if one of these fields is not among its choices."""
+    for name, known in choices.items():
+        if getattr(record, name) not in known:
+            raise unknown(name, getattr(record, name), known)
 
 
 def require_number(name: str, value: object, usual: float) -> None:

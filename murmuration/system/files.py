@@ -23,9 +23,8 @@ DAMAGED = "the run is damaged"
 ALIGNMENT = 64  # bytes: the addresses of torch's own tensors on a CPU
 SEAL = "record_sha256"  # in a JSON record: the SHA-256 of its other entries
 UNSUPPORTED = {  # errors of systems that cannot flush a directory, or a file, to the disk
-    getattr(errno, name)
+    getattr(errno, name, -1)
     for name in ("EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP", "EACCES", "EPERM", "EISDIR", "EBADF")
-    if hasattr(errno, name)
 }
 ON_WINDOWS = os.name == "nt"
 ATTEMPTS, PAUSE = 10, 0.05  # at replacing a file that another program has open, where that is refused; seconds between
@@ -136,10 +135,9 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         usual = temporary.stat().st_mode  # some writers would narrow the permissions
         write(temporary)
         temporary.chmod(usual)
-        with open(temporary, "r+b") as file:  # writable: Windows flushes no other
-            _sync(file.fileno())
+        _sync(temporary, os.O_RDWR)  # writable: Windows flushes no other
         _replace(temporary, path)
-        _sync_directory(path.parent)
+        _sync(path.parent, os.O_RDONLY)
     except BaseException as error:  # Ctrl-C too leaves nothing behind
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -148,27 +146,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise cannot_write(path, error) from error
 
 
-def _sync(handle: int) -> None:
-    """Flush an open file to the disk, on systems that can."""
+def _sync(path: Path, flags: int) -> None:
+    """Flush a file, or the names in a directory, to the disk on systems that can; Windows cannot open a directory."""
     try:
-        os.fsync(handle)
+        handle = os.open(path, flags)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-
-
-def _sync_directory(directory: Path) -> None:
-    """Flush the names in a directory to the disk, on systems that can; Windows cannot even open one."""
-    try:
-        handle = os.open(directory, os.O_RDONLY)
-    except OSError as error:
-        if error.errno in UNSUPPORTED:
-            return
-        raise
-    try:
-        _sync(handle)
-    finally:
-        os.close(handle)
 
 
 def _replace(temporary: Path, path: Path) -> None:

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 CHECKPOINT_SECONDS = 30.0  # between checkpoints, by default: a killed run loses at most about this much
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # those of them that this system has
 STARTED = (os.getpid(), os.getppid())  # this process and its parent, when it started
 IMPORTS = "<frozen importlib"  # files of frames inside an import
 MAX_IMPORT_SECONDS, RETRY_SECONDS = 20.0, 0.1  # a signal waits for the end of an import; between two checks
-SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 stopped: list[int] = []  # signals that `stop` has raised; code in C may turn the exception into another
 _waiting: dict[int, float] = {}  # signals that wait for the end of an import, and until when
@@ -34,7 +33,9 @@ def stop(number: int, frame: Any) -> None:
     initialisation print tracebacks, or abort.
     """
     until = _waiting.setdefault(number, time.monotonic() + MAX_IMPORT_SECONDS)
-    if is_importing(frame) and time.monotonic() < until:
+    while frame is not None and not frame.f_code.co_filename.startswith(IMPORTS):
+        frame = frame.f_back
+    if frame is not None and time.monotonic() < until:
         timer = threading.Timer(RETRY_SECONDS, _send_again, [number])
         timer.daemon = True
         return timer.start()
@@ -63,13 +64,6 @@ def take_stopped() -> list[int]:
 
 def unheard(number: int, frame: Any) -> None:
     """Ignore a signal that arrives after the command has ended."""
-
-
-def is_importing(frame: Any) -> bool:
-    """Return whether a frame is inside an import."""
-    while frame is not None and not frame.f_code.co_filename.startswith(IMPORTS):
-        frame = frame.f_back
-    return frame is not None
 
 
 USUAL = (signal.default_int_handler, signal.SIG_DFL, stop)  # handlers that may be replaced; others are the caller's

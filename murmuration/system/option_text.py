@@ -49,10 +49,8 @@ def parse(text: str, question: str, table: Mapping[str, Answer[Record]]) -> Reco
     """
     name, _, settings_text = text.partition(":")
     if text.startswith(OBJECT):
-        raise Misuse(
-            f"{question} {settings_text} is a user-defined object, which is not stored: in Python, pass the recipe"
-            " again as recipe="
-        )
+        problem = "is a user-defined object, which is not stored: in Python, pass the recipe again as recipe="
+        raise Misuse(f"{question} {settings_text} {problem}")
     if name not in table:
         raise unknown(f"answer to --{question}", name, table)
     record = table[name].value
@@ -77,16 +75,13 @@ def format_text(record: Any, table: Mapping[str, Answer[Any]]) -> str:
     Returns:
         The shortest such text.
     """
-    matches = [
-        (len(settings), name, settings)
-        for name, answer in table.items()
-        if (settings := _difference(answer.value, record)) is not None
-    ]
+    differences = {name: _difference(answer.value, record) for name, answer in table.items()}
+    matches = {name: settings for name, settings in differences.items() if settings is not None}
     if not matches:
         text, kind = repr(record), type(record)
         return f"{OBJECT}{kind.__module__}.{kind.__qualname__}" if " at 0x" in text else f"{OBJECT}{text}"
-    _, name, settings = min(matches, key=lambda row: row[0])
-    return ":".join([name, ",".join(f"{key}={value}" for key, value in settings.items())]).removesuffix(":")
+    name = min(matches, key=lambda name: len(matches[name]))
+    return ":".join([name, ",".join(f"{key}={value}" for key, value in matches[name].items())]).removesuffix(":")
 
 
 def split_settings(text: str) -> list[str]:

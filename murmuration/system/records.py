@@ -72,7 +72,12 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     """Read a JSON value as type `of`: a scalar, tuple, dict, record, or a union of records and None."""
     options = _options(of)
     if get_origin(of) is tuple and isinstance(value, list):
-        return _read_tuple(value, of, where, kinds)
+        inside = get_args(of)
+        types = [inside[0]] * len(value) if inside[-1] is ... else inside
+        if len(types) != len(value):
+            raise damaged(where, value, f"a list of {len(types)}")
+        pairs = enumerate(zip(value, types, strict=True))
+        return tuple(_read(entry, kind, f"{where}[{i}]", kinds) for i, (entry, kind) in pairs)
     if get_origin(of) is dict and isinstance(value, dict):
         return {key: _read(entry, get_args(of)[1], f"{where}[{key!r}]", kinds) for key, entry in value.items()}
     if of is float and isinstance(value, str) and value in INFINITE:
@@ -91,16 +96,6 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
 
 def _options(of: Any) -> tuple[Any, ...]:
     return get_args(of) if isinstance(of, UnionType) else (of,)
-
-
-def _read_tuple(values: list[Any], of: Any, where: str, kinds: Mapping[str, type]) -> tuple[Any, ...]:
-    inside = get_args(of)
-    types = [inside[0]] * len(values) if inside[-1] is ... else inside
-    if len(types) != len(values):
-        raise damaged(where, values, f"a list of {len(types)}")
-    return tuple(
-        _read(value, kind, f"{where}[{i}]", kinds) for i, (value, kind) in enumerate(zip(values, types, strict=True))
-    )
 
 
 def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:

@@ -16,28 +16,14 @@ import torch
 
 from murmuration.system.devices import HALF
 
-Stream = Literal[  # a part of every seed is the position in this list: append only
-    "initialisation",
-    "batches",
-    "augmentation",
-    "noise",
-    "bits",
-    "factors",
-    "langevin",
-    "draws",
-    "prediction",
-    "prediction-masks",
-    "subspace",
-    "tunnel",
-    "examples",
-    "sampler",
-    "transfer",
-    "views",
-    "models",
-    "folds",
-]
+# A part of every seed is the position of its stream: append to the last list only.
+TrainingStream = Literal["initialisation", "batches", "augmentation", "noise", "bits", "factors", "langevin", "draws"]
+PredictionStream = Literal["prediction", "prediction-masks"]
+ToolStream = Literal["subspace", "tunnel", "examples", "sampler", "transfer", "views", "models", "folds"]
+Stream = Literal[TrainingStream, PredictionStream, ToolStream]
 ORDER: dict[Stream, int] = {name: number for number, name in enumerate(get_args(Stream))}
 ALL_MEMBERS = -1  # as the member of a stream that all members use
+Device = torch.device | str
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
 
 
@@ -51,14 +37,12 @@ def stream_seed(seed: int, stream: Stream, member: int, time: int = 0) -> int:
     return int(words[0] >> np.uint64(1))
 
 
-def generator(
-    seed: int, stream: Stream, member: int, time: int = 0, device: torch.device | str = "cpu"
-) -> torch.Generator:
+def generator(seed: int, stream: Stream, member: int, time: int = 0, device: Device = "cpu") -> torch.Generator:
     """Create a torch generator at the start of one stream."""
     return torch.Generator(device).manual_seed(stream_seed(seed, stream, member, time))
 
 
-def global_generators(device: torch.device | str) -> list[torch.Generator]:
+def global_generators(device: Device) -> list[torch.Generator]:
     """Return torch's global generators that a network on this device may draw from: those of the CPU and the device."""
     device = torch.device(device)
     if device.type == "cpu":
@@ -72,7 +56,7 @@ def global_generators(device: torch.device | str) -> list[torch.Generator]:
 
 @contextmanager
 def global_stream(
-    seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True, device: torch.device | str = "cpu"
+    seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True, device: Device = "cpu"
 ) -> Iterator[None]:
     """Make torch's global generators, those of the CPU and of `device`, draw from one stream inside this block.
 

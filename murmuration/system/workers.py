@@ -7,7 +7,6 @@ not: two of them on two busy cores still take half the time of one.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -28,15 +27,8 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
     if workers < 2:
         yield from map(work, items)
         return
-    with single_core_threads(workers) as pool:
+    with single_core_pool(workers) as pool:
         yield from pool.map(work, items)
-
-
-@contextmanager
-def single_core_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of threads, each with one core inside an operator."""
-    with single_core_pool(count) as pool:
-        yield pool
 
 
 def single_core_pool(count: int) -> ThreadPoolExecutor:

@@ -20,7 +20,7 @@ from murmuration.core.population import Population, is_auxiliary
 from murmuration.core.state import State, StepConfig
 from murmuration.core.step import step
 from murmuration.data import Split
-from murmuration.likelihoods.imbalance import Experts
+from murmuration.likelihoods.classes import Experts
 from murmuration.runs.checkpoints import Progress
 from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm

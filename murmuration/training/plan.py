@@ -190,7 +190,7 @@ class Plan:
         """
         import torch
 
-        from murmuration.core.dynamics import TorchOptimizer, make_optimizer
+        from murmuration.core.dynamics.optimizer import TorchOptimizer, make_optimizer
 
         if not isinstance(self.optimizer, str | None | torch.optim.Optimizer) and not callable(self.optimizer):
             raise Misuse(f"optimizer={self.optimizer!r}: need a name as text")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import assemble, engine
 from murmuration.core.population import Named, populate
 from murmuration.core.recipe import make_recipe

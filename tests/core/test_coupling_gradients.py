@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import murmuration as mm
 from murmuration.core.coupling.estimators import gradient_mixing
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import Engine, assemble
 from murmuration.core.gradients import local_pass
 from murmuration.core.recipe import make_recipe

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from murmuration.core.dynamics import TrainTime, make_optimizer
+from murmuration.core.dynamics import TrainTime
 from murmuration.core.dynamics.base import StepTime
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.flat_buffers import CACHE_LINE, FlatBuffers, flat_view, flatten, pack
 
 SHAPES = {"kernel": (3, 5, 7), "bias": (3, 5), "head": (3, 16, 2)}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import murmuration as mm
 from murmuration.core.engines import Engine, assemble, engine
 from murmuration.core.recipe import Recipe, make_recipe, recipe_from_json
-from murmuration.core.sharing import SHARING, Sharing, norm_parameters, sharing_where
+from murmuration.core.sharing import SHARING, Sharing, norm_parameters
 from murmuration.core.step import step
 from murmuration.core.weights import KernelTrace, trace_kernels
 from murmuration.core.weights.distributions import RandomSign
@@ -115,8 +115,6 @@ def test_each_answer_splits_the_parameters():
     assert who_shares("head", net) == ["head.weight", "head.bias"]
     assert who_shares("backbone", net) == ["body.1.weight", "body.1.bias"]
     assert who_shares("names:shared=*.bias; body.*.weight", net) == ["body.1.weight", "body.1.bias", "head.bias"]
-    assert who_shares(sharing_where(net, lambda name: "weight" in name), net) == ["body.1.weight", "head.weight"]
-    assert sharing_where(net, lambda name: False) == Sharing("own")
 
 
 def test_a_pattern_that_nothing_matches_is_refused(little: Data):

@@ -9,7 +9,7 @@ from small_runs import BATCH, CLASSES, ENGINES, EVERY, INPUTS, MEMBERS, build, c
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import Engine, assemble
 from murmuration.core.gradients import local_pass, pull_back
 from murmuration.core.population import Named, Population, populate

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from murmuration.core.coupling import Coupling, Repulsion, Space, SpaceInputs
 from murmuration.core.coupling.estimators import Interaction
 from murmuration.core.coupling.space import INPUTS as INPUTS_NEEDED
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import assemble, engine
 from murmuration.core.population import Population, populate
 from murmuration.core.state import Batch, State, StepConfig

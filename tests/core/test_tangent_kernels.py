@@ -9,7 +9,7 @@ from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
 from torch import Tensor, nn
 
 from murmuration.core import tangent_kernels
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.population import KEPT, Population
 from murmuration.core.state import Batch, State, StepConfig

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.core.coupling import COUPLINGS, Coupling
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import Engine, assemble
 from murmuration.core.population import Population, populate
 from murmuration.core.state import Batch, Probe, State, StepConfig

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import update_bn
 import murmuration as mm
 from murmuration.core.dynamics import CyclicalSgmcmc, StepTime, Swa, TrainTime, WeightPath
 from murmuration.core.dynamics.base import keep_times
-from murmuration.core.dynamics.sgmcmc import Langevin
+from murmuration.core.dynamics.cycles import Langevin
 from murmuration.core.engines import engine
 from murmuration.core.method import collectable
 from murmuration.core.population import Population

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.core.dynamics import Optimizer, OptState, StepTime, TrainTime
+from murmuration.core.dynamics import Optimizer, StepTime, TrainTime
+from murmuration.core.dynamics.base import OptState
 from murmuration.core.engines.outputs import CHUNK
 from murmuration.core.population import Named, Population, populate
 from murmuration.core.weights import ELBO, NetworkWeights, Point, Structure, WeightFamily, run_members, trace_kernels

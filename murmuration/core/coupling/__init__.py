@@ -5,25 +5,13 @@ which its features should not go, and the member backpropagates it through its o
 its loss. The features of the other members are held constant.
 """
 
-from murmuration.core.coupling.estimators import Interaction
-from murmuration.core.coupling.features import FeatureSpace
-from murmuration.core.coupling.input_gradients import InputGradientSpace
-from murmuration.core.coupling.outputs import OutputPrior, OutputSpace
-from murmuration.core.coupling.repulsion import COUPLINGS, Annealing, Coupling, Repulsion
-from murmuration.core.coupling.space import Space, SpaceInputs
-from murmuration.core.coupling.weights import WeightSpace
-
-__all__ = [
-    "COUPLINGS",
-    "Annealing",
-    "Coupling",
-    "FeatureSpace",
-    "InputGradientSpace",
-    "Interaction",
-    "OutputPrior",
-    "OutputSpace",
-    "Repulsion",
-    "Space",
-    "SpaceInputs",
-    "WeightSpace",
-]
+from murmuration.core.coupling.estimators import Interaction as Interaction
+from murmuration.core.coupling.input_gradients import InputGradientSpace as InputGradientSpace
+from murmuration.core.coupling.repulsion import COUPLINGS as COUPLINGS, Coupling as Coupling, Repulsion as Repulsion
+from murmuration.core.coupling.space import Space as Space, SpaceInputs as SpaceInputs
+from murmuration.core.coupling.spaces import (
+    FeatureSpace as FeatureSpace,
+    OutputPrior as OutputPrior,
+    OutputSpace as OutputSpace,
+    WeightSpace as WeightSpace,
+)

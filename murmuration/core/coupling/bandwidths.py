@@ -64,7 +64,14 @@ def find_bandwidth(name: str) -> Bandwidth:
     'c = 2 L² with L = 0.5'
     """
     if name.startswith(FIXED):
-        length = _lengthscale(name)
+        text = name.removeprefix(FIXED)
+        try:
+            length = float(text)
+        except ValueError:
+            length = math.nan
+        if not 0 < length < math.inf:
+            problem = f"'{text}' is not a lengthscale; write a positive number, as in 'fixed:0.5'"
+            raise Misuse(f"bandwidth '{name}': {problem}")
         return Bandwidth(f"c = 2 L² with L = {length:g}", lambda squared: squared.new_full((1, 1, 1), 2 * length**2))
     if name not in BANDWIDTHS:
         raise unknown("bandwidth", name, [*BANDWIDTHS, f"{FIXED}L"])
@@ -83,18 +90,6 @@ def median(values: Tensor) -> Tensor:
     else:
         ordered = values.sort(-1).values
     return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
-
-
-def _lengthscale(name: str) -> float:
-    """Return the number of `fixed:L`; raise Misuse unless it is positive."""
-    text = name.removeprefix(FIXED)
-    try:
-        length = float(text)
-    except ValueError:
-        length = math.nan
-    if not 0 < length < math.inf:
-        raise Misuse(f"bandwidth '{name}': '{text}' is not a lengthscale; write a positive number, as in 'fixed:0.5'")
-    return length
 
 
 def _all_entries(squared: Tensor) -> Tensor:

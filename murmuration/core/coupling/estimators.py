@@ -9,17 +9,18 @@ in one product of a matrix (B, M, M), whose rows sum to zero, with the features.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import FLOOR, denominator
-from murmuration.core.coupling.kernels import centre, distances_of_products, products, rbf
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 
 Total = Callable[[Tensor], Tensor]  # sums a tensor over parts of the features
 ETA = 0.01  # added to the kernel matrix before it is inverted
+BLOCK = 1024  # numbers per partial sum: one sum of a million is off by 10,000 roundings, sums of blocks by a few
+ROUNDINGS = 32  # bound of the rounding error in units of eps; the largest seen was 22
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,6 @@ class Interaction:
     def log_density(self) -> Tensor:
         """The log sums (M,) over j of k_ij, from 0 (isolated) to ln M (identical); the quantity that kde descends."""
         return self.matrix.sum(1).log()
-
-    def with_cotangents(self, cotangents: Tensor) -> "Interaction":
-        """Return the interaction with these cotangents (M, B, R) instead."""
-        return replace(self, cotangents=cotangents)
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,49 @@ class Estimator:
             pulls = _like(self.precondition(small, eta), pulls) @ pulls
         cotangents = torch.bmm(pulls, rows).transpose(0, 1).to(features.dtype)
         return Interaction(cotangents, matrix)
+
+
+def squared_distances(t: Tensor) -> Tensor:
+    """Return squared distances (B, M, M) between the M rows of every sample of t (B, M, R), zero on the diagonal.
+
+    >>> squared_distances(torch.tensor([[[0.0, 0.0], [3.0, 4.0]]]))
+    tensor([[[ 0., 25.],
+             [25.,  0.]]])
+    """
+    return distances_of_products(products(centre(t)))
+
+
+def centre(t: Tensor) -> Tensor:
+    """Subtract the mean over members from t (B, M, R): distances are unchanged, inner products as small as possible."""
+    offsets = t - t[:, :1]  # exactly zero where members are equal, unlike values minus their rounded mean
+    return offsets.sub_(offsets.mean(1, keepdim=True))
+
+
+def products(rows: Tensor) -> Tensor:
+    """Return all inner products (B, M, M) of the rows of every sample (B, M, R)."""
+    first, *parts = rows.split(BLOCK, dim=2)
+    total = torch.bmm(first, first.mT)
+    for part in parts:
+        total = torch.baddbmm(total, part, part.mT)
+    return total
+
+
+def distances_of_products(gram: Tensor) -> Tensor:
+    """Return squared distances |a|² + |b|² - 2 a.b, (B, M, M), from all inner products (B, M, M) of centred rows.
+
+    The (B, M, M, R) differences are never formed. Rounding errors are proportional to |a|² + |b|²; values below are set
+    to zero, so that equal members have distance zero and not a random small one.
+    """
+    norms = gram.diagonal(dim1=1, dim2=2)
+    both = norms[:, :, None] + norms[:, None, :]
+    squared = torch.sub(both, gram, alpha=2)
+    noise = both.mul_(ROUNDINGS * torch.finfo(gram.dtype).eps)
+    return squared.mul_(squared > noise)
+
+
+def rbf(squared: Tensor, denominator: Tensor) -> Tensor:
+    """Return the kernel exp(-d² / c) of squared distances (B, M, M) and denominators c that broadcast to them."""
+    return torch.exp(squared / -denominator)
 
 
 def kernel_and_slopes(rows: Tensor, bandwidth: str, total: Total = identity) -> tuple[Tensor, Tensor]:

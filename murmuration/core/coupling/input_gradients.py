@@ -1,4 +1,9 @@
-"""Input-gradient space: normalised gradients of one output by each input (FoRDE, Trinh et al. 2024)."""
+"""Input-gradient space: normalised gradients of one output by each input (FoRDE, Trinh et al. 2024), in a metric.
+
+q(s, s') = (s - s')^T W (s - s') with W the identity, the inputs' covariance C (PCA lengthscales), or between the two
+(tuned). W acts through its leading eigenvectors and one weight for all other directions, that of the mean of their
+eigenvalues: nothing is of size D x D.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,20 +13,42 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import murmuration.core.coupling.space as spaces
-from murmuration.core.coupling.lengthscales import Metric, spectrum, tune
-from murmuration.likelihoods import identity
-from murmuration.system.errors import Misuse, unknown
+from murmuration.likelihoods.classes import identity
+from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
 ALPHAS = (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)  # the sweep of the published experiments
 AUTO = "auto"
-CHOICES = {"of": ("logit", "log-prob"), "lengthscales": ("identity", "pca", "tuned"), "form": ("paper", "poster")}
 ROUNDINGS = 16  # a gradient shorter than this many roundings of the network's usual slope is noise and not repelled
+MAX_ROWS = 2000  # training inputs that the covariance is computed from
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A linear map of vectors s (..., D) to t (..., R) such that q(s, s') = |t - t'|^2.
+
+    Attributes:
+        basis: Orthonormal columns (D, r); None for the identity.
+        scales: Square roots (r,) of the weights of these columns, after `remainder` squared is subtracted.
+        remainder: Square root of the weight of every other direction.
+    """
+
+    basis: Tensor | None = None
+    scales: Tensor | None = None
+    remainder: float = 1.0
+
+    def __call__(self, s: Tensor) -> Tensor:
+        if self.basis is None or self.scales is None:
+            return s
+        leading = (s @ self.basis.to(s)) * self.scales.to(s)
+        return leading if self.remainder == 0 else torch.cat([leading, self.remainder * s], dim=-1)
+
+
 IDENTITY = Metric()
 
 
 @dataclass(frozen=True)
-class InputGradientSpace(spaces.Space):
+class InputGradientSpace(spaces.PartOfBatchSpace):
     """The normalised gradient of the true class's logit with respect to each input, in a metric: (m, B, R).
 
     For a regression, the gradient of the sum of the predicted means. With a batch fraction below 1 the gradients come
@@ -40,7 +67,6 @@ class InputGradientSpace(spaces.Space):
         metric: Set by `prepare`.
     """
 
-    batch_fraction: float = 1.0
     of: str = "logit"
     lengthscales: str = "identity"
     alpha: float | str = AUTO
@@ -51,10 +77,8 @@ class InputGradientSpace(spaces.Space):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        spaces.check_fraction(self.batch_fraction)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise unknown(name, getattr(self, name), choices)
+        require_choices(self, of=("logit", "log-prob"), form=("paper", "poster"))
+        require_choices(self, lengthscales=("identity", "pca", "tuned"))
         if self.rank < 1:
             raise Misuse(f"rank={self.rank}: need at least 1")
         if self.alpha == AUTO:
@@ -67,9 +91,6 @@ class InputGradientSpace(spaces.Space):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset((spaces.INPUTS if self.batch_fraction == 1 else spaces.SUB_BATCH, spaces.SAME_BATCH))
-
-    def rows(self, batch: int) -> int:
-        return spaces.count_rows(batch, self.batch_fraction)
 
     def prepare(self, x: Tensor) -> "InputGradientSpace":
         if not x.is_floating_point():
@@ -113,7 +134,7 @@ class InputGradientSpace(spaces.Space):
     def gradients(self, outputs: Tensor, x: Tensor, y: Tensor, link: Callable[[Tensor], Tensor] = identity) -> Tensor:
         """Return gradients (m, B, D) of one number per example with respect to its input."""
         if y.is_floating_point():
-            selected = spaces.predicted_means(link(outputs), y)
+            selected = link(outputs)[..., : y.shape[-1]]  # predicted means
         else:
             values = outputs if self.of == "logit" else F.log_softmax(link(outputs), dim=-1)
             selected = values.gather(-1, y.unsqueeze(-1))
@@ -148,3 +169,34 @@ def normalise(gradients: Tensor, shortest: Tensor | float = 0.0) -> Tensor:
     scaled = gradients * scale
     length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)  # (m, B, 1)
     return scaled * ((length.detach() > shortest * scale) / (length.square() + tiny).sqrt())
+
+
+def spectrum(x: Tensor, rank: int, *, centred: bool = False) -> tuple[Tensor, Tensor, float]:
+    """Return the largest eigenvalues (r,) of X^T X / (N - 1), their eigenvectors (D, r), and the mean of the others.
+
+    The published code does not subtract the mean input (`centred` does), which then enters the first direction. At most
+    2,000 evenly spaced inputs are used.
+    """
+    indices = torch.linspace(0, len(x) - 1, min(len(x), MAX_ROWS), dtype=torch.float64).round().long()
+    rows = x[indices.to(x.device)].double()
+    rows = rows - rows.mean(0) if centred else rows
+    _, singular, directions = torch.linalg.svd(rows, full_matrices=False)
+    values = singular.square() / max(len(rows) - 1, 1)
+    count, width = min(rank, len(values)), x.shape[1]
+    remainder = float(values[count:].sum()) / (width - count) if width > count else 0.0
+    return values[:count].float(), directions[:count].T.contiguous().float(), remainder
+
+
+def tune(values: Tensor, alpha: float, form: str) -> Tensor:
+    """Interpolate weights between one (alpha 0) and the eigenvalues (alpha 1).
+
+    `paper` interpolates squared lengthscales: 1 / ((1 - alpha) + alpha / value); `poster` interpolates their inverses:
+    (1 - alpha) + alpha value. The two official statements agree only at the ends.
+
+    >>> values = torch.tensor([8 / 3, 2 / 3])
+    >>> tune(values, 0.5, "paper"), tune(values, 0.5, "poster")
+    (tensor([1.4545, 0.8000]), tensor([1.8333, 0.8333]))
+    """
+    if form == "poster":
+        return (1 - alpha) + alpha * values
+    return values / ((1 - alpha) * values + alpha) if alpha > 0 else torch.ones_like(values)

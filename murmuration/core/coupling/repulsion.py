@@ -6,15 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.core.coupling.divergence import DivergenceSpace
 from murmuration.core.coupling.estimators import Interaction, Total
-from murmuration.core.coupling.features import FeatureSpace
 from murmuration.core.coupling.input_gradients import InputGradientSpace
-from murmuration.core.coupling.outputs import OutputPrior, OutputSpace
 from murmuration.core.coupling.space import Space, SpaceInputs, mean_cosine
-from murmuration.core.coupling.weights import WeightSpace
+from murmuration.core.coupling.spaces import DivergenceSpace, FeatureSpace, OutputPrior, OutputSpace, WeightSpace
 from murmuration.core.dynamics.schedules import TrainTime, learning_rate_factor
-from murmuration.likelihoods import identity
+from murmuration.likelihoods.classes import identity
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import INLINE, Answer, number, short
 
@@ -47,16 +44,12 @@ class Annealing:
         kind, _, values = text.partition(":")
         if kind not in ANNEALINGS:
             raise unknown("loss_scale", kind, ANNEALINGS)
-        numbers = (
-            [number(part, "the steps of loss_scale") for part in values.split(",")]
-            if values or kind != "constant"
-            else []
-        )
+        parts = values.split(",") if values or kind != "constant" else []
+        numbers = [number(part, "the steps of loss_scale") for part in parts]
         most = {"constant": 0, "cyclic": 2}.get(kind, 1)
         if len(numbers) > most or not all(math.isfinite(value) and value > 0 for value in numbers):
-            raise Misuse(
-                f"loss_scale={text}: write constant, linear:T, hyper:T or cyclic:T,5, T a positive number of steps"
-            )
+            forms = "constant, linear:T, hyper:T or cyclic:T,5, T a positive number of steps"
+            raise Misuse(f"loss_scale={text}: write {forms}")
         return cls(kind, *numbers)
 
     def __str__(self) -> str:
@@ -102,10 +95,8 @@ class Repulsion:
         if self.every < 1:
             raise Misuse(f"every={self.every}: need at least 1")
         if self.every > 1 and self.space.mixing_estimator:  # plain steps in between are M times as long and unmixed
-            raise Misuse(
-                f"every={self.every} with estimator={self.space.estimator}: it mixes the loss gradients of all members"
-                " at every step; write every=1, or estimator=kde"
-            )
+            problem = "it mixes the loss gradients of all members at every step; write every=1, or estimator=kde"
+            raise Misuse(f"every={self.every} with estimator={self.space.estimator}: {problem}")
         self.weight_for(batch=1, examples=1)
         learning_rate_factor(self.schedule, TrainTime(0, 1, 1))
 
@@ -172,11 +163,6 @@ class Coupling:
     steps_per_epoch: int = 1
     epochs: int = 1
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the training step must provide, a subset of `NEEDS`."""
-        return self.space.needs
-
     def due(self, step: int) -> bool:
         """Return whether the repulsion is computed at this step, counted from 0."""
         return step % self.repulsion.every == 0
@@ -204,10 +190,8 @@ class Coupling:
         """
         features = self.space.features(inputs)
         if not features.is_floating_point() or not features.requires_grad:
-            raise Misuse(
-                f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights: it"
-                " must be differentiable; do not detach it or take it under no_grad"
-            )
+            problem = f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights"
+            raise Misuse(f"{problem}: it must be differentiable; do not detach it or take it under no_grad")
         return features
 
     def interact(self, features: Tensor, strength: float | Tensor, total: Total = identity) -> Interaction:
@@ -221,10 +205,8 @@ class Coupling:
         Returns:
             The interaction, its cotangents multiplied by `strength`.
         """
-        if total is identity:
-            interaction = self.space.repulsion(features)
-        else:
-            interaction = self.space.repulsion_of_part(features, total)
+        space = self.space
+        interaction = space.repulsion(features) if total is identity else space.repulsion_of_part(features, total)
         interaction.cotangents.mul_(strength)
         return interaction
 

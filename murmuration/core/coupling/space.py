@@ -7,13 +7,14 @@ all members from the detached features and returns cotangents of the same shape;
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import find_bandwidth
 from murmuration.core.coupling.estimators import ESTIMATORS, Interaction, Total, gradient_mixing
-from murmuration.likelihoods import identity
-from murmuration.system.errors import Misuse, unknown
+from murmuration.likelihoods.classes import identity
+from murmuration.system.errors import Misuse, require_choices, unknown
 
 # What a space can need of the training step:
 INPUTS = "inputs"  # the pass whose outputs enter the loss is differentiable by its inputs
@@ -63,33 +64,30 @@ class Space(ABC):
     Attributes:
         estimator: Name of the estimator of grad log rho, a row of `ESTIMATORS`.
         bandwidth: Name of the kernel bandwidth, a row of `BANDWIDTHS` or `fixed:L`.
+        mixable: Whether an estimator may mix the members' loss gradients (SVGD): only where features are the weights.
+        separable: Whether the repulsion depends on features only through products summed over all their numbers. If
+            so, processes can divide the numbers among themselves (`repulsion_of_part`).
     """
+
+    mixable: ClassVar[bool] = False
+    separable: ClassVar[bool] = False
 
     estimator: str = "kde"
     bandwidth: str = "all"
 
     def __post_init__(self) -> None:
-        if self.estimator not in ESTIMATORS:
-            raise unknown("estimator", self.estimator, ESTIMATORS)
+        require_choices(self, estimator=ESTIMATORS)
         if ESTIMATORS[self.estimator].mixes_gradients and not self.mixable:
-            raise Misuse(
-                f"estimator={self.estimator} in {type(self).__name__}: it mixes the gradients of weights; write"
-                " coupling weights"
-            )
+            problem = "it mixes the gradients of weights; write coupling weights"
+            raise Misuse(f"estimator={self.estimator} in {type(self).__name__}: {problem}")
         find_bandwidth(self.bandwidth)  # raises Misuse if there is none
-        unknown_needs = self.needs - NEEDS
-        if unknown_needs:
-            raise unknown("need of a space", min(unknown_needs), NEEDS)
+        if not self.needs <= NEEDS:
+            raise unknown("need of a space", min(self.needs - NEEDS), NEEDS)
 
     @property
     def needs(self) -> frozenset[str]:
         """What the training step must provide, a subset of `NEEDS`."""
         return frozenset((SAME_BATCH,))
-
-    @property
-    def mixable(self) -> bool:
-        """Whether an estimator may mix the members' loss gradients (SVGD): only where features are the weights."""
-        return False
 
     def prepare(self, x: Tensor) -> "Space":
         """Prepare the space for a training run.
@@ -137,14 +135,6 @@ class Space(ABC):
             raise Misuse(f"{got}: need (members, samples, numbers), as features.flatten(1).unsqueeze(1)")
         return ESTIMATORS[self.estimator](features, self.bandwidth)
 
-    @property
-    def separable(self) -> bool:
-        """Whether the repulsion depends on features only through products summed over all their numbers.
-
-        If so, processes can divide the numbers among themselves (`repulsion_of_part`).
-        """
-        return False
-
     def repulsion_of_part(self, features: Tensor, total: Total) -> Interaction:
         """Compute the repulsion of a separable space from a part of the features.
 
@@ -185,20 +175,25 @@ class Space(ABC):
         return gradient_mixing(features, self.bandwidth, total).to(features)
 
 
-def count_rows(batch: int, fraction: float) -> int:
-    """Return the number of examples in a fraction of a batch, at least one."""
-    return max(1, round(fraction * batch))
+@dataclass(frozen=True)
+class PartOfBatchSpace(Space):
+    """Base class of spaces whose features may be computed on a part of the batch.
 
+    Attributes:
+        estimator: Name of the estimator.
+        bandwidth: Name of the kernel bandwidth.
+        batch_fraction: Fraction of the batch that features are computed on, in (0, 1].
+    """
 
-def check_fraction(fraction: float) -> None:
-    """Refuse a batch fraction outside (0, 1]."""
-    if not 0 < fraction <= 1:
-        raise Misuse(f"batch_fraction={fraction}: need a fraction of the batch above 0, at most 1")
+    batch_fraction: float = 1.0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.batch_fraction <= 1:
+            raise Misuse(f"batch_fraction={self.batch_fraction}: need a fraction of the batch above 0, at most 1")
 
-def predicted_means(outputs: Tensor, y: Tensor) -> Tensor:
-    """Return the predicted means (m, B, targets) among the outputs of a regression."""
-    return outputs[..., : y.shape[-1]]
+    def rows(self, batch: int) -> int:
+        return max(1, round(self.batch_fraction * batch))
 
 
 def mean_cosine(features: Tensor, total: Total = identity) -> float:

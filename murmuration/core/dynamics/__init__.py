@@ -1,11 +1,10 @@
 """Question 4: how weights move during training, and which points of their path become the ensemble."""
 
-from murmuration.core.dynamics.base import Dynamics, OptState, StepTime, UpdateRule, WeightPath
+from murmuration.core.dynamics.base import Dynamics, StepTime as StepTime, WeightPath as WeightPath
+from murmuration.core.dynamics.cycles import CyclicalSgmcmc, Snapshot
 from murmuration.core.dynamics.ivon import Ivon
-from murmuration.core.dynamics.optimizer import OPTIMIZERS, Optimizer, TorchOptimizer, make_optimizer
-from murmuration.core.dynamics.schedules import SCHEDULES, TrainTime, learning_rate_factor
-from murmuration.core.dynamics.sgmcmc import CyclicalSgmcmc
-from murmuration.core.dynamics.snapshot import Snapshot
+from murmuration.core.dynamics.optimizer import Optimizer as Optimizer, TorchOptimizer as TorchOptimizer
+from murmuration.core.dynamics.schedules import TrainTime as TrainTime, learning_rate_factor as learning_rate_factor
 from murmuration.core.dynamics.swa import Swa
 from murmuration.core.dynamics.swag import Swag
 from murmuration.system.option_text import Answer
@@ -24,24 +23,3 @@ DYNAMICS: dict[str, Answer[Dynamics]] = {
     ),
     "csghmc": Answer(CyclicalSgmcmc(friction=0.9), "the same with momentum: cyclical SGHMC"),
 }
-
-__all__ = [
-    "DYNAMICS",
-    "OPTIMIZERS",
-    "SCHEDULES",
-    "CyclicalSgmcmc",
-    "Dynamics",
-    "Ivon",
-    "OptState",
-    "Optimizer",
-    "Snapshot",
-    "StepTime",
-    "Swa",
-    "Swag",
-    "TorchOptimizer",
-    "TrainTime",
-    "UpdateRule",
-    "WeightPath",
-    "learning_rate_factor",
-    "make_optimizer",
-]

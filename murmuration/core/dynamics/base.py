@@ -19,6 +19,7 @@ from murmuration.core.population import Population
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import Noise
 
+Tensors = list[Tensor]
 OptState = dict[str, dict[str, Tensor]]  # kind -> parameter name -> tensor of the parameter's shape
 Draw = Callable[[Sequence[Tensor]], list[Tensor]]  # standard normal tensors like these, one stream per member
 Streams = Callable[[int, int], Noise]  # member, draw -> the stream of one draw from a distribution of weights
@@ -58,9 +59,7 @@ class UpdateRule(Protocol):
         """
 
     @abstractmethod
-    def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
-    ) -> None:
+    def update(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
         """Move the parameters in place.
 
         Args:
@@ -182,28 +181,10 @@ class Dynamics:
 
 def keep_times(dynamics: Dynamics, total: TrainTime) -> list[int]:
     """Return the steps of a run after which a dynamics collects weights."""
-    steps = range(1, total.step + 1)
-    return [step for step in steps if dynamics.keep(total.at(step))]
+    return [step for step in range(1, total.step + 1) if dynamics.keep(total.at(step))]
 
 
 def refuse_early_stopping(name: str, early: bool) -> None:
     """Refuse early stopping: the collected weights belong to a schedule of fixed length."""
     if early:
         raise Misuse(f"patience with dynamics {name}: it collects weights on a schedule of fixed length; leave it out")
-
-
-def append_point(path: WeightPath, population: Population, rows: Tensor) -> None:
-    """Collect a copy of the members at these rows as one more point."""
-    name = str(len(path.points))
-    path.points[name] = population.clone()
-    path.counts[name] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
-
-
-def join_points(path: WeightPath, population: Population) -> tuple[Population, Tensor]:
-    """Return all collected points as members, in order; a member that was never collected has its last weights."""
-    counts = [path.counts[name] for name in path.points]
-    never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
-    points = [(path.points[name], count.nonzero().flatten()) for name, count in zip(path.points, counts, strict=True)]
-    points.append((population, never.nonzero().flatten()))
-    parts = [point.with_own_copies().take(rows) for point, rows in points if len(rows)]
-    return Population.concatenate(parts), torch.cat([rows for _, rows in points])

@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from murmuration.core.dynamics.base import Claim, Dynamics, OptState, StepTime
+from murmuration.core.dynamics.base import Claim, Dynamics, OptState, StepTime, Tensors
 from murmuration.core.weights.gaussian import STD_PARAM, distribution_names
 from murmuration.system.errors import Misuse
 
@@ -62,14 +62,11 @@ class Ivon(Dynamics):
         for name, value in positive.items():
             if not value > 0 or (value == math.inf and name != "clip"):
                 raise Misuse(f"{name}={value}: need a positive number such as {getattr(Ivon, name):g}")
-        if not 0 <= self.momentum < 1 or not 0 < self.hess_lr < 1:
-            raise Misuse(
-                f"momentum={self.momentum}, hess_lr={self.hess_lr}: need numbers below 1, such as 0.9 and 1e-05"
-            )
-        if not 0 <= self.ess < math.inf or not 0 <= self.hess_init < math.inf:
-            raise Misuse(
-                f"ess={self.ess}, hess_init={self.hess_init}: need numbers that are not negative; 0 for the usual"
-            )
+        momentum, hess_lr, ess, hess_init = self.momentum, self.hess_lr, self.ess, self.hess_init
+        if not 0 <= momentum < 1 or not 0 < hess_lr < 1:
+            raise Misuse(f"{momentum=!s}, {hess_lr=!s}: need numbers below 1, such as 0.9 and 1e-05")
+        if not 0 <= ess < math.inf or not 0 <= hess_init < math.inf:
+            raise Misuse(f"{ess=!s}, {hess_init=!s}: need numbers that are not negative; 0 for the usual")
 
     def prepare(self, examples: int) -> "Ivon":
         return self if self.ess else replace(self, ess=float(examples))
@@ -90,13 +87,24 @@ class Ivon(Dynamics):
         means = list(parameters.items())[: len(parameters) // 2]
         return {"momentum": {name: torch.zeros_like(mean) for name, mean in means}}
 
-    def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
-    ) -> None:
-        """Move means and standard deviations in place; the first half of `parameters` are the means."""
+    def update(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
+        """Move means and standard deviations in place; the first half of `parameters` are the means.
+
+        Standard deviations store h. With r = (1 - b2) (h - f) / (h + d) its update is
+        h + d <- (h + d) (1 - r + r^2 / 2). The bracket is ((1 - r)^2 + 1) / 2, so h + d at most halves, and the stored
+        value stays positive for any gradient.
+        """
         half = len(parameters) // 2
         means, stds, momenta = parameters[:half], parameters[half:], state[0]
-        self._update_stds(stds, gradients[half:])
+        factors = torch._foreach_add(gradients[half:], stds, alpha=self.decay)
+        torch._foreach_mul_(factors, stds)
+        torch._foreach_mul_(factors, self.hess_lr * self.ess)  # (1 - b2) (f + d) / (h + d)
+        torch._foreach_add_(factors, 1 - self.hess_lr)  # 1 - r
+        torch._foreach_mul_(factors, factors)
+        torch._foreach_add_(factors, 1.0)
+        torch._foreach_mul_(factors, 0.5)
+        torch._foreach_sqrt_(factors)
+        torch._foreach_div_(stds, factors)
         torch._foreach_lerp_(momenta, gradients[:half], 1 - self.momentum)
         steps = torch._foreach_div(momenta, 1 - self.momentum ** (when.updates + 1))
         torch._foreach_add_(steps, means, alpha=self.decay)
@@ -107,19 +115,3 @@ class Ivon(Dynamics):
             torch._foreach_clamp_min_(steps, -self.clip)
             torch._foreach_clamp_max_(steps, self.clip)
         torch._foreach_add_(means, steps, alpha=-when.lr)
-
-    def _update_stds(self, stds: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update h, which is stored in the standard deviations.
-
-        With r = (1 - b2) (h - f) / (h + d) the update is h + d <- (h + d) (1 - r + r^2 / 2). The bracket is
-        ((1 - r)^2 + 1) / 2, so h + d at most halves, and the stored value stays positive for any gradient.
-        """
-        factors = torch._foreach_add(gradients, stds, alpha=self.decay)
-        torch._foreach_mul_(factors, stds)
-        torch._foreach_mul_(factors, self.hess_lr * self.ess)  # (1 - b2) (f + d) / (h + d)
-        torch._foreach_add_(factors, 1 - self.hess_lr)  # 1 - r
-        torch._foreach_mul_(factors, factors)
-        torch._foreach_add_(factors, 1.0)
-        torch._foreach_mul_(factors, 0.5)
-        torch._foreach_sqrt_(factors)
-        torch._foreach_div_(stds, factors)

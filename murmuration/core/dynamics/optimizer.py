@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch.nn.functional import softshrink
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from murmuration.core.dynamics.base import OptState, StepTime
+from murmuration.core.dynamics.base import OptState, StepTime, Tensors
 from murmuration.core.flat_buffers import CACHE_LINE, pack
 from murmuration.system.errors import Misuse, unknown
 
@@ -53,54 +53,39 @@ class Optimizer:
         names = ("mean", "square") if self.name == "adam" else ("velocity",)
         return {moment: pack({name: torch.zeros_like(p) for name, p in parameters.items()}) for moment in names}
 
-    def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: StepTime
-    ) -> None:
+    def update(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
         """Move the parameters in place."""
         # The fused kernels walk through memory: a gradient must have the layout of its parameter.
         gradients = [laid_out_like(p, g) for p, g in zip(parameters, gradients, strict=True)]
         lists, stacked = [parameters, gradients, *state], when.members > 1 and parameters[0].device.type == "cpu"
         with whole_vectors(lists) if stacked else nullcontext(lists) as (parameters, gradients, *state):
-            if self.name == "adam":
-                self._adam(parameters, gradients, state, when.lr, when.updates)
-            else:
-                self._sgd(parameters, gradients, state, when.lr)
+            rule = self._adam if self.name == "adam" else self._sgd
+            rule(parameters, gradients, state, when)
 
-    def _adam(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float, updates: int
-    ) -> None:
-        options: dict[str, Any] = {"amsgrad": False, "maximize": False, "lr": lr, "eps": self.eps}
+    def _adam(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
+        options: dict[str, Any] = {"amsgrad": False, "maximize": False, "lr": when.lr, "eps": self.eps}
         options |= {"beta1": self.betas[0], "beta2": self.betas[1], "weight_decay": self.weight_decay}
         decoupled, device = self.decay == "decoupled", parameters[0].device
         fused = device.type in FUSED  # such a kernel reads the counts of steps where the parameters are
         if fused and len({(p.device, p.dtype) for p in parameters}) == 1:  # what `adam` would call
             update = torch._fused_adamw_ if decoupled else torch._fused_adam_
-            count = torch.full((), updates + 1.0, device=device)
+            count = torch.full((), when.updates + 1.0, device=device)
             update(parameters, gradients, state[0], state[1], [], [count] * len(parameters), **options)
             return
-        counts = list(torch.full((len(parameters),), float(updates), device=device if fused else None).unbind())
+        counts = list(torch.full((len(parameters),), float(when.updates), device=device if fused else None).unbind())
         options |= {"fused": fused, "decoupled_weight_decay": decoupled}
         adam(parameters, gradients, state[0], state[1], [], counts, **options)
 
-    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], lr: float) -> None:
+    def _sgd(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
         coupled = self.decay == "coupled"
         if not coupled and self.weight_decay:
-            torch._foreach_mul_(parameters, 1 - lr * self.weight_decay)
-        sgd(
-            parameters,
-            gradients,
-            list(state[0]),
-            fused=parameters[0].device.type in FUSED,
-            weight_decay=self.weight_decay if coupled else 0.0,
-            momentum=self.momentum,
-            lr=lr,
-            dampening=0.0,
-            nesterov=self.name == "nesterov",
-            maximize=False,
-        )
+            torch._foreach_mul_(parameters, 1 - when.lr * self.weight_decay)
+        options: dict[str, Any] = {"lr": when.lr, "momentum": self.momentum, "dampening": 0.0, "maximize": False}
+        options |= {"nesterov": self.name == "nesterov", "weight_decay": self.weight_decay if coupled else 0.0}
+        sgd(parameters, gradients, list(state[0]), fused=parameters[0].device.type in FUSED, **options)
 
 
-def shrink(parameters: list[Tensor], by: float) -> None:
+def shrink(parameters: Tensors, by: float) -> None:
     """Move parameters towards zero in place: sign(w) max(abs(w) - by, 0).
 
     This is the proximal step of an L1 norm of weight `by` over the learning rate. Following the norm's gradient instead
@@ -116,7 +101,7 @@ def shrink(parameters: list[Tensor], by: float) -> None:
 
 
 @contextmanager
-def whole_vectors(lists: list[list[Tensor]]) -> Iterator[list[list[Tensor]]]:
+def whole_vectors(lists: list[Tensors]) -> Iterator[list[Tensors]]:
     """Yield parameters, gradients and moments as tensors that fill whole CPU vectors; copy changes back afterwards.
 
     The fused kernels round the last entries of a tensor, which do not fill a vector, differently from the others. Which
@@ -215,6 +200,7 @@ class TorchOptimizer:
     """
 
     factory: Factory
+    l1: ClassVar[float] = 0.0
 
     def update_member(
         self, member: int, tensors: dict[str, Tensor], gradients: list[Tensor], lrs: list[float], memory: Memory
@@ -235,10 +221,8 @@ class TorchOptimizer:
         for leaf, gradient in zip(leaves, gradients, strict=True):
             leaf.requires_grad_()
             leaf.grad = laid_out_like(leaf, gradient)
-        groups = [
-            {"params": [leaf for leaf, own in zip(leaves, lrs, strict=True) if own == lr], "lr": lr}
-            for lr in dict.fromkeys(lrs)
-        ]
+        with_lr = list(zip(leaves, lrs, strict=True))
+        groups = [{"params": [leaf for leaf, own in with_lr if own == lr], "lr": lr} for lr in dict.fromkeys(lrs)]
         optimizer = self.factory(groups, lr=lrs[0])
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise Misuse(f"optimizer made a {type(optimizer).__name__}: need a function that makes a torch optimizer")

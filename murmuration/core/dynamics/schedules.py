@@ -48,10 +48,6 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
-def constant(time: TrainTime, text: str) -> float:
-    return 1.0
-
-
 def cosine(time: TrainTime, text: str) -> float:
     return 0.5 * (1 + math.cos(math.pi * time.progress))
 
@@ -66,13 +62,12 @@ def steps(time: TrainTime, text: str) -> float:
     return next((value for epoch, value in reversed(factors) if time.epoch >= epoch), 1.0)
 
 
-def hold_linear(time: TrainTime, text: str) -> float:
-    """Return the factor of FoRDE's schedule: by epoch, t = epoch / epochs."""
-    return _hold_linear(time.epoch / time.epochs, float(text or 0.01))
+def hold_linear(time: TrainTime, text: str, start: float = 1.0) -> float:
+    """Return the factor of FoRDE's schedule: 1 up to t = 0.5, then linearly to the ratio at t = 0.9, then the ratio.
 
-
-def _hold_linear(t: float, ratio: float) -> float:
-    """Return 1 up to t = 0.5, then linearly to `ratio` at t = 0.9, then `ratio`."""
+    t is the epoch as a fraction of the first part of the run, `start`.
+    """
+    t, ratio = time.epoch / (start * time.epochs), float(text or 0.01)
     if t <= 0.5:
         return 1.0
     return 1.0 - (1.0 - ratio) * (t - 0.5) / 0.4 if t <= 0.9 else ratio
@@ -81,7 +76,7 @@ def _hold_linear(t: float, ratio: float) -> float:
 def swa(time: TrainTime, text: str) -> float:
     """Return the factor of SWA and SWAG: `hold-linear` over the part of the run before averaging starts."""
     start, ratio = (float(part) for part in (text or "0.75,0.5").split(","))
-    return _hold_linear(time.epoch / (start * time.epochs), ratio)
+    return hold_linear(time, str(ratio), start)
 
 
 def cyclic(time: TrainTime, text: str) -> float:
@@ -97,7 +92,7 @@ def triangle(time: TrainTime, text: str) -> float:
 
 
 SCHEDULES: dict[str, Answer[Callable[[TrainTime, str], float]]] = {
-    "constant": Answer(constant, "1"),
+    "constant": Answer(lambda time, text: 1.0, "1"),
     "cosine": Answer(cosine, "from 1 to 0 along half a cosine, by step"),
     "halve": Answer(halve, "halve:10: halved every 10 epochs (Fort et al. 2019)"),
     "steps": Answer(steps, "steps:80=0.1,120=0.01: the last factor whose epoch has been reached"),

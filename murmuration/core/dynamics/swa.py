@@ -49,10 +49,8 @@ class Swa(Dynamics):
         refuse_early_stopping(self.name, early)
         count = len(keep_times(self, total))
         if count < 2:
-            raise Misuse(
-                f"dynamics {self.name} would collect weights {count} times in {total.step} steps, and needs 2 at least:"
-                " train longer, or write a smaller start"
-            )
+            problem = f"would collect weights {count} times in {total.step} steps, and needs 2 at least"
+            raise Misuse(f"dynamics {self.name} {problem}: train longer, or write a smaller start")
 
     def schedule(self) -> str:
         return f"swa:{self.start or 1:g},{self.lr_ratio:g}"

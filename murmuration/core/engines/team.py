@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from murmuration.core.engines.captures import Captures, StepInputs
 from murmuration.core.engines.ranks import ALONE, Ranks
 from murmuration.core.weights import Structure
-from murmuration.system.workers import single_core_threads
+from murmuration.system.workers import single_core_pool
 
 Item = TypeVar("Item")
 
@@ -201,5 +201,5 @@ def assemble(engine: Engine, module: nn.Module, ranks: Ranks = ALONE) -> Iterato
     if not engine.workers:
         yield Team(engine, module, None, ranks)
         return
-    with single_core_threads(engine.workers) as pool:
+    with single_core_pool(engine.workers) as pool:
         yield Team(engine, module, pool, ranks)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.likelihoods import weighted
+from murmuration.likelihoods.base import weighted
 from murmuration.system.errors import unknown
 
 WEIGHTINGS = ("uniform", "blundell")

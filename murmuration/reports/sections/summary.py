@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
-from murmuration.core.dynamics import OPTIMIZERS, make_optimizer
+from murmuration.core.dynamics.optimizer import OPTIMIZERS, make_optimizer
 from murmuration.evaluation.metrics import MEASURES, Score, shown_in
 from murmuration.reports.formatting import count, interval, number, percent, percent_interval
 from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import murmuration as mm
 from murmuration.core.coupling import COUPLINGS
-from murmuration.core.coupling.divergence import DivergenceSpace
+from murmuration.core.coupling.spaces import DivergenceSpace
 from murmuration.core.recipe import recipe_from_json
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 import murmuration as mm
 from murmuration.data.imbalance import long_tail_counts
 from murmuration.likelihoods import likelihood_from_json
-from murmuration.likelihoods.classes import effective_weights
-from murmuration.likelihoods.imbalance import Imbalanced, reversed_ranks
+from murmuration.likelihoods.classes import Imbalanced, effective_weights, reversed_ranks
 from murmuration.models.nets import with_cosine_head
 from murmuration.models.nets.dense import mlp
 

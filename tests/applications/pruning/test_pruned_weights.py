@@ -8,7 +8,7 @@ from pruning_factories import PLAN, holds_zeros, masks, population, rows, traine
 from torch import Tensor, nn
 
 from murmuration.applications.pruning import Pruning
-from murmuration.core.dynamics import make_optimizer
+from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.gradients import GroupResult
 from murmuration.core.population import KEPT, Named, Population
 from murmuration.core.recipe import make_recipe

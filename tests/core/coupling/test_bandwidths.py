@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import BANDWIDTHS, FLOOR, denominator, find_bandwidth, median
-from murmuration.core.coupling.kernels import rbf, squared_distances
+from murmuration.core.coupling.estimators import rbf, squared_distances
 from murmuration.system.errors import Misuse
 
 NAMES = [*BANDWIDTHS, "fixed:0.7"]

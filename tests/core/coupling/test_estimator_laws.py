@@ -6,8 +6,16 @@ import pytest
 import torch
 from test_estimators import NAMES, SYMMETRIC, doubles, pulled_back, randn, seen
 
-from murmuration.core.coupling.estimators import ESTIMATORS, ETA, Interaction, eigenpairs, gradient_mixing, ssge_at
-from murmuration.core.coupling.kernels import rbf, squared_distances
+from murmuration.core.coupling.estimators import (
+    ESTIMATORS,
+    ETA,
+    Interaction,
+    eigenpairs,
+    gradient_mixing,
+    rbf,
+    squared_distances,
+    ssge_at,
+)
 
 EVERY = [(force, bandwidth) for force in ESTIMATORS for bandwidth in NAMES]
 

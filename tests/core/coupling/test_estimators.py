@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from murmuration.core.coupling.bandwidths import BANDWIDTHS, denominator
-from murmuration.core.coupling.estimators import ESTIMATORS, ETA, gradient_mixing
-from murmuration.core.coupling.kernels import rbf, squared_distances
+from murmuration.core.coupling.estimators import ESTIMATORS, ETA, gradient_mixing, rbf, squared_distances
 
 NAMES = [*BANDWIDTHS, "fixed:0.8"]
 SYMMETRIC = ["rde", "all", "off", "algorithm-1", "fixed:0.8"]

@@ -8,8 +8,7 @@ from test_input_gradients import BATCH, CLASSES, INPUTS, MEMBERS, SLOPES, crowd,
 from torch import Tensor, nn
 
 from murmuration.core.coupling.estimators import ESTIMATORS
-from murmuration.core.coupling.input_gradients import normalise, rounding
-from murmuration.core.coupling.lengthscales import Metric
+from murmuration.core.coupling.input_gradients import Metric, normalise, rounding
 
 
 def felt_by(g: Tensor, bandwidth: str, metric: Metric) -> tuple[Tensor, Tensor]:

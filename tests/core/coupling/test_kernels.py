@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.core.coupling.kernels import rbf, squared_distances
+from murmuration.core.coupling.estimators import rbf, squared_distances
 
 
 def rows(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -6,9 +6,8 @@ from torch import Tensor
 
 from murmuration.core.coupling import InputGradientSpace
 from murmuration.core.coupling.bandwidths import denominator
-from murmuration.core.coupling.estimators import ESTIMATORS
-from murmuration.core.coupling.kernels import rbf, squared_distances
-from murmuration.core.coupling.lengthscales import MAX_ROWS, spectrum, tune
+from murmuration.core.coupling.estimators import ESTIMATORS, rbf, squared_distances
+from murmuration.core.coupling.input_gradients import MAX_ROWS, spectrum, tune
 
 # Eigenvectors are kept in single precision: a few times 6e-8 of the largest weight.
 SINGLE = 2e-6

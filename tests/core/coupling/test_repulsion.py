@@ -6,7 +6,6 @@ import pytest
 
 from murmuration.core.coupling import (
     COUPLINGS,
-    Annealing,
     Coupling,
     FeatureSpace,
     InputGradientSpace,
@@ -15,6 +14,7 @@ from murmuration.core.coupling import (
     Repulsion,
     WeightSpace,
 )
+from murmuration.core.coupling.repulsion import Annealing
 from murmuration.core.recipe import PRESETS, make_recipe, recipe_from_json
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import format_text, parse

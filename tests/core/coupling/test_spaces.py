@@ -15,8 +15,8 @@ from murmuration.core.coupling import (
     WeightSpace,
 )
 from murmuration.core.coupling.estimators import ESTIMATORS, ssge_at
-from murmuration.core.coupling.features import leading_directions
-from murmuration.core.coupling.space import count_rows, mean_cosine
+from murmuration.core.coupling.space import mean_cosine
+from murmuration.core.coupling.spaces import leading_directions
 from murmuration.models.nets.dense import with_head
 from murmuration.system.errors import Misuse
 
@@ -69,7 +69,7 @@ def test_a_share_of_the_outputs_are_those_of_the_first_rows():
     seen = present(crowd(), *examples())
     whole = outputs().features(seen).detach().view(MEMBERS, BATCH, CLASSES)
     assert torch.equal(outputs(batch_fraction=0.5).features(seen).detach().view(MEMBERS, 3, CLASSES), whole[:, :3])
-    assert [count_rows(10, share) for share in (0.01, 0.25, 0.5, 1.0)] == [1, 2, 5, 10]
+    assert [OutputSpace(batch_fraction=share).rows(10) for share in (0.01, 0.25, 0.5, 1.0)] == [1, 2, 5, 10]
 
 
 def test_function_space_of_a_linear_model_is_weight_space_seen_through_the_inputs():

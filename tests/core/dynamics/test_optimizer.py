@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import murmuration as mm
-from murmuration.core.dynamics import StepTime, TorchOptimizer, TrainTime, make_optimizer
+from murmuration.core.dynamics import StepTime, TrainTime
+from murmuration.core.dynamics.optimizer import TorchOptimizer, make_optimizer
 from murmuration.system.errors import Misuse
 
 PARITY = {

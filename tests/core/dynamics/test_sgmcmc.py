@@ -8,8 +8,8 @@ from populations import population, states, streams, walk
 
 from murmuration.core.dynamics import CyclicalSgmcmc, Snapshot, StepTime, TrainTime, learning_rate_factor
 from murmuration.core.dynamics.base import keep_times
+from murmuration.core.dynamics.cycles import Langevin
 from murmuration.core.dynamics.optimizer import make_optimizer
-from murmuration.core.dynamics.sgmcmc import Langevin
 from murmuration.system.errors import Misuse
 
 END = TrainTime(400, 20, 20)

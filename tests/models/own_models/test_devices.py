@@ -19,7 +19,8 @@ import murmuration as mm
 from murmuration.cli import main
 from murmuration.core.recipe import PRESETS
 from murmuration.evaluation.weight_diagnosis import diagnose
-from murmuration.likelihoods import fit_likelihood, member_losses
+from murmuration.likelihoods import fit_likelihood
+from murmuration.likelihoods.base import member_losses
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.system import streams
 from murmuration.system.devices import resolve_device

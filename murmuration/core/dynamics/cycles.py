@@ -1,4 +1,9 @@
-"""Cyclical stochastic-gradient MCMC (cSG-MCMC, Zhang et al. 2020): Langevin steps under a cyclical learning rate.
+"""Cyclical learning rates: snapshot ensembles, and stochastic-gradient MCMC.
+
+Snapshot ensembles (Huang et al. 2017): one run, the weights at the end of every cycle. The optimizer is that of plain
+training, under a cosine schedule with warm restarts; M trained members give M x cycles members of the ensemble.
+
+Cyclical stochastic-gradient MCMC (cSG-MCMC, Zhang et al. 2020): Langevin steps under a cyclical learning rate.
 
 Every cycle explores first, without noise, at a high learning rate; in its last part (`sampling`) noise makes the steps
 those of a sampler, and `samples` points are collected. With the mean loss of N examples, its gradient g, the weight
@@ -17,19 +22,81 @@ ensemble has chains x cycles x samples members.
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 import murmuration.core.dynamics.base as base
+from murmuration.core.dynamics.base import Dynamics, OptState, StepTime, Streams, Tensors, UpdateRule, WeightPath
 from murmuration.core.dynamics.schedules import TrainTime
-from murmuration.core.dynamics.snapshot import cycle_ends, refuse_other_schedule, refuse_short_cycles
 from murmuration.core.population import Population
 from murmuration.system.errors import Misuse
 
 
 @dataclass(frozen=True)
-class CyclicalSgmcmc(base.Dynamics):
+class Snapshot(Dynamics):
+    """Plain training that collects the weights at the end of every learning-rate cycle.
+
+    Attributes:
+        name: Name of the dynamics.
+        cycles: Number of cycles.
+    """
+
+    name: ClassVar[str] = "snapshot"
+
+    cycles: int = 5
+
+    def __post_init__(self) -> None:
+        if self.cycles < 1:
+            raise Misuse(f"cycles={self.cycles}: need at least 1")
+
+    def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
+        base.refuse_early_stopping(self.name, early)
+        if schedule is not None and schedule != self.schedule():
+            problem = f"its cycles are the schedule {self.schedule()}; leave it out"
+            raise Misuse(f"schedule {schedule} with dynamics {self.name}: {problem}")
+        if self.copies(total) > total.step:
+            cycles = f"cycles={self.copies(total)} of dynamics {self.name}"
+            raise Misuse(f"{cycles} in {total.step} steps: train longer, or write fewer cycles")
+
+    def schedule(self) -> str:
+        return f"cyclic:{self.cycles}"
+
+    def keep(self, time: TrainTime) -> bool:
+        return time.step in cycle_ends(self.cycles, time)
+
+    def copies(self, total: TrainTime) -> int:
+        return self.cycles
+
+    def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
+        """Collect a copy of the members at these rows as one more point."""
+        name = str(len(path.points))
+        path.points[name] = population.clone()
+        path.counts[name] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
+
+    def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
+        """Return all collected points as members, in order; a member that was never collected has its last weights."""
+        counts = [path.counts[name] for name in path.points]
+        never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
+        rows = [count.nonzero().flatten() for count in (*counts, never)]
+        points = zip((*path.points.values(), population), rows, strict=True)
+        parts = [point.with_own_copies().take(members) for point, members in points if len(members)]
+        return Population.concatenate(parts), torch.cat(rows)
+
+
+def cycle_ends(cycles: int, time: TrainTime) -> list[int]:
+    """Return the steps after which a cycle of the learning rate ends.
+
+    >>> cycle_ends(3, TrainTime(0, 5, 2))
+    [4, 7, 10]
+    """
+    total = time.steps_per_epoch * time.epochs
+    return [-(-total * (cycle + 1) // cycles) for cycle in range(cycles)]
+
+
+@dataclass(frozen=True)
+class CyclicalSgmcmc(Snapshot):
     """Langevin dynamics on a cyclical schedule; several points of every cycle are collected.
 
     Attributes:
@@ -43,6 +110,8 @@ class CyclicalSgmcmc(base.Dynamics):
         examples: N; 0 for the number of training examples.
     """
 
+    name: ClassVar[str] = "csgmcmc"
+
     cycles: int = 4
     samples: int = 3
     sampling: float = 0.2
@@ -53,19 +122,15 @@ class CyclicalSgmcmc(base.Dynamics):
     examples: int = 0
 
     def __post_init__(self) -> None:
-        if self.cycles < 1 or self.samples < 1 or self.examples < 0:
-            raise Misuse(
-                f"cycles={self.cycles}, samples={self.samples}, examples={self.examples}: need at least 1, 1 and 0"
-            )
-        if not 0 < self.sampling <= 1 or not 0 < self.friction <= 1:
-            raise Misuse(
-                f"sampling={self.sampling}, friction={self.friction}: need numbers above 0 and at most 1, such as 0.2"
-            )
-        if not 0 <= self.temperature < math.inf or not 0 < self.lr_multiplier < math.inf:
-            raise Misuse(
-                f"temperature={self.temperature}, lr_multiplier={self.lr_multiplier}: need a temperature that is not"
-                " negative and a positive multiplier"
-            )
+        cycles, samples, examples, sampling = self.cycles, self.samples, self.examples, self.sampling
+        friction, temperature, lr_multiplier = self.friction, self.temperature, self.lr_multiplier
+        if cycles < 1 or samples < 1 or examples < 0:
+            raise Misuse(f"{cycles=!s}, {samples=!s}, {examples=!s}: need at least 1, 1 and 0")
+        if not 0 < sampling <= 1 or not 0 < friction <= 1:
+            raise Misuse(f"{sampling=!s}, {friction=!s}: need numbers above 0 and at most 1, such as 0.2")
+        if not 0 <= temperature < math.inf or not 0 < lr_multiplier < math.inf:
+            need = "need a temperature that is not negative and a positive multiplier"
+            raise Misuse(f"{temperature=!s}, {lr_multiplier=!s}: {need}")
         if not self.clip_norm > 0:
             raise Misuse(f"clip_norm={self.clip_norm}: need a positive number such as 3, or inf")
 
@@ -73,31 +138,23 @@ class CyclicalSgmcmc(base.Dynamics):
         return self if self.examples else replace(self, examples=examples)
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
-        base.refuse_early_stopping("csgmcmc", early)
-        refuse_other_schedule("csgmcmc", schedule, self.schedule())
-        refuse_short_cycles("csgmcmc", self.cycles * self.samples, total)
+        super().check(total=total, stochastic=stochastic, schedule=schedule, own_rule=own_rule, early=early)
         if self.sampling * total.step < self.cycles:
-            raise Misuse(
-                f"cycles={self.cycles}, sampling={self.sampling} of dynamics csgmcmc in {total.step} steps: no step of"
-                " a cycle would add noise; train longer, or write fewer cycles"
-            )
+            settings = f"cycles={self.cycles}, sampling={self.sampling} of dynamics csgmcmc in {total.step} steps"
+            raise Misuse(f"{settings}: no step of a cycle would add noise; train longer, or write fewer cycles")
         if stochastic:
             raise Misuse("dynamics csgmcmc with random weights: it samples point weights itself; write weights point")
         if own_rule:
             raise Misuse("an optimizer with dynamics csgmcmc: its Langevin steps take the place of one; leave it out")
 
-    def schedule(self) -> str:
-        return f"cyclic:{self.cycles}"
-
     def gradient_bound(self) -> float | None:
         return self.clip_norm if math.isfinite(self.clip_norm) else None
 
-    def rule(self, optimizer: base.UpdateRule) -> base.UpdateRule:
+    def rule(self, optimizer: UpdateRule) -> UpdateRule:
         decay = getattr(optimizer, "weight_decay", 0.0)
         if decay and getattr(optimizer, "decay", "coupled") != "coupled":
-            raise Misuse(
-                "decoupled weight decay with dynamics csgmcmc: its prior acts through the gradient; write decay coupled"
-            )
+            problem = "its prior acts through the gradient; write decay coupled"
+            raise Misuse(f"decoupled weight decay with dynamics csgmcmc: {problem}")
         if getattr(optimizer, "l1", 0.0):
             raise Misuse("l1 with dynamics csgmcmc: proximal steps would leave its posterior; leave it out")
         return Langevin(self, decay)
@@ -115,12 +172,6 @@ class CyclicalSgmcmc(base.Dynamics):
     def copies(self, total: TrainTime) -> int:
         return self.cycles * self.samples
 
-    def collect(self, path: base.WeightPath, population: Population, rows: Tensor) -> None:
-        base.append_point(path, population, rows)
-
-    def finish(self, path: base.WeightPath, population: Population, streams: base.Streams) -> tuple[Population, Tensor]:
-        return base.join_points(path, population)
-
 
 @dataclass(frozen=True)
 class Langevin:
@@ -134,12 +185,10 @@ class Langevin:
     chain: CyclicalSgmcmc
     weight_decay: float = 0.0
 
-    def init(self, parameters: dict[str, Tensor]) -> base.OptState:
+    def init(self, parameters: dict[str, Tensor]) -> OptState:
         return {"velocity": {name: torch.zeros_like(p) for name, p in parameters.items()}}
 
-    def update(
-        self, parameters: list[Tensor], gradients: list[Tensor], state: list[list[Tensor]], when: base.StepTime
-    ) -> None:
+    def update(self, parameters: Tensors, gradients: Tensors, state: list[Tensors], when: StepTime) -> None:
         """Move all parameters in place; noise is added only in the sampling part of a cycle."""
         chain, velocities = self.chain, state[0]
         lr = when.lr * chain.lr_multiplier
