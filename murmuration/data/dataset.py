@@ -21,7 +21,6 @@ from murmuration.data.imbalance import long_tail_rows
 from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
-    FeaturePreparation,
     ImagePreparation,
     Inputs,
     Preparation,
@@ -29,22 +28,13 @@ from murmuration.data.preparation import (
     TablePreparation,
     before_features,
     refuse_local_numbers,
+    with_features,
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, split_rows
 from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
-from murmuration.data.targets import (
-    Task,
-    as_values,
-    class_list,
-    encode_labels,
-    infer_task,
-    label_names,
-    refuse_constant,
-    refuse_free_text,
-    refuse_missing,
-)
+from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
 from murmuration.system.errors import Misuse, listed, require_number, unknown
 from murmuration.system.progress import html_table
 
@@ -223,7 +213,9 @@ def open_data(
     train_part, train_rows = rows["train"]
     digest = fingerprint(raw)
     if imbalance is not None:
-        check_imbalance(imbalance, data_task)
+        require_number("imbalance", imbalance, 100)
+        if data_task != "classification":
+            raise Misuse(f"imbalance={imbalance:g} for data of {data_task}: expected a classification")
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
@@ -240,7 +232,7 @@ def open_data(
         part = raw.parts[part_name]
         x, weights = take(part.inputs, indices), part.extra.get("weight")
         if isinstance(x, Streamed):
-            x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), data_task, classes))
+            x = x.prepared(preparation, encode=lambda y: raw.encode(RawPart(None, y), data_task, classes))
         x = streams[part_name].subset(indices) if part_name in streams else x
         prepared = embedded[part_name][indices] if embedded else prepared_split(x, name, preparation)
         weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
@@ -249,18 +241,8 @@ def open_data(
     arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
     arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
     arguments |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
-    return Data(
-        name=name,
-        task=data_task,
-        train=split("train"),
-        val=split("val"),
-        test=split("test"),
-        classes=classes,
-        preparation=preparation,
-        fingerprint=digest,
-        feature_names=preparation.names,
-        source=reopen_arguments(source, arguments),
-    )
+    splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
+    return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
 
 
 def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:
@@ -316,13 +298,6 @@ def is_other_data(value: Any) -> bool:
     return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
 
 
-def check_imbalance(imbalance: float, task: Task) -> None:
-    """Refuse a long tail that cannot be cut."""
-    require_number("imbalance", imbalance, 100)
-    if task != "classification":
-        raise Misuse(f"imbalance={imbalance:g} for data of {task}: expected a classification")
-
-
 def check_streamed(inputs: Streamed, shared: set[str]) -> None:
     """Refuse a sampler, and warn about augmentation, that also acts on other splits; `shared` come from one dataset."""
     if shared == {"train"}:
@@ -331,11 +306,8 @@ def check_streamed(inputs: Streamed, shared: set[str]) -> None:
         name = type(inputs.own_sampler).__name__
         raise Misuse(f"a DataLoader with a {name}, and other splits taken from it: give (loader, val) instead")
     if inputs.source.draws:
-        warnings.warn(
-            f"{inputs.source.name} draws random numbers for validation examples too: give (train, val) data sets, of"
-            " which the first augments",
-            stacklevel=3,
-        )
+        write = "give (train, val) data sets, of which the first augments"
+        warnings.warn(f"{inputs.source.name} draws random numbers for validation examples too: {write}", stacklevel=3)
 
 
 def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOptions, weight: Any) -> RawData:
@@ -343,11 +315,7 @@ def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOpt
 
     Its sample weights are its column `weight`, if it has one. The training data itself, `source`, is refused.
     """
-    if (
-        isinstance(value, str | Path)
-        and isinstance(source, str | Path)
-        and Path(value).resolve() == Path(source).resolve()
-    ):
+    if all(isinstance(x, str | Path) for x in (value, source)) and Path(value).resolve() == Path(source).resolve():
         raise Misuse(f"{name}={str(value)!r} is the training data: give other rows, or a share such as {name}=0.2")
     _, other = load_source(value, options)
     other_part = other.parts.get("test") or other.parts.get("all")
@@ -375,10 +343,8 @@ def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | N
 
 def located(source: Any) -> Any:
     """Return a path as an absolute string; anything else unchanged."""
-    if not isinstance(source, str | Path):
-        return source
     resolved = resolve(source)
-    return str(resolved.resolve() if isinstance(resolved, Path) else resolved)
+    return str(resolved.resolve()) if isinstance(resolved, Path) else resolved
 
 
 def open_split(
@@ -415,11 +381,11 @@ def open_split(
     if target is None and isinstance(preparation, TablePreparation):
         target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
     _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
-    names = list(test_parts(raw))
-    ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
-    prepared: Any = prepare_parts(raw, names, preparation)
-    x = prepared if isinstance(prepared, Streamed) else join_inputs([raw.parts[name].inputs for name in names])
-    return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
+    parts = raw.test_parts()
+    ys = torch.cat([raw.encode(part, task, classes) for part in parts])
+    prepared: Any = prepare_parts([part.inputs for part in parts], raw.peak, preparation)
+    x = prepared if isinstance(prepared, Streamed) else join_inputs([part.inputs for part in parts])
+    return Split(x, ys, prepared, keys=join_keys([part.keys for part in parts]))
 
 
 def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
@@ -455,37 +421,29 @@ def open_keyed_inputs(
     """
     first = before_features(preparation)
     fit_to = first if adapt and isinstance(first, ImagePreparation) else None
-
-    def adapted(images: Any, white: float | None) -> Tensor:
-        assert fit_to is not None
-        prepared = adapt_images(images, white, fit_to)
-        return preparation.apply_prepared(prepared) if isinstance(preparation, FeaturePreparation) else prepared
-
     if isinstance(source, Data):
-        if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
-            pixels = source.preparation.pixels_of(source.test.prepared)  # in 256 levels, as they will be rounded
-            return adapted(pixels.transpose(0, 3, 1, 2), 255.0), source.test.keys
-        if source.preparation == preparation:
-            return source.test.prepared, source.test.keys
-        source = source.test.x
+        split, own = source.test, source.preparation
+        if fit_to and isinstance(own, ImagePreparation) and own.shape != fit_to.shape:
+            pixels = own.pixels_of(split.prepared).transpose(0, 3, 1, 2)  # in 256 levels, as they will be rounded
+            return with_features(adapt_images(pixels, 255.0, fit_to), preparation), split.keys
+        if own == preparation:
+            return split.prepared, split.keys
+        source = split.x
     if isinstance(source, FileRows):
         return prepare_inputs(source, None, preparation), {}
     if is_array(source) and not fit_to and in_memory is not False:  # fast for one input: no table of formats
         return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
     size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
-    names = test_parts(raw)
-    keys = join_keys([raw.parts[name].keys for name in names])
-    if fit_to and isinstance(raw.parts[names[0]].inputs, FileRows):
-        images = joined_rows([raw.parts[name].inputs for name in names])
-        white = adapted_peak(images, raw.peak, fit_to)
-        resize = partial(fit_to_preparation, white=white, preparation=fit_to)
-        embed = preparation.apply_prepared if isinstance(preparation, FeaturePreparation) else None
-        apply = resize if embed is None else lambda x: embed(resize(x))
-        return streamed_rows(images).prepared(preparation, apply), keys  # type: ignore[return-value]
-    if fit_to:
-        return torch.cat([adapted(raw.parts[name].inputs, raw.peak) for name in names]), keys
-    return prepare_parts(raw, names, preparation), keys
+    inputs, keys = [part.inputs for part in raw.test_parts()], join_keys([part.keys for part in raw.test_parts()])
+    if not fit_to:
+        return prepare_parts(inputs, raw.peak, preparation), keys
+    if not isinstance(inputs[0], FileRows):
+        return torch.cat([with_features(adapt_images(x, raw.peak, fit_to), preparation) for x in inputs]), keys
+    images = joined_rows(inputs)
+    resize = partial(fit_to_preparation, white=adapted_peak(images, raw.peak, fit_to), preparation=fit_to)
+    rows: Any = streamed_rows(images).prepared(preparation, lambda x: with_features(resize(x), preparation))
+    return rows, keys
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:
@@ -507,67 +465,38 @@ def join_inputs(parts: list[Any]) -> Any:
     return pd.concat(parts)
 
 
-def target_name(raw: RawData) -> str:
-    """Return the name of the targets for messages."""
-    return f"target '{', '.join(raw.target_names)}'" if raw.target_names else "target"
-
-
 def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ...], dict[str, Tensor]]:
     """Return the task, the classes (empty for regression), and the targets of every part as tensors."""
     base = raw.parts.get("train") or raw.parts.get("all")
-    rows = len(base) if base is not None else 0
-    if base is not None and rows < FEWEST_ROWS:
-        raise Misuse(f"{rows} rows to train on: expected at least {FEWEST_ROWS}, one for each split")
-    targets = {name: part_targets(raw, part) for name, part in raw.parts.items()}
+    if base is not None and len(base) < FEWEST_ROWS:
+        raise Misuse(f"{len(base)} rows to train on: expected at least {FEWEST_ROWS}, one for each split")
+    targets = {name: raw.checked_targets(part) for name, part in raw.parts.items()}
     first = next(iter(targets.values()))
     data_task: Task | None = task or raw.task
     if data_task is None:
-        data_task = infer_task(first, image_peak(raw) is not None, target_name(raw))
+        data_task = infer_task(first, image_peak(raw) is not None, raw.target_name)
         if data_task == "classification" and first.dtype.kind in "OU":
-            refuse_local_numbers(target_name(raw), tuple(map(str, label_names(first, None)[0])))
-            refuse_free_text(first, target_name(raw))
+            refuse_local_numbers(raw.target_name, tuple(map(str, label_names(first, None)[0])))
+            refuse_free_text(first, raw.target_name)
     classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
-    ys = {name: encode_part(raw, part, data_task, classes) for name, part in raw.parts.items()}
+    ys = {name: raw.encode(part, data_task, classes) for name, part in raw.parts.items()}
     if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
-        raise Misuse(
-            f"task='multi-label' and {target_name(raw)} holds other values than 0 and 1: expected zeros and ones"
-        )
+        got = f"task='multi-label' and {raw.target_name} holds other values than 0 and 1"
+        raise Misuse(f"{got}: expected zeros and ones")
     if data_task == "regression":
-        refuse_constant(torch.cat(list(ys.values())), target_name(raw))
+        refuse_constant(torch.cat(list(ys.values())), raw.target_name)
     return data_task, classes, ys
 
 
-def part_targets(raw: RawData, part: RawPart) -> np.ndarray:
-    """Return the targets of a part; refuse missing ones."""
-    if part.targets is None:
-        raise Misuse("the source has no targets: expected labels or numbers to predict")
-    refuse_missing(part.targets, target_name(raw))
-    return part.targets
-
-
-def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...]) -> Tensor:
-    """Encode the targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
-    targets = part_targets(raw, part)
-    if task == "classification":
-        return encode_labels(targets, raw.class_names, classes)
-    return torch.from_numpy(as_values(targets, target_name(raw)))
-
-
-def test_parts(raw: RawData) -> tuple[str, ...]:
-    """Return the names of the parts to evaluate on: the test part, or all parts if there is none."""
-    return ("test",) if "test" in raw.parts else tuple(raw.parts)
-
-
-def prepare_parts(raw: RawData, names: Sequence[str], preparation: Preparation) -> Tensor:
+def prepare_parts(inputs: list[Any], peak: float | None, preparation: Preparation) -> Any:
     """Prepare the inputs (N, ...) of parts as in an earlier run; those of a dataset are prepared when they are read."""
-    inputs = [raw.parts[name].inputs for name in names]
     if isinstance(inputs[0], Streamed):
-        return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, raw.peak, preparation))  # type: ignore[return-value]
+        return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, peak, preparation))
     if isinstance(inputs[0], FileTable):
-        return streamed_rows(inputs[0]).prepared(preparation)  # type: ignore[return-value]
+        return streamed_rows(inputs[0]).prepared(preparation)
     if isinstance(inputs[0], FileRows):
-        return prepare_inputs(joined_rows(inputs), raw.peak, preparation)
-    return torch.cat([prepare_inputs(x, raw.peak, preparation) for x in inputs])
+        return prepare_inputs(joined_rows(inputs), peak, preparation)
+    return torch.cat([prepare_inputs(x, peak, preparation) for x in inputs])
 
 
 def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:
@@ -587,7 +516,7 @@ def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) ->
 
 def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
     """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
-    if not isinstance(preparation, FeaturePreparation):
+    first = before_features(preparation)
+    if first is preparation:
         return preparation, split.prepared[rows]
-    first = preparation.inputs
     return first, prepare_inputs(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)

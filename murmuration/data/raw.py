@@ -11,7 +11,7 @@ import torch
 
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
-from murmuration.data.targets import LARGEST, Task
+from murmuration.data.targets import LARGEST, Task, as_values, encode_labels, refuse_missing
 from murmuration.system.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
@@ -73,6 +73,29 @@ class RawData:
     as_is: bool = False  # inputs are not to be standardised
     resized: bool = False  # image files were resized and cropped
     ignored: tuple[str, ...] = ()  # columns of a table that are not inputs
+
+    @property
+    def target_name(self) -> str:
+        """The name of the targets for messages."""
+        return f"target '{', '.join(self.target_names)}'" if self.target_names else "target"
+
+    def test_parts(self) -> list[RawPart]:
+        """Return the parts to evaluate on: the test part, or all parts if there is none."""
+        return [self.parts["test"]] if "test" in self.parts else list(self.parts.values())
+
+    def checked_targets(self, part: RawPart) -> np.ndarray:
+        """Return the targets of a part; refuse missing ones."""
+        if part.targets is None:
+            raise Misuse("the source has no targets: expected labels or numbers to predict")
+        refuse_missing(part.targets, self.target_name)
+        return part.targets
+
+    def encode(self, part: RawPart, task: Task, classes: tuple[str, ...]) -> torch.Tensor:
+        """Encode the targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
+        targets = self.checked_targets(part)
+        if task == "classification":
+            return encode_labels(targets, self.class_names, classes)
+        return torch.from_numpy(as_values(targets, self.target_name))
 
 
 @dataclass(frozen=True)
