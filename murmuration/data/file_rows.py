@@ -5,8 +5,6 @@ statistics of a preparation are bit-identical.
 """
 
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +18,7 @@ STREAMED_BYTES = 2**30  # of inputs in single precision; files with more are rea
 UNPACKED_BYTES = 2**30  # of compressed arrays, which cannot be read row by row; larger ones are refused
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 COLUMN_BYTES = 2**28  # of columns in double precision that are sorted at once
-MAX_WORKERS = 4  # processes that decode images
+
 MIN_DECODED_IN_WORKERS = 512  # images; for fewer, starting processes takes longer than decoding
 READ_AT_ONCE = 64  # images that a process decodes at a time
 
@@ -137,11 +135,6 @@ def joined_rows(parts: list[FileRows]) -> FileRows:
     return replace(parts[0], read=read, places=np.arange(starts[-1]))
 
 
-def decoding_workers() -> int:
-    """Return the number of processes that decode images: one per core, at most four; 0 where fork is unavailable."""
-    return min(MAX_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0
-
-
 def is_streamed(in_memory: bool | None, values: int) -> bool:
     """Return whether a file with this number of input values is read row by row: by the option, or else by its size."""
     return 4 * values > STREAMED_BYTES if in_memory is None else not in_memory
@@ -150,10 +143,9 @@ def is_streamed(in_memory: bool | None, values: int) -> bool:
 def require_unpacked(place: str, size: int) -> None:
     """Refuse compressed contents that unpack to more bytes than are read into memory."""
     if size > UNPACKED_BYTES:
-        raise Misuse(
-            f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB: expected at most {UNPACKED_BYTES / 2**30:g};"
-            " write it uncompressed (np.savez), and it is read as its rows are needed"
-        )
+        write = "write it uncompressed (np.savez), and it is read as its rows are needed"
+        got, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
+        raise Misuse(f"{got}: expected at most {most:g}; {write}")
 
 
 # Reductions
@@ -183,8 +175,7 @@ def extremes(values: Any) -> tuple[Any, Any]:
 def column_groups(values: Any) -> Iterator[np.ndarray]:
     """Yield columns (N, d) in double precision of an array (N, D), or of rows in files as many as fit into memory."""
     if not isinstance(values, FileRows):
-        yield values.astype(np.float64)
-        return
+        return iter([values.astype(np.float64)])
     width = max(1, COLUMN_BYTES // (8 * max(1, len(values))))
-    for first in range(0, values.shape[1], width):
-        yield np.concatenate([part[:, first : first + width].astype(np.float64) for part in pieces(values)])
+    groups = (slice(first, first + width) for first in range(0, values.shape[1], width))
+    return (np.concatenate([part[:, group].astype(np.float64) for part in pieces(values)]) for group in groups)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,25 +90,18 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class RowSource:
-    """Rows of files as a source of examples: inputs only, their targets are in memory; no random numbers."""
+class RowSource(Source):
+    """Rows of files (`FileRows` or `FileTable`): inputs only, their targets are in memory; no random numbers."""
 
-    inputs: FileRows | FileTable
-    batch_size: ClassVar[None] = None
-    sampler: ClassVar[None] = None
-    drop_last: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
-    repeatable: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "files"
+    name = "files"
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
         """Yield the inputs of each list of requests."""
-        places = (self.inputs.places[[index for index, _ in batch]] for batch in requests)
-        batches = map(self.inputs.read, places) if isinstance(self.inputs, FileTable) else self.inputs.batches(places)
-        yield from ((x, None) for x in batches)
+        rows = self.dataset
+        places = (rows.places[[index for index, _ in batch]] for batch in requests)
+        yield from (
+            (x, None) for x in (map(rows.read, places) if isinstance(rows, FileTable) else rows.batches(places))
+        )
 
 
 def rows_at_once(shape: Sequence[int]) -> int:
@@ -173,12 +166,12 @@ class Streamed:
     same values each time; `read` takes other seeds.
     """
 
-    source: Source | RowSource
+    source: Source
     rows: np.ndarray  # (N,) indices of the dataset
     preparation: Preparation | None = None  # None: before one is chosen
     digest: str = ""  # of all inputs as read with their fixed seeds
-    apply: Callable[[Any], Tensor] | None = None  # raw inputs of a batch -> prepared ones
-    encode: Callable[[np.ndarray], Tensor] | None = None  # targets as the dataset gives them -> as the loss takes them
+    apply: Any = None  # raw inputs of a batch -> prepared ones (B, ...)
+    encode: Callable[[Any], Tensor] | None = None  # targets as the dataset gives them -> as the loss takes them
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -187,22 +180,19 @@ class Streamed:
         return f"Streamed({len(self):,} examples of {self.source.name})"
 
     def __getattr__(self, name: str) -> Any:
-        raise NotInMemory(
-            f"'{name}' of examples that are read when needed: this takes all of them in memory; write"
-            " mm.open_data(dataset, in_memory=True)"
-        )
+        got = f"'{name}' of examples that are read when needed"
+        raise NotInMemory(f"{got}: this takes all of them in memory; write mm.open_data(dataset, in_memory=True)")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        assert self.apply is not None
         return (len(self), *self.apply(self.first).shape[1:])
 
     @cached_property
     def first(self) -> Any:
         """The raw inputs of one example, (1, ...)."""
         index = self.rows[:1] if len(self) else np.zeros(1, dtype=np.int64)
-        if isinstance(self.source, RowSource):
-            return self.source.inputs.read(self.source.inputs.places[index])  # in this process
+        if self.of_files:
+            return self.source.dataset.read(self.source.dataset.places[index])  # in this process
         return next(replace(self.source, workers=0).read([self.requests(index)]))[0]
 
     def whole(self) -> Any:
@@ -216,7 +206,7 @@ class Streamed:
 
     def requests(self, indices: np.ndarray) -> list[Request]:
         """Return requests for examples at their fixed seeds."""
-        if isinstance(self.source, RowSource):
+        if self.of_files:
             return [(i, 0) for i in indices.tolist()]
         return [(int(i), stream_seed(0, "examples", ALL_MEMBERS, int(i))) for i in indices]
 
@@ -240,40 +230,31 @@ class Streamed:
 
     def then(self, encode: Callable[[Tensor], Tensor]) -> "Streamed":
         """Apply a further encoding to targets when they are read."""
-        before = self.encode
-        if before is None:  # targets are in memory
-            return self
-        return replace(self, encode=lambda y: encode(before(y)))
+        before = self.encode  # None: targets are in memory
+        return self if before is None else replace(self, encode=lambda y: encode(before(y)))
 
     def read(self, requests: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield prepared inputs (B, ...) and encoded targets of batches, each given by its positions and seeds (B,).
 
         Targets are None for rows of files: they are in memory.
         """
-        assert self.apply is not None
         by_index = (list(zip(self.rows[places].tolist(), seeds.tolist(), strict=True)) for places, seeds in requests)
         for x, y in self.source.read(by_index):
-            yield self.apply(x), None if self.encode is None else self.encode(y)  # type: ignore[arg-type]
+            yield self.apply(x), None if self.encode is None else self.encode(y)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield prepared inputs of `size` examples at a time, in order."""
-        assert self.apply is not None
         yield from (self.apply(x) for x, _ in self.in_batches(size))
 
     def __getitem__(self, rows: Any) -> Tensor:
         """Read and prepare the inputs of these examples."""
         selected = self.subset(rows.numpy() if isinstance(rows, Tensor) else rows)
-        if not len(selected):
-            assert self.apply is not None
-            return self.apply(self.first)[:0]
-        return torch.cat(list(selected.split(self.chunk)))
+        return torch.cat(list(selected.split(self.chunk))) if len(selected) else self.apply(self.first)[:0]
 
     @property
     def chunk(self) -> int:
         """The number of examples to read at once: that of a loader, or `rows_at_once` of files."""
-        if not isinstance(self.source, RowSource):
-            return self.source.batch_size or EXAMPLES_AT_ONCE
-        return rows_at_once(self.shape)
+        return rows_at_once(self.shape) if self.of_files else self.source.batch_size or EXAMPLES_AT_ONCE
 
     @property
     def of_files(self) -> bool:
@@ -295,7 +276,7 @@ class Streamed:
     def own_sampler(self) -> Any:
         """The sampler of the caller's loader, unless it reads all examples in order or in random order."""
         sampler = self.source.sampler
-        return None if sampler is None or isinstance(sampler, SequentialSampler) or is_shuffle(sampler) else sampler
+        return None if isinstance(sampler, SequentialSampler) or is_shuffle(sampler) else sampler
 
     @property
     def in_order(self) -> bool:
@@ -356,8 +337,7 @@ def load_stream(source: Any, options: LoadOptions) -> RawData:
     parts = {name: stream_part(dataset, options, name) for name, dataset in named.items()}
     for name, part in parts.items() if options.in_memory else ():
         x = part.inputs.whole()
-        named_arrays = isinstance(x, SeveralInputs)
-        parts[name] = replace(part, inputs=x) if named_arrays else checked_part(x, part.targets, "x")
+        parts[name] = RawPart(x, part.targets) if isinstance(x, SeveralInputs) else checked_part(x, part.targets, "x")
     return RawData(parts)
 
 
@@ -414,11 +394,9 @@ def probed(source: Source) -> Source:
         raise Misuse(f"{source.name} gives examples that do not form a batch: {first_line(error)}") from error
     repeatable = hash_inputs(first[0]).digest() == hash_inputs(second[0]).digest()
     if not repeatable:
-        warnings.warn(
-            f"{source.name} draws from a private random generator: runs on it cannot be repeated or resumed bit for"
-            " bit; draw from the global generators of torch, numpy or random, which are seeded for every example",
-            stacklevel=2,
-        )
+        lost = "draws from a private random generator: runs on it cannot be repeated or resumed bit for bit"
+        write = "draw from the global generators of torch, numpy or random, which are seeded for every example"
+        warnings.warn(f"{source.name} {lost}; {write}", stacklevel=2)
     return replace(source, draws=draws or not repeatable, repeatable=repeatable)
 
 
@@ -463,7 +441,6 @@ def as_given(inputs: Streamed, kind: str | None) -> Preparation:
         return unchanged_array(first)
     if first.ndim != 4:
         raise Misuse(f"inputs='images' with examples of shape {first.shape[1:]}: expected (C, H, W)")
-    channels, height, width = first.shape[1:]
+    zeros, ones = (0.0,) * first.shape[1], (1.0,) * first.shape[1]
     integers = first.dtype.kind in "iu"
-    peak, plain = 255.0 if integers else 1.0, ((0.0,) * channels, (1.0,) * channels)
-    return ImagePreparation((channels, height, width), peak, *plain, integers)
+    return ImagePreparation(first.shape[1:], 255.0 if integers else 1.0, zeros, ones, integers)

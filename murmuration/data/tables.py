@@ -31,19 +31,20 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
         return raw
-    from murmuration.data.images import load_listed_images
+    from murmuration.data.images import open_image, stack_images
 
     other_columns = [name for name in table.columns if name != listing]
     if other_columns and options.labelled:
-        raise Misuse(
-            f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={other_columns[0]!r}"
-        )
+        got = f"'{path}' lists images in '{listing}' beside other columns"
+        raise Misuse(f"{got}: leave them out, drop={other_columns[0]!r}")
     names = [str(name) for name in table[listing]]
     paths = [path.parent / name for name in names]
     missing = [image_path for image_path in paths if not image_path.is_file()]
     if missing:
         raise Misuse(f"'{path}' lists '{missing[0]}', which is not a file: {len(missing)} of {len(paths)} are missing")
-    return load_listed_images(paths, replace(raw.parts["all"], keys={"file": np.array(names)}), options)
+    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
+    part = replace(raw.parts["all"], inputs=planes, keys={"file": np.array(names)})
+    return RawData({"all": part}, peak=255.0, resized=resized)
 
 
 def lists_images(values: Any, folder: Path) -> bool:
@@ -153,9 +154,8 @@ def role_values(values: Any, role: str) -> np.ndarray:
 def require_column(table: Any, name: str, place: str) -> None:
     """Refuse the name of a column that a table does not have."""
     if name not in table.columns:
-        raise Misuse(
-            f"no column '{name}' in {place}: {did_you_mean(name, table.columns)}Columns: {listed(table.columns)}"
-        )
+        near = did_you_mean(name, table.columns)
+        raise Misuse(f"no column '{name}' in {place}: {near}Columns: {listed(table.columns)}")
 
 
 def is_row_index(values: Any) -> bool:
