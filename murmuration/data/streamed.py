@@ -99,9 +99,8 @@ class RowSource(Source):
         """Yield the inputs of each list of requests."""
         rows = self.dataset
         places = (rows.places[[index for index, _ in batch]] for batch in requests)
-        yield from (
-            (x, None) for x in (map(rows.read, places) if isinstance(rows, FileTable) else rows.batches(places))
-        )
+        batches = map(rows.read, places) if isinstance(rows, FileTable) else rows.batches(places)
+        yield from ((x, None) for x in batches)
 
 
 def rows_at_once(shape: Sequence[int]) -> int:
