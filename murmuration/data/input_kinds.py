@@ -66,24 +66,21 @@ def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
         return None
     if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
         return raw.peak
-    peaks = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
-    return None if None in peaks else max(peak for peak in peaks if peak is not None)
+    peaks: list[Any] = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
+    return None if None in peaks else max(peaks)
 
 
 def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
     """Fit the preparation of the training inputs: a table, images, numbers, tokens, or several of these."""
     if isinstance(x, Streamed):
         if prepare != "none":
-            raise Misuse(
-                f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are: do it in the"
-                " data set, or write in_memory=True"
-            )
+            got = f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are"
+            raise Misuse(f"{got}: do it in the data set, or write in_memory=True")
         return as_given(x, inputs)
     if isinstance(x, SeveralInputs):
 
         def fit_one(values: np.ndarray) -> Any:
-            bytes_of_images = values.dtype == np.uint8 and values.ndim > 2
-            tokens = values.dtype.kind in "iu" and not bytes_of_images
+            tokens = values.dtype.kind in "iu" and (values.dtype != np.uint8 or values.ndim <= 2)  # not bytes of images
             kind = None if inputs == "tokens" and not tokens else inputs
             return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
 
@@ -104,10 +101,8 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     if prepare == "unit":
         raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
     if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
-        raise Misuse(
-            f"x of shape {x.shape} has colours last and values outside 0..255: expected pixels, or"
-            " channels first (N, C, H, W)"
-        )
+        got = f"x of shape {x.shape} has colours last and values outside 0..255"
+        raise Misuse(f"{got}: expected pixels, or channels first (N, C, H, W)")
     return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
 
 
@@ -134,9 +129,8 @@ def fit_features(
     blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
     embedded = features.embed(network, blocks, sum(map(len, raw.parts.values())))
     scale = fit_array(embedded[part].numpy()[rows], (), prepare)
-    return FeaturePreparation(first, scale, network.record, network), {
-        name: scale.apply(x) for name, x in embedded.items()
-    }
+    scaled = {name: scale.apply(x) for name, x in embedded.items()}
+    return FeaturePreparation(first, scale, network.record, network), scaled
 
 
 def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:

@@ -50,8 +50,7 @@ def prepare_inputs(
     if isinstance(source, Data):
         source = source.test
     if isinstance(source, Streamed) and preparation is not None:
-        streamed: Any = source.prepared(preparation)
-        return streamed, {}
+        return source.prepared(preparation), {}  # type: ignore[return-value]
     if is_streamable(source):
         return _open_stream(source, preparation), {}
     if isinstance(source, Split):
@@ -78,14 +77,12 @@ def prepare_inputs(
 def _open_stream(source: Any, preparation: Preparation | None, ordered: bool = True) -> Tensor:
     """Return the inputs of a torch dataset or data loader, read when needed; refuse a loader in another order."""
     if ordered and isinstance(source, DataLoader) and is_reordered(source):
-        raise Misuse(
-            "a DataLoader with shuffle=True or a sampler: write shuffle=False to keep the order of predictions"
-        )
+        write = "write shuffle=False to keep the order of predictions"
+        raise Misuse(f"a DataLoader with shuffle=True or a sampler: {write}")
     if preparation is not None:
         return open_keyed_inputs(source, preparation=preparation)[0]
     inputs = stream_part(source, LoadOptions(labelled=False)).inputs
-    streamed: Tensor = inputs.prepared(as_given(inputs, None))
-    return streamed
+    return inputs.prepared(as_given(inputs, None))
 
 
 def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ...] | None) -> Tensor:

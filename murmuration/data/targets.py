@@ -67,9 +67,9 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     write = "write task='classification' if they are classes, task='regression' if they are quantities"
     if targets.ndim == 2 and targets.shape[1] > 1:
         if targets.dtype.kind in "iubf" and np.isin(targets, (0, 1)).all():
-            write = "give one column of class indices for one, or write task='regression'"
             got = f"{name} of shape {targets.shape} holds zeros and ones"
-            raise Misuse(f"{got}: write task='multi-label' for several labels an example, {write}")
+            other = "give one column of class indices for one, or write task='regression'"
+            raise Misuse(f"{got}: write task='multi-label' for several labels an example, {other}")
         return "regression"
     if targets.dtype.kind in "OUb":
         return "classification"
