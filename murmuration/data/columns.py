@@ -72,8 +72,7 @@ def row_number(values: Any, position: int) -> int:
 
 def parsed_numbers(values: Any) -> np.ndarray:
     """Parse a pandas column of objects as numbers (N,): strings of numbers, decimals, or ISO dates."""
-    present = values.dropna()
-    out = np.full(len(values), np.nan)
+    present, out = values.dropna(), np.full(len(values), np.nan)
     numbers = iso_seconds(present)
     if numbers is None:
         refuse_other_than_dates(present)
@@ -118,8 +117,7 @@ def seconds(values: Any) -> np.ndarray:
 
     if isinstance(values.dtype, pd.DatetimeTZDtype):
         values = values.dt.tz_convert("UTC").dt.tz_localize(None)
-    kind = "datetime64[us]" if values.dtype.kind == "M" else "timedelta64[us]"
-    ticks = values.to_numpy().astype(kind)
+    ticks = values.to_numpy().astype("datetime64[us]" if values.dtype.kind == "M" else "timedelta64[us]")
     return np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64) / 1e6)
 
 

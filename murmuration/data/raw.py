@@ -38,8 +38,8 @@ def several_inputs(x: Any) -> SeveralInputs | None:
         return x
     if not isinstance(x, dict | tuple) or len(x) < 2:
         return None
-    named = x if isinstance(x, dict) else {str(i): item for i, item in enumerate(x)}
-    arrays = {str(name): as_array(item) for name, item in named.items()}
+    named = x.items() if isinstance(x, dict) else enumerate(x)
+    arrays = {str(name): as_array(item) for name, item in named}
     lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in lengths.items())
@@ -162,12 +162,11 @@ def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
         for rows, piece in zip(blocks(values), pieces(values), strict=True):
             refuse_nonfinite(piece, name, rows.start)
         return
-    low, high = float(values.min()), float(values.max())  # NaN if there is one; half precision cannot hold LARGEST
-    if low >= -LARGEST and high <= LARGEST:
+    if float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST:  # half precision cannot hold LARGEST
         return
-    bad = ~np.isfinite(values)
-    expected = "expected finite numbers" if bad.any() else f"expected numbers up to {LARGEST:.2g}, single precision"
-    bad = bad if bad.any() else np.abs(values) > LARGEST
+    bad, expected = ~np.isfinite(values), "expected finite numbers"
+    if not bad.any():
+        bad, expected = np.abs(values) > LARGEST, f"expected numbers up to {LARGEST:.2g}, single precision"
     position = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), values.shape))
     index = ", ".join(map(str, (position[0] + first, *position[1:])))
     raise Misuse(f"{name}[{index}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
@@ -179,26 +178,24 @@ def fingerprint(raw: RawData) -> str:
     A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
     """
     digest = hashlib.sha256()
-    for name in PARTS:
-        if name in raw.parts:
-            part = raw.parts[name]
-            digest.update(name.encode())
-            if isinstance(part.inputs, SeveralInputs):
-                for array in part.inputs.arrays.values():
-                    hash_array(digest, array)
-            elif hasattr(part.inputs, "digest"):  # not in memory
-                digest.update(part.inputs.digest.encode())
-            elif isinstance(part.inputs, FileRows):
-                hash_kind(digest, part.inputs.dtype, part.inputs.shape)
-                for piece in pieces(part.inputs):
-                    hash_values(digest, piece)
-            elif not is_table(part.inputs):
-                hash_array(digest, part.inputs)
-            for column in part.inputs.columns if is_table(part.inputs) else ():
+    for name in filter(raw.parts.__contains__, PARTS):
+        inputs, targets = raw.parts[name].inputs, raw.parts[name].targets
+        digest.update(name.encode())
+        if hasattr(inputs, "digest"):  # not in memory
+            digest.update(inputs.digest.encode())
+        elif isinstance(inputs, FileRows):
+            hash_kind(digest, inputs.dtype, inputs.shape)
+            for piece in pieces(inputs):
+                hash_values(digest, piece)
+        elif is_table(inputs):
+            for column in inputs.columns:
                 digest.update(json.dumps(str(column)).encode())
-                hash_array(digest, column_values(part.inputs[column]))
-            if part.targets is not None:
-                hash_array(digest, part.targets)
+                hash_array(digest, column_values(inputs[column]))
+        else:
+            for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
+                hash_array(digest, array)
+        if targets is not None:
+            hash_array(digest, targets)
     return digest.hexdigest()
 
 

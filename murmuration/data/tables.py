@@ -25,8 +25,7 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
         table, index = open_file_table(path)
         return table_raw(table, options, f"'{path}'", index)
-    readers = {".csv": read_csv, ".parquet": read_frame}
-    raw = table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
+    raw = table_raw((read_csv if path.suffix.lower() == ".csv" else read_frame)(path), options, f"'{path}'")
     table = raw.parts["all"].inputs
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
@@ -107,8 +106,10 @@ def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -
     if not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()][0]
         raise Misuse(f"{place} has two columns '{twice}': expected every name once")
-    numbering = [name for name in table.columns if name.startswith(UNNAMED) and is_row_index(table[name])]
-    table = table.drop(columns=numbering) if numbering else table
+    for name in [name for name in table.columns if name.startswith(UNNAMED)]:
+        values = table[name]
+        if (values.astype(str) == values.index.astype(str)).all():  # it numbers the rows
+            table = table.drop(columns=[name])
     if not len(table):
         raise Misuse(f"{place} has no rows: expected a header line and rows")
     if not options.labelled:
@@ -136,10 +137,8 @@ def index_keys(index: Any) -> Keys:
         return {}
     levels = [index.get_level_values(i) for i in range(index.nlevels)]
     values = [level.to_numpy() if level.dtype.kind in "iu" else np.array([str(v) for v in level]) for level in levels]
-    if len(values) == 1:
-        return {"index": values[0]}
     names = [f"index_{i if name is None else name}" for i, name in enumerate(index.names)]
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names if len(names) > 1 else ["index"], values, strict=True))
 
 
 def role_values(values: Any, role: str) -> np.ndarray:
@@ -156,11 +155,6 @@ def require_column(table: Any, name: str, place: str) -> None:
     if name not in table.columns:
         near = did_you_mean(name, table.columns)
         raise Misuse(f"no column '{name}' in {place}: {near}Columns: {listed(table.columns)}")
-
-
-def is_row_index(values: Any) -> bool:
-    """Return whether a column numbers the rows, as the nameless index column that `to_csv` writes does."""
-    return bool((values.astype(str) == values.index.astype(str)).all())
 
 
 def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str) -> tuple[str, ...]:
