@@ -11,14 +11,8 @@ from torch.utils.data import DataLoader
 
 from murmuration.data.dataset import Data, Split, open_keyed_inputs, open_split
 from murmuration.data.images import is_image_list
-from murmuration.data.preparation import (
-    Preparation,
-    SeveralPreparation,
-    TablePreparation,
-    TokenPreparation,
-    wrong_shape,
-)
-from murmuration.data.raw import Keys, LoadOptions, as_array, is_series
+from murmuration.data.preparation import Preparation, SeveralPreparation, TablePreparation, TokenPreparation
+from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, wrong_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
 from murmuration.data.targets import Task
 from murmuration.system.errors import Misuse

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
 from murmuration.data.file_rows import FileRows, extremes, pieces
-from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
+from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs, wrong_shape
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Misuse, listed, unknown
@@ -474,13 +474,6 @@ def checked_array(raw: Any, name: str) -> Any:
         raise Misuse(f"{name} has type {values.dtype} and shape {values.shape}: expected an array of numbers")
     refuse_nonfinite(values, name)
     return values
-
-
-def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
-    """Return the error for examples whose shape differs from training's."""
-    if tuple(values.shape) == shape:
-        return Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
-    return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
 def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from murmuration.data.dataset import Split, visible_inputs
-from murmuration.data.preparation import ImagePreparation, Preparation, before_features, with_features, wrong_shape
+from murmuration.data.preparation import ImagePreparation, Preparation, before_features, with_features
+from murmuration.data.raw import wrong_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
 from murmuration.data.shift.official import official_names as official_names, official_split as official_split
 from murmuration.data.shift.randomness import (

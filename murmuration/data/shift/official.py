@@ -68,7 +68,15 @@ def official_split(
     check_arguments(severity, 0, 0)
     path, label_path = (Path(folder).expanduser() / f"{stem}.npy" for stem in (name, LABELS))
     pixels, labels = load_array(path), load_array(label_path)
-    check_arrays(pixels, labels, path)
+    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
+        raise Misuse(f"'{path}' has the shape {pixels.shape} of {pixels.dtype}: expected (50000, 32, 32, 3) of uint8")
+    if len(pixels) % len(SEVERITIES) or not len(pixels):
+        raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        got = f"the shape {labels.shape} of {labels.dtype}"
+        raise Misuse(f"labels.npy beside '{path}' has {got}: expected (N,) integers")
+    if len(labels) != len(pixels):
+        raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
     count = len(pixels) // len(SEVERITIES)
     rows = slice((severity - 1) * count, severity * count)
     low, high = int(labels[rows].min()), int(labels[rows].max())
@@ -88,17 +96,3 @@ def load_array(path: Path) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise Misuse(f"'{path}' is an archive of arrays: expected a single one, as np.save writes it")
     return array
-
-
-def check_arrays(pixels: np.ndarray, labels: np.ndarray, path: Path) -> None:
-    """Refuse arrays that are not five severities of colour images in uint8 with one label each."""
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
-        raise Misuse(f"'{path}' has the shape {pixels.shape} of {pixels.dtype}: expected (50000, 32, 32, 3) of uint8")
-    if len(pixels) % len(SEVERITIES) or not len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise Misuse(
-            f"labels.npy beside '{path}' has the shape {labels.shape} of {labels.dtype}: expected (N,) integers"
-        )
-    if len(labels) != len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
