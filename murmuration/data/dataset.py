@@ -3,7 +3,7 @@
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
 from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
-from murmuration.data.images import adapt_images, adapted_peak, fit_to_preparation
+from murmuration.data.images import adaptation
 from murmuration.data.imbalance import long_tail_rows
 from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
 from murmuration.data.parquet import FileTable, prepared_rows
@@ -28,7 +28,6 @@ from murmuration.data.preparation import (
     TablePreparation,
     before_features,
     refuse_local_numbers,
-    with_features,
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, split_rows
@@ -381,9 +380,8 @@ def open_split(
     if target is None and isinstance(preparation, TablePreparation):
         target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
     _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
-    parts = raw.test_parts()
+    parts, prepared = raw.test_parts(), prepare_parts(raw, preparation)
     ys = torch.cat([raw.encode(part, task, classes) for part in parts])
-    prepared: Any = prepare_parts([part.inputs for part in parts], raw.peak, preparation)
     x = prepared if isinstance(prepared, Streamed) else join_inputs([part.inputs for part in parts])
     return Split(x, ys, prepared, keys=join_keys([part.keys for part in parts]))
 
@@ -396,7 +394,7 @@ def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: 
             order of their paths), a list of images, or a tensor or array.
         preparation: Preparation of the earlier run.
         seed: Seed of toy data.
-        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adapt_images`.
+        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adaptation`.
 
     Returns:
         Prepared inputs (N, ...) of the test part, or of all rows if there is none.
@@ -419,31 +417,23 @@ def open_keyed_inputs(
     Returns:
         Prepared inputs (N, ...) and their keys.
     """
-    first = before_features(preparation)
-    fit_to = first if adapt and isinstance(first, ImagePreparation) else None
+    first: Any = before_features(preparation)
+    adapt = adapt and isinstance(first, ImagePreparation)
     if isinstance(source, Data):
         split, own = source.test, source.preparation
-        if fit_to and isinstance(own, ImagePreparation) and own.shape != fit_to.shape:
+        if adapt and isinstance(own, ImagePreparation) and own.shape != first.shape:
             pixels = own.pixels_of(split.prepared).transpose(0, 3, 1, 2)  # in 256 levels, as they will be rounded
-            return with_features(adapt_images(pixels, 255.0, fit_to), preparation), split.keys
+            return prepare_inputs(pixels, 255.0, preparation, adapt), split.keys
         if own == preparation:
             return split.prepared, split.keys
         source = split.x
     if isinstance(source, FileRows):
         return prepare_inputs(source, None, preparation), {}
-    if is_array(source) and not fit_to and in_memory is not False:  # fast for one input: no table of formats
+    if is_array(source) and not adapt and in_memory is not False:  # fast for one input: no table of formats
         return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
-    size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
+    size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
-    inputs, keys = [part.inputs for part in raw.test_parts()], join_keys([part.keys for part in raw.test_parts()])
-    if not fit_to:
-        return prepare_parts(inputs, raw.peak, preparation), keys
-    if not isinstance(inputs[0], FileRows):
-        return torch.cat([with_features(adapt_images(x, raw.peak, fit_to), preparation) for x in inputs]), keys
-    images = joined_rows(inputs)
-    resize = partial(fit_to_preparation, white=adapted_peak(images, raw.peak, fit_to), preparation=fit_to)
-    rows: Any = streamed_rows(images).prepared(preparation, lambda x: with_features(resize(x), preparation))
-    return rows, keys
+    return prepare_parts(raw, preparation, adapt), join_keys([part.keys for part in raw.test_parts()])
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:
@@ -456,13 +446,11 @@ def resized_for(preparation: Preparation) -> dict[str, Any]:
 
 def join_inputs(parts: list[Any]) -> Any:
     """Concatenate the rows of arrays or tables."""
-    if len(parts) == 1:
-        return parts[0]
-    if not is_table(parts[0]):
-        return np.concatenate(parts)
-    import pandas as pd
+    if is_table(parts[0]) and len(parts) > 1:
+        import pandas as pd
 
-    return pd.concat(parts)
+        return pd.concat(parts)
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ...], dict[str, Tensor]]:
@@ -488,27 +476,36 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     return data_task, classes, ys
 
 
-def prepare_parts(inputs: list[Any], peak: float | None, preparation: Preparation) -> Any:
-    """Prepare the inputs (N, ...) of parts as in an earlier run; those of a dataset are prepared when they are read."""
-    if isinstance(inputs[0], Streamed):
-        return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, peak, preparation))
-    if isinstance(inputs[0], FileTable):
-        return streamed_rows(inputs[0]).prepared(preparation)
+def prepare_parts(raw: RawData, preparation: Preparation, adapt: bool = False) -> Any:
+    """Prepare inputs (N, ...) to evaluate on as in an earlier run; those of a dataset are prepared when they are read.
+
+    With `adapt`, images of other sizes and colours are made to fit.
+    """
+    inputs = [part.inputs for part in raw.test_parts()]
+    prepare = partial(prepare_inputs, peak=raw.peak, preparation=preparation, adapt=adapt)
     if isinstance(inputs[0], FileRows):
-        return prepare_inputs(joined_rows(inputs), peak, preparation)
-    return torch.cat([prepare_inputs(x, peak, preparation) for x in inputs])
+        return prepare(joined_rows(inputs))
+    if isinstance(inputs[0], Streamed) and not adapt:
+        return inputs[0].prepared(preparation, prepare)
+    if isinstance(inputs[0], FileTable) and not adapt:
+        return streamed_rows(inputs[0]).prepared(preparation)
+    return torch.cat([prepare(x) for x in inputs])
 
 
-def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:
+def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation, adapt: bool = False) -> Tensor:
     """Prepare inputs (N, ...) as in an earlier run; rows in files are prepared when they are read.
 
-    Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled.
+    Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled. With `adapt`,
+    images of other sizes and colours are made to fit.
     """
-    first, apply = before_features(preparation), preparation.apply
-    if isinstance(first, ImagePreparation):
+    first = before_features(preparation)
+    apply: Callable[..., Tensor] = preparation.apply
+    if adapt and isinstance(first, ImagePreparation):
+        apply = adaptation(inputs, peak, preparation)
+    elif isinstance(first, ImagePreparation):
         if is_table(inputs):
             raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
-        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
+        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))
     if isinstance(inputs, FileRows):
         return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
     return apply(inputs)

@@ -7,7 +7,6 @@ statistics of a preparation are bit-identical.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,22 +69,17 @@ class FileRows:
         from torch import Generator
         from torch.utils.data import DataLoader
 
-        loader: DataLoader = DataLoader(
-            Batches(self.read),  # type: ignore[arg-type]
-            batch_sampler=requests,  # type: ignore[arg-type]  # any iterable will do
-            num_workers=self.workers,
-            collate_fn=as_read,  # type: ignore[arg-type]
-            generator=Generator(),  # otherwise torch's global generator would advance
-            multiprocessing_context="fork",
-        )
-        for batch in loader:
+        # any iterable of batches will do; without a generator, torch's global one would advance
+        sampling: Any = {"batch_sampler": requests, "generator": Generator(), "collate_fn": lambda batch: batch}
+        rows: Any = Batches(self.read)
+        for batch in DataLoader(rows, num_workers=self.workers, multiprocessing_context="fork", **sampling):
             if isinstance(batch, Exception):
                 raise batch
             yield batch
 
     def then(self, change: Callable[[np.ndarray], np.ndarray], example: tuple[int, ...]) -> "FileRows":
         """Apply `change` to the rows whenever they are read; `example` is the shape of one result."""
-        return replace(self, read=partial(_read_and_change, self.read, change), example=example)
+        return replace(self, read=lambda places: change(self.read(places)), example=example)
 
 
 @dataclass(frozen=True)
@@ -100,17 +94,6 @@ class Batches:
             return self.read(places)
         except (Misuse, Failure) as error:
             return error
-
-
-def as_read(batch: np.ndarray) -> np.ndarray:
-    """Return the batch unchanged: there is nothing to collate."""
-    return batch
-
-
-def _read_and_change(
-    read: Callable[[np.ndarray], np.ndarray], change: Callable[[np.ndarray], np.ndarray], places: np.ndarray
-) -> np.ndarray:
-    return change(read(places))
 
 
 def rows_of(values: np.ndarray) -> FileRows:

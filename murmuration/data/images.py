@@ -1,5 +1,6 @@
 """Folders of images (class folders, idx files, CIFAR binaries), and images adapted to an earlier run."""
 
+import contextlib
 import gzip
 import math
 import multiprocessing
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.data.file_rows import FileRows, blocks, extremes, is_streamed, require_unpacked, rows_of
-from murmuration.data.preparation import ImagePreparation, image_shape, known_peak, pixel_peak, to_planes
+from murmuration.data.preparation import Preparation, before_features, image_shape, pixel_peak, to_planes, with_features
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
 from murmuration.system.errors import Failure, Misuse, first_line, listed
@@ -182,12 +183,10 @@ def decode_images(
 
 def upright_size(image: Any) -> tuple[int, int]:
     """Return height and width of a PIL image as its EXIF orientation shows it."""
-    width, height = image.size
-    try:
+    turned = False
+    with contextlib.suppress(*UNREADABLE):  # a damaged file, which is refused when its pixels are read
         turned = image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-    except UNREADABLE:  # a damaged file, which is refused when its pixels are read
-        turned = False
-    return (width, height) if turned else (height, width)
+    return image.size if turned else image.size[::-1]
 
 
 def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -196,9 +195,9 @@ def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     Only the middle of an image that is much longer than the size, such as 1 x 3000 pixels, is scaled.
     """
     planes = middle(planes, size)
-    height, width = planes.shape[2:]
-    factor = max(size[0] / height, size[1] / width)
-    scaled = resize(planes, (max(size[0], round(height * factor)), max(size[1], round(width * factor))))
+    factor = max(want / have for want, have in zip(size, planes.shape[2:], strict=True))
+    height, width = (max(want, round(have * factor)) for want, have in zip(size, planes.shape[2:], strict=True))
+    scaled = resize(planes, (height, width))
     row, column = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
     return scaled[:, :, row : row + size[0], column : column + size[1]]
 
@@ -261,23 +260,19 @@ def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")
             files.setdefault(key, path)
-    parts = {part: idx_part(files, part, options.labelled) for part, content in files if content == "images"}
+    parts = {}
+    for part, file in [(part, file) for (part, content), file in files.items() if content == "images"]:
+        parts[part] = RawPart(images := read_idx(file, rank=3)[:, None])
+        if options.labelled:
+            if (part, "labels") not in files:
+                raise Misuse(f"'{file}' has no labels beside it: expected a labels-idx1-ubyte file")
+            labels = read_idx(files[part, "labels"], rank=1)
+            if len(labels) != len(images):
+                raise Failure(f"{file} has {len(images)} images but {len(labels)} labels")
+            parts[part] = RawPart(images, labels.astype(np.int64))
     if not parts:
         raise Misuse(f"no images among the idx files of '{folder}': expected train-images-idx3-ubyte[.gz]")
     return RawData(parts, "classification", peak=255.0)
-
-
-def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> RawPart:
-    """Load images and labels of one part of an idx folder."""
-    images = read_idx(files[part, "images"], rank=3)[:, None]
-    if not labelled:
-        return RawPart(images)
-    if (part, "labels") not in files:
-        raise Misuse(f"'{files[part, 'images']}' has no labels beside it: expected a labels-idx1-ubyte file")
-    labels = read_idx(files[part, "labels"], rank=1)
-    if len(labels) != len(images):
-        raise Failure(f"{files[part, 'images']} has {len(images)} images but {len(labels)} labels")
-    return RawPart(images, labels.astype(np.int64))
 
 
 def read_idx(path: Path, rank: int) -> np.ndarray:
@@ -357,41 +352,34 @@ def class_names(path: Path) -> tuple[str, ...] | None:
 # Images of other sizes and colours than a run was trained on
 
 
-def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepare raw images of any size and colour as (N, C, H, W); `peak` is their white, if it is known.
+def adaptation(inputs: Any, peak: float | None, preparation: Preparation) -> Callable[[np.ndarray], Tensor]:
+    """Return the function that prepares raw images of any size and colour as (N, C, H, W), or their features.
 
     Images are resized to the shape of the preparation; grey is repeated over colour channels, colour becomes its luma,
-    white becomes the white of training, and opacity is dropped.
+    white becomes the white of training, and opacity is dropped. `peak` is the white of the `inputs`. If their source
+    does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
     """
+    first: Any = before_features(preparation)
+    channels, *size = first.shape
     if is_table(inputs) or inputs.ndim not in (3, 4):
         kind = "a table" if is_table(inputs) else f"examples of shape {inputs.shape[1:]}"
         raise Misuse(f"{kind} for a run trained on images: expected images, of any size")
-    return fit_to_preparation(inputs, adapted_peak(inputs, peak, preparation), preparation)
+    guess, (low, high) = pixel_peak(inputs, asked=True), extremes(inputs)
+    white = 1.0 if inputs.dtype.kind == "f" and guess == 1.0 else peak
+    if white is None and not 0 <= low <= high <= first.peak:
+        if guess is None:
+            raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
+        white = guess
 
+    def adapted(images: np.ndarray) -> Tensor:
+        if images.shape[1:] in {(*size,), first.shape, (*size, channels), (1, *size), (*size, 1)}:
+            return with_features(first.apply(images, peak=white), preparation)  # takes this layout without resizing
+        planes = to_planes(images, image_shape(images))  # (N, c, h, w)
+        resized = (resize(planes[rows], (size[0], size[1])) for rows in blocks(planes))
+        x = torch.cat([first.apply(recolour(part, channels), peak=white) for part in resized])
+        return with_features(x, preparation)
 
-def fit_to_preparation(inputs: np.ndarray, white: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepare raw images of any size and colour, whose white is known, as (N, C, H, W)."""
-    channels, *size = preparation.shape
-    if inputs.shape[1:] in {(*size,), preparation.shape, (*size, channels), (1, *size), (*size, 1)}:
-        return preparation.apply(inputs, peak=white)  # takes this layout without resizing
-    planes = to_planes(inputs, image_shape(inputs))  # (N, c, h, w)
-    resized = (resize(planes[rows], (size[0], size[1])) for rows in blocks(planes))
-    return torch.cat([preparation.apply(recolour(part, channels), peak=white) for part in resized])
-
-
-def adapted_peak(inputs: Any, peak: float | None, preparation: ImagePreparation) -> float | None:
-    """Return the value of a white pixel in images of another source; None means the same as in training.
-
-    If the source does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
-    """
-    white = known_peak(inputs, peak)
-    low, high = extremes(inputs)
-    if white is not None or 0 <= low <= high <= preparation.peak:
-        return white
-    guess = pixel_peak(inputs, asked=True)
-    if guess is None:
-        raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
-    return guess
+    return adapted
 
 
 def recolour(planes: np.ndarray, channels: int) -> np.ndarray:

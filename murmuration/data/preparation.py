@@ -526,11 +526,6 @@ def pixel_peak(values: Any, asked: bool = False) -> float | None:
     return 1.0 if high <= 1 else 255.0
 
 
-def known_peak(values: Any, stated: float | None) -> float | None:
-    """Return the value of a white pixel in an array of images: 1 for floats in 0..1, else what its source states."""
-    return 1.0 if values.dtype.kind == "f" and pixel_peak(values, asked=True) == 1.0 else stated
-
-
 def fit_images(values: Any, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
     """Fit the preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)

@@ -11,9 +11,9 @@ import math
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, a
 from murmuration.system.errors import Misuse, first_line
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
+WORKER_SETTINGS = ("num_workers", "worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
 PROBED_EXAMPLES = 8  # read twice before training, to find out whether reading draws random numbers
 EXAMPLES_AT_ONCE = 64  # read at once where no loader says otherwise
 VALUES_AT_ONCE, MOST_ROWS = 2**24, 4096  # of prepared rows that are predicted at once
@@ -49,9 +50,7 @@ class Source:
     """A map-style dataset, how its examples become batches, and the settings of the caller's loader."""
 
     dataset: Any
-    collate: Callable[[list], Any] = default_collate
-    workers: int = 0
-    options: tuple[tuple[str, Any], ...] = ()  # further arguments of a DataLoader
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"collate_fn": default_collate})  # of a DataLoader
     batch_size: int | None = None  # of the caller's loader; None: a dataset alone
     sampler: Any = None  # the same
     drop_last: bool = False
@@ -60,15 +59,9 @@ class Source:
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
         """Yield the examples of each list of requests as one batch; worker processes read ahead."""
-        loader: DataLoader = DataLoader(
-            Seeded(self.dataset),
-            batch_sampler=requests,  # any iterable will do
-            num_workers=self.workers,
-            collate_fn=self.collate,
-            generator=torch.Generator(),  # otherwise torch's global generator would advance
-            **(dict(self.options) if self.workers else {}),
-        )
-        batches = iter(loader)
+        # any iterable of batches will do; without a generator, torch's global one would advance
+        sampling: Any = {"batch_sampler": requests, "generator": torch.Generator()}
+        batches = iter(DataLoader(Seeded(self.dataset), **sampling, **self.settings))
         while True:
             with READ_LOCK, kept_generators():
                 batch = next(batches, None)
@@ -192,7 +185,8 @@ class Streamed:
         index = self.rows[:1] if len(self) else np.zeros(1, dtype=np.int64)
         if self.of_files:
             return self.source.dataset.read(self.source.dataset.places[index])  # in this process
-        return next(replace(self.source, workers=0).read([self.requests(index)]))[0]
+        settings = {"collate_fn": self.source.settings["collate_fn"]}  # no worker processes
+        return next(replace(self.source, settings=settings).read([self.requests(index)]))[0]
 
     def whole(self) -> Any:
         """Read the raw inputs of all examples of a dataset, (N, ...) or several of them."""
@@ -363,11 +357,9 @@ def source_of(loader: Any, name: str) -> Source:
         return Source(dataset)
     if loader.batch_size is None:
         raise Misuse("a DataLoader with a batch_sampler, or without batches: write batch_size= and sampler= instead")
-    names = ("worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
-    settings = tuple((setting, getattr(loader, setting)) for setting in names)
-    source = Source(
-        dataset, loader.collate_fn, loader.num_workers, settings, loader.batch_size, loader.sampler, loader.drop_last
-    )
+    settings = {setting: getattr(loader, setting) for setting in WORKER_SETTINGS if loader.num_workers}
+    settings |= {"collate_fn": loader.collate_fn}
+    source = Source(dataset, settings, loader.batch_size, loader.sampler, loader.drop_last)
     if name in ("val", "test") and (loader.drop_last or Streamed(source, np.arange(1)).own_sampler is not None):
         raise Misuse(f"the DataLoader of {name} examples leaves some out: write it without sampler= and drop_last=")
     return source
@@ -386,7 +378,8 @@ def probed(source: Source) -> Source:
             draws = draws or not same_states(before, generator_states())
             examples[-1].append(seeded[request])
     try:
-        first, second = (source.parted(source.collate([pair[i] for pair in examples])) for i in (0, 1))
+        collate = source.settings["collate_fn"]
+        first, second = (source.parted(collate([pair[i] for pair in examples])) for i in (0, 1))
     except (TypeError, RuntimeError, ValueError) as error:
         if isinstance(error, Misuse):
             raise
