@@ -17,7 +17,6 @@ from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
 from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adaptation
-from murmuration.data.imbalance import long_tail_rows
 from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
@@ -30,7 +29,7 @@ from murmuration.data.preparation import (
     refuse_local_numbers,
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
-from murmuration.data.splits import FEWEST_ROWS, split_rows
+from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
@@ -505,7 +504,7 @@ def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation, ad
     elif isinstance(first, ImagePreparation):
         if is_table(inputs):
             raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
-        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))
+        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
     if isinstance(inputs, FileRows):
         return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
     return apply(inputs)

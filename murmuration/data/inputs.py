@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from murmuration.data.dataset import Data, Split, open_keyed_inputs, open_split
 from murmuration.data.images import is_image_list
 from murmuration.data.preparation import Preparation, SeveralPreparation, TablePreparation, TokenPreparation
-from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, wrong_shape
+from murmuration.data.raw import Keys, LoadOptions, as_array, is_series, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
 from murmuration.data.targets import Task
 from murmuration.system.errors import Misuse
@@ -101,8 +101,8 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
     if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
         raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
-    if shape is not None and tuple(inputs.shape[1:]) != shape:
-        raise wrong_shape(inputs, shape)
+    if shape is not None:
+        require_shape(inputs, shape)
     dtype = input_dtype(preparation)
     if inputs.is_floating_point() and not dtype.is_floating_point:
         raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
 from murmuration.data.file_rows import FileRows, extremes, pieces
-from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs, wrong_shape
+from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Misuse, listed, unknown
@@ -125,8 +125,7 @@ class ArrayPreparation(JsonRecord):
         """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
         values = checked_array(self.columns_of(raw) if is_table(raw) else raw, "x")
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
-        if values.shape[1:] != self.shape:
-            raise wrong_shape(values, self.shape)
+        require_shape(values, self.shape)
         return torch.from_numpy(self.scaling.apply(values))
 
     @cached_property
@@ -156,8 +155,7 @@ class TokenPreparation(JsonRecord):
         if values.dtype.kind not in "iu":
             got = f"x has type {values.dtype} for a run trained on tokens"
             raise Misuse(f"{got}: expected whole numbers, such as int64")
-        if values.shape[1:] != self.shape:
-            raise wrong_shape(values, self.shape)
+        require_shape(values, self.shape)
         return torch.from_numpy(values.astype(np.int64))
 
 
@@ -482,7 +480,7 @@ def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
         return values.then(lambda rows: to_planes(rows, shape), shape)
     channels, height, width = shape
     if values.shape in ((height, width), (height, width, channels)):
-        raise wrong_shape(values, values.shape)
+        require_shape(values, values.shape)
     if values.shape == shape and channels > 1:
         raise Misuse(f"{shape} is one image or {channels} grey ones: write x[None] for one, x[:, None] for {channels}")
     if values.shape[1:] == (height, width):
@@ -491,8 +489,7 @@ def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
         values = np.moveaxis(values, 3, 1)
     if values.ndim == 4 and values.shape[1:] == (1, height, width):
         values = np.broadcast_to(values, (len(values), *shape))
-    if values.shape[1:] != shape:
-        raise wrong_shape(values, shape)
+    require_shape(values, shape)
     return values
 
 

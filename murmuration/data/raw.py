@@ -172,11 +172,12 @@ def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
     raise Misuse(f"{name}[{index}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
 
 
-def wrong_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> Misuse:
-    """Return the error for examples whose shape differs from training's."""
+def require_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse examples (N, ...) of another shape than training's."""
     if tuple(values.shape) == shape:
-        return Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
-    return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
+        raise Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
+    if tuple(values.shape[1:]) != shape:
+        raise Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
 def fingerprint(raw: RawData) -> str:

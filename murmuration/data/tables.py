@@ -77,21 +77,16 @@ def read_csv(path: Path) -> Any:
         raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
     except OSError as error:
         raise Failure(f"cannot read '{path}': {error}") from None
-    refuse_repeated(path, separator)
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
+    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+    if repeated:  # pandas would rename it, and a second target would become an input
+        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
     if not isinstance(table.index, pd.RangeIndex):
         raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
     if all(is_number(str(name)) for name in table.columns):
         raise Misuse(f"the first line of '{path}' holds numbers: expected a header line with column names")
     return table
-
-
-def refuse_repeated(path: Path, separator: str) -> None:
-    """Refuse a header with a repeated name: pandas would rename it, and a second target would become an input."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
-    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
-    if repeated:
-        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
 
 
 def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -> RawData:

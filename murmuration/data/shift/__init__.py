@@ -8,7 +8,7 @@ from torch import Tensor
 
 from murmuration.data.dataset import Split, visible_inputs
 from murmuration.data.preparation import ImagePreparation, Preparation, before_features, with_features
-from murmuration.data.raw import wrong_shape
+from murmuration.data.raw import require_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
 from murmuration.data.shift.official import official_names as official_names, official_split as official_split
 from murmuration.data.shift.randomness import (
@@ -115,8 +115,7 @@ def shift_inputs(
         return shift_table(x, preparation, name, severity, seed=seed, first=first)
     (name,) = select_corruptions(preparation, [name])
     check_arguments(severity, seed, first)
-    if tuple(x.shape[1:]) != preparation.shape:
-        raise wrong_shape(x, preparation.shape)
+    require_shape(x, preparation.shape)
     out = torch.empty_like(x)
     step = max(1, AT_ONCE // int(np.prod(preparation.shape)))
     for start in range(0, len(x), step):

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.shift import digital
 from murmuration.data.shift.blurs import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from murmuration.data.shift.digital import brightness, contrast, elastic_transform, jpeg_compression, pixelate, saturate
-from murmuration.data.shift.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.data.shift.weather import fog, frost, snow, spatter
 from murmuration.system.errors import Misuse, unknown
@@ -75,9 +74,9 @@ SPATTER = (  # mean, standard deviation, smoothing, threshold, opacity, and 1 fo
 SATURATE = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))  # factor and summand of the saturation
 
 TABLE = (
-    Corruption("gaussian_noise", "noise", "Gaussian noise", (0.04, 0.06, 0.08, 0.09, 0.10), gaussian_noise),
-    Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), shot_noise),
-    Corruption("impulse_noise", "noise", "salt and pepper", (0.01, 0.02, 0.03, 0.05, 0.07), impulse_noise),
+    Corruption("gaussian_noise", "noise", "Gaussian noise", (0.04, 0.06, 0.08, 0.09, 0.10), digital.gaussian_noise),
+    Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), digital.shot_noise),
+    Corruption("impulse_noise", "noise", "salt and pepper", (0.01, 0.02, 0.03, 0.05, 0.07), digital.impulse_noise),
     Corruption("defocus_blur", "blur", "a lens out of focus", DEFOCUS, defocus_blur),
     Corruption("glass_blur", "blur", "seen through frosted glass", GLASS, glass_blur, "frosted_glass_blur"),
     Corruption("motion_blur_approximate", "blur", "a moving camera, unlike ImageMagick's", MOTION, motion_blur),
@@ -85,15 +84,15 @@ TABLE = (
     Corruption("snow_approximate", "weather", "falling snow, smeared unlike ImageMagick", SNOW, snow),
     Corruption("frost_approximate", "weather", "drawn frost, where CIFAR-10-C has photographs", FROST, frost),
     Corruption("fog", "weather", "fog of uneven thickness", FOG, fog),
-    Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), brightness),
-    Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), contrast),
-    Corruption("elastic_transform", "digital", "turned and stretched", ELASTIC, elastic_transform, "elastic"),
-    Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), pixelate),
-    Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), jpeg_compression),
-    Corruption("speckle_noise", "noise", "multiplicative noise", (0.06, 0.1, 0.12, 0.16, 0.2), speckle_noise),
+    Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), digital.brightness),
+    Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), digital.contrast),
+    Corruption("elastic_transform", "digital", "turned and stretched", ELASTIC, digital.elastic_transform, "elastic"),
+    Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), digital.pixelate),
+    Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), digital.jpeg_compression),
+    Corruption("speckle_noise", "noise", "multiplicative noise", (0.06, 0.1, 0.12, 0.16, 0.2), digital.speckle_noise),
     Corruption("gaussian_blur", "blur", "a Gaussian filter", (0.4, 0.6, 0.7, 0.8, 1), gaussian_blur),
     Corruption("spatter", "weather", "drops of water, then of mud", SPATTER, spatter),
-    Corruption("saturate", "digital", "less colour, then more", SATURATE, saturate, needs_colour=True),
+    Corruption("saturate", "digital", "less colour, then more", SATURATE, digital.saturate, needs_colour=True),
 )
 CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in TABLE}
 

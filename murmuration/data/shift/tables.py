@@ -17,7 +17,7 @@ from torch import Tensor
 
 from murmuration.data.file_rows import blocks
 from murmuration.data.preparation import ArrayPreparation, NumericColumn, SeveralPreparation, TablePreparation
-from murmuration.data.raw import wrong_shape
+from murmuration.data.raw import require_shape
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.system.errors import Misuse, listed, unknown
 
@@ -195,8 +195,7 @@ def shift_table(x: Tensor, preparation: Any, name: str, severity: int, *, seed: 
         applicable = listed(table_shifts_for(preparation))
         raise Misuse(f"{name} changes {shift.kind} columns and this table has none: expected one of {applicable}")
     check_arguments(severity, seed, first)
-    if tuple(x.shape[1:]) != (layout.width,):
-        raise wrong_shape(x, (layout.width,))
+    require_shape(x, (layout.width,))
     values = x.detach().cpu().numpy().copy()
     for rows in blocks(values):
         block, start = values[rows], first + rows.start
