@@ -12,7 +12,7 @@ from murmuration.data.file_rows import is_streamed, rows_of
 from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.data.preparation import checked_array
 from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
-from murmuration.data.tables import load_frame
+from murmuration.data.tables import table_raw
 from murmuration.system.errors import Misuse, listed
 
 
@@ -138,11 +138,11 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     if not is_table(x):
         return RawData({"all": checked_part(x, y, "x")})
     if y is None:
-        return load_frame(x, options)
+        return table_raw(x, options)
     name = str(getattr(y, "name", None) or "y")
     if name in x.columns:
         raise Misuse(f"the targets are named '{name}' like a column of x: give the table alone with target={name!r}")
-    return load_frame(x.assign(**{name: as_array(y)}), replace(options, target=name))
+    return table_raw(x.assign(**{name: as_array(y)}), replace(options, target=name))
 
 
 def load_array(source: Any, options: LoadOptions) -> RawData:

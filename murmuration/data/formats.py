@@ -104,7 +104,7 @@ FORMATS = (  # the first that matches is used
         "a pandas table",
         "target= names the column(s) to predict",
         in_package("raw.is_table"),
-        in_package("tables.load_frame"),
+        in_package("tables.table_raw"),
         takes_target=True,
         name="table",
     ),

@@ -11,6 +11,7 @@ import numpy as np
 
 from murmuration.data.columns import is_numeric, to_numbers, to_texts
 from murmuration.data.file_rows import is_streamed
+from murmuration.data.images import is_image_file, open_image, stack_images
 from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
@@ -30,8 +31,6 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
         return raw
-    from murmuration.data.images import open_image, stack_images
-
     other_columns = [name for name in table.columns if name != listing]
     if other_columns and options.labelled:
         got = f"'{path}' lists images in '{listing}' beside other columns"
@@ -48,16 +47,9 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
 
 def lists_images(values: Any, folder: Path) -> bool:
     """Return whether a column holds the paths of image files, by their names."""
-    if is_numeric(values) or values.isna().any():
+    if is_numeric(values) or values.isna().any() or not len(values):
         return False
-    from murmuration.data.images import is_image_file
-
-    return bool(len(values)) and all(is_image_file(folder / text) for text in to_texts(values))
-
-
-def load_frame(source: Any, options: LoadOptions) -> RawData:
-    """Load the rows of a pandas table."""
-    return table_raw(source, options, "the table")
+    return all(is_image_file(folder / text) for text in to_texts(values))
 
 
 def read_csv(path: Path) -> Any:
@@ -89,7 +81,7 @@ def read_csv(path: Path) -> Any:
     return table
 
 
-def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -> RawData:
+def table_raw(table: Any, options: LoadOptions, place: str = "the table", index: Any = None) -> RawData:
     """Split a pandas table, or one that stays in a file and has this `index`, into features and targets.
 
     A row index that `to_csv` wrote is dropped.
@@ -99,8 +91,8 @@ def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -
         table = table.reset_index(drop=True)
         table.columns = [str(name) for name in table.columns]
     if not table.columns.is_unique:
-        twice = table.columns[table.columns.duplicated()][0]
-        raise Misuse(f"{place} has two columns '{twice}': expected every name once")
+        twice = table.columns[table.columns.duplicated()]
+        raise Misuse(f"{place} has two columns '{twice[0]}': expected every name once")
     for name in [name for name in table.columns if name.startswith(UNNAMED)]:
         values = table[name]
         if (values.astype(str) == values.index.astype(str)).all():  # it numbers the rows
