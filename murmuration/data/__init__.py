@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from murmuration.data.augmentation import AUGMENTATIONS, augment
     from murmuration.data.builtin import builtin_names
-    from murmuration.data.dataset import Data, Split, open_data, open_inputs, open_split, open_training_data
+    from murmuration.data.dataset import Data, Split, open_data, open_training_data
     from murmuration.data.formats import FORMATS
+    from murmuration.data.inputs import open_inputs, open_split
     from murmuration.data.preparation import (
         ArrayPreparation,
         ImagePreparation,
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "augmentation": ("AUGMENTATIONS", "augment"),
     "builtin": ("builtin_names",),
-    "dataset": ("Data", "Split", "open_data", "open_inputs", "open_split", "open_training_data"),
+    "dataset": ("Data", "Split", "open_data", "open_training_data"),
     "formats": ("FORMATS",),  # does not load torch
+    "inputs": ("open_inputs", "open_split"),
     "preparation": ("ArrayPreparation", "ImagePreparation", "Preparation", "TablePreparation", "preparation_from_json"),
     "targets": ("Task",),
 }

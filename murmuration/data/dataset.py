@@ -1,36 +1,40 @@
-"""Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
+"""Data sets: opening a source as three splits, prepared by the kind of its inputs and by the training split."""
 
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
-from murmuration.data.file_rows import FileRows, joined_rows
-from murmuration.data.formats import format_of, load_source, resolve
-from murmuration.data.images import adaptation
-from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
+from murmuration.data.arrays import are_pairs, is_pair
+from murmuration.data.file_rows import FileRows
+from murmuration.data.formats import load_source, resolve
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
+    FEATURES_AT_ONCE,
+    FeaturePreparation,
     ImagePreparation,
     Inputs,
     Preparation,
     Prepare,
-    TablePreparation,
-    before_features,
+    SeveralPreparation,
+    TokenPreparation,
+    fit_array,
+    fit_images,
+    fit_table,
+    image_shape,
+    pixel_peak,
     refuse_local_numbers,
 )
-from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
+from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInputs, is_table, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
-from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
+from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
 from murmuration.system.errors import Misuse, listed, require_number, unknown
@@ -130,6 +134,36 @@ class Data:
         return tuple(self.train.prepared.shape[1:])
 
 
+class FeatureNetwork(Protocol):
+    """A fixed network whose features replace the inputs: see `models/features.py`."""
+
+    @property
+    def net(self) -> str:
+        """Its name."""
+
+    def open(self, inputs: Preparation) -> Any:
+        """Load the network.
+
+        Args:
+            inputs: Preparation of the inputs that the network takes.
+
+        Returns:
+            A map from prepared inputs to features, with the attribute `record` that is stored in run.json.
+        """
+
+    def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
+        """Compute the features of all examples.
+
+        Args:
+            features: The map that `open` returned.
+            blocks: Names of parts with blocks of their prepared inputs.
+            total: Number of examples in all blocks, for progress.
+
+        Returns:
+            The features (N, D) of every part.
+        """
+
+
 def open_data(
     source: Any = "digits",
     *,
@@ -209,7 +243,7 @@ def open_data(
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
     rows = split_rows(strata, seed, **holdouts, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
-    digest = fingerprint(raw)
+    digest = raw.fingerprint()
     if imbalance is not None:
         require_number("imbalance", imbalance, 100)
         if data_task != "classification":
@@ -345,113 +379,6 @@ def located(source: Any) -> Any:
     return str(resolved.resolve()) if isinstance(resolved, Path) else resolved
 
 
-def open_split(
-    source: Any,
-    *,
-    preparation: Preparation,
-    task: Task,
-    classes: tuple[str, ...],
-    target: str | tuple[str, ...] | None = None,
-    seed: int = 0,
-) -> Split:
-    """Open the test part of a source, or all its rows if it has none, with the preparation of an earlier run.
-
-    Args:
-        source: As for `open_data`.
-        preparation: Preparation of the earlier run.
-        task: Its task.
-        classes: Its class names.
-        target: Target columns of a table; by default those of the earlier run.
-        seed: Seed of toy data.
-
-    Returns:
-        Prepared examples with labels that index `classes`.
-
-    Raises:
-        Misuse: If the source has other columns, shapes or classes than the run was trained on.
-    """
-    if isinstance(source, Data):
-        if source.classes != tuple(classes):
-            raise Misuse(f"Data '{source.name}' has the classes {listed(source.classes)}: expected {listed(classes)}")
-        if source.preparation == preparation:
-            return source.test
-        return replace(source.test, prepared=open_inputs(source, preparation=preparation))
-    if target is None and isinstance(preparation, TablePreparation):
-        target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
-    _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
-    parts, prepared = raw.test_parts(), prepare_parts(raw, preparation)
-    ys = torch.cat([raw.encode(part, task, classes) for part in parts])
-    x = prepared if isinstance(prepared, Streamed) else join_inputs([part.inputs for part in parts])
-    return Split(x, ys, prepared, keys=join_keys([part.keys for part in parts]))
-
-
-def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
-    """Open inputs without targets, with the preparation of an earlier run.
-
-    Args:
-        source: As for `open_data`; also a table without its target, an .npz without y, a flat folder of images (in the
-            order of their paths), a list of images, or a tensor or array.
-        preparation: Preparation of the earlier run.
-        seed: Seed of toy data.
-        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adaptation`.
-
-    Returns:
-        Prepared inputs (N, ...) of the test part, or of all rows if there is none.
-    """
-    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
-
-
-def open_keyed_inputs(
-    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
-) -> tuple[Tensor, Keys]:
-    """Open inputs as `open_inputs` does, and return them with the names of their rows.
-
-    Args:
-        source: As for `open_inputs`.
-        preparation: Preparation of the earlier run.
-        seed: Seed of toy data.
-        adapt: As for `open_inputs`.
-        in_memory: As for `open_data`: False reads and prepares rows when they are needed, None those of large files.
-
-    Returns:
-        Prepared inputs (N, ...) and their keys.
-    """
-    first: Any = before_features(preparation)
-    adapt = adapt and isinstance(first, ImagePreparation)
-    if isinstance(source, Data):
-        split, own = source.test, source.preparation
-        if adapt and isinstance(own, ImagePreparation) and own.shape != first.shape:
-            pixels = own.pixels_of(split.prepared).transpose(0, 3, 1, 2)  # in 256 levels, as they will be rounded
-            return prepare_inputs(pixels, 255.0, preparation, adapt), split.keys
-        if own == preparation:
-            return split.prepared, split.keys
-        source = split.x
-    if isinstance(source, FileRows):
-        return prepare_inputs(source, None, preparation), {}
-    if is_array(source) and not adapt and in_memory is not False:  # fast for one input: no table of formats
-        return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
-    size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
-    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
-    return prepare_parts(raw, preparation, adapt), join_keys([part.keys for part in raw.test_parts()])
-
-
-def resized_for(preparation: Preparation) -> dict[str, Any]:
-    """Return the load options that resize image files as in training, or refuse other sizes."""
-    first = before_features(preparation)
-    if isinstance(first, ImagePreparation) and first.resized:
-        return {"size": first.shape[1:]}
-    return {"mixed_sizes": False}
-
-
-def join_inputs(parts: list[Any]) -> Any:
-    """Concatenate the rows of arrays or tables."""
-    if is_table(parts[0]) and len(parts) > 1:
-        import pandas as pd
-
-        return pd.concat(parts)
-    return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-
 def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ...], dict[str, Tensor]]:
     """Return the task, the classes (empty for regression), and the targets of every part as tensors."""
     base = raw.parts.get("train") or raw.parts.get("all")
@@ -475,44 +402,94 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     return data_task, classes, ys
 
 
-def prepare_parts(raw: RawData, preparation: Preparation, adapt: bool = False) -> Any:
-    """Prepare inputs (N, ...) to evaluate on as in an earlier run; those of a dataset are prepared when they are read.
+# The kind of the inputs (a table, images, numbers, tokens, several of these) and its fitted preparation
 
-    With `adapt`, images of other sizes and colours are made to fit.
+
+def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
+    """Return the value of a white pixel if the source holds images, else None."""
+    read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
+    if read:  # one example each
+        return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
+    if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
+        return None
+    if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
+        return raw.peak
+    peaks: list[Any] = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
+    return None if None in peaks else max(peaks)
+
+
+def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
+    """Fit the preparation of the training inputs: a table, images, numbers, tokens, or several of these."""
+    if isinstance(x, Streamed):
+        if prepare != "none":
+            got = f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are"
+            raise Misuse(f"{got}: do it in the data set, or write in_memory=True")
+        return as_given(x, inputs)
+    if isinstance(x, SeveralInputs):
+
+        def fit_one(values: np.ndarray) -> Any:
+            tokens = values.dtype.kind in "iu" and (values.dtype != np.uint8 or values.ndim <= 2)  # not bytes of images
+            kind = None if inputs == "tokens" and not tokens else inputs
+            return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
+
+        return SeveralPreparation(tuple((name, fit_one(v)) for name, v in x.arrays.items()), x.positional)
+    if is_table(x):
+        if inputs == "tokens" or prepare == "none":
+            raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
+        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
+    if inputs == "tokens" and x.dtype.kind not in "iu":
+        raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
+    if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
+        return TokenPreparation(x.shape[1:])
+    peak = image_peak(raw, inputs)
+    if peak is not None:
+        return fit_images(x, peak, prepare, raw.resized)
+    if inputs == "images":
+        raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
+    if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
+        got = f"x of shape {x.shape} has colours last and values outside 0..255"
+        raise Misuse(f"{got}: expected pixels, or channels first (N, C, H, W)")
+    return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
+
+
+def fit_features(
+    raw: RawData,
+    features: FeatureNetwork | None,
+    training: tuple[str, np.ndarray],
+    prepare: Prepare,
+    name: str,
+    inputs: Inputs | None,
+) -> tuple[Preparation, dict[str, Tensor]]:
+    """Fit the preparation that computes features, and return it with the scaled features (N, D) of every part.
+
+    `training` is the part and rows that train. Without a feature network, fit the preparation of the inputs.
     """
-    inputs = [part.inputs for part in raw.test_parts()]
-    prepare = partial(prepare_inputs, peak=raw.peak, preparation=preparation, adapt=adapt)
-    if isinstance(inputs[0], FileRows):
-        return prepare(joined_rows(inputs))
-    if isinstance(inputs[0], Streamed) and not adapt:
-        return inputs[0].prepared(preparation, prepare)
-    if isinstance(inputs[0], FileTable) and not adapt:
-        return streamed_rows(inputs[0]).prepared(preparation)
-    return torch.cat([prepare(x) for x in inputs])
+    part, rows = training
+    if features is None:
+        return fit_preparation(raw, take(raw.parts[part].inputs, rows), prepare, inputs), {}
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
+    first = network_inputs(raw, name, inputs)
+    network = features.open(first)
+    starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
+    blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
+    embedded = features.embed(network, blocks, sum(map(len, raw.parts.values())))
+    scale = fit_array(embedded[part].numpy()[rows], (), prepare)
+    scaled = {name: scale.apply(x) for name, x in embedded.items()}
+    return FeaturePreparation(first, scale, network.record, network), scaled
 
 
-def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation, adapt: bool = False) -> Tensor:
-    """Prepare inputs (N, ...) as in an earlier run; rows in files are prepared when they are read.
-
-    Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled. With `adapt`,
-    images of other sizes and colours are made to fit.
-    """
-    first = before_features(preparation)
-    apply: Callable[..., Tensor] = preparation.apply
-    if adapt and isinstance(first, ImagePreparation):
-        apply = adaptation(inputs, peak, preparation)
-    elif isinstance(first, ImagePreparation):
-        if is_table(inputs):
-            raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
-        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
-    if isinstance(inputs, FileRows):
-        return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
-    return apply(inputs)
-
-
-def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
-    """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
-    first = before_features(preparation)
-    if first is preparation:
-        return preparation, split.prepared[rows]
-    return first, prepare_inputs(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)
+def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
+    """Return the preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
+    first: Any = next(iter(raw.parts.values())).inputs
+    if isinstance(first, Streamed):
+        raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")
+    if inputs == "tokens":
+        return TokenPreparation(first.shape[1:])
+    peak = None if is_table(first) or isinstance(first, SeveralInputs) else image_peak(raw, inputs)
+    if peak is None:
+        kind = "a table" if is_table(first) else f"examples of shape {getattr(first, 'shape', (0,))[1:]}"
+        raise Misuse(f"{name} holds {kind}, and features are those of images: expected images, of any size")
+    return fit_images(first[:1], peak, "unit", raw.resized)

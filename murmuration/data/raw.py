@@ -97,6 +97,32 @@ class RawData:
             return encode_labels(targets, self.class_names, classes)
         return torch.from_numpy(as_values(targets, self.target_name))
 
+    def fingerprint(self) -> str:
+        """Return the sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
+
+        A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
+        """
+        digest = hashlib.sha256()
+        for name in filter(self.parts.__contains__, PARTS):
+            inputs, targets = self.parts[name].inputs, self.parts[name].targets
+            digest.update(name.encode())
+            if hasattr(inputs, "digest"):  # not in memory
+                digest.update(inputs.digest.encode())
+            elif isinstance(inputs, FileRows):
+                hash_kind(digest, inputs.dtype, inputs.shape)
+                for piece in pieces(inputs):
+                    hash_values(digest, piece)
+            elif is_table(inputs):
+                for column in inputs.columns:
+                    digest.update(json.dumps(str(column)).encode())
+                    hash_array(digest, column_values(inputs[column]))
+            else:
+                for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
+                    hash_array(digest, array)
+            if targets is not None:
+                hash_array(digest, targets)
+        return digest.hexdigest()
+
 
 @dataclass(frozen=True)
 class LoadOptions:
@@ -178,33 +204,6 @@ def require_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> 
         raise Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
     if tuple(values.shape[1:]) != shape:
         raise Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
-
-
-def fingerprint(raw: RawData) -> str:
-    """Return the sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
-
-    A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
-    """
-    digest = hashlib.sha256()
-    for name in filter(raw.parts.__contains__, PARTS):
-        inputs, targets = raw.parts[name].inputs, raw.parts[name].targets
-        digest.update(name.encode())
-        if hasattr(inputs, "digest"):  # not in memory
-            digest.update(inputs.digest.encode())
-        elif isinstance(inputs, FileRows):
-            hash_kind(digest, inputs.dtype, inputs.shape)
-            for piece in pieces(inputs):
-                hash_values(digest, piece)
-        elif is_table(inputs):
-            for column in inputs.columns:
-                digest.update(json.dumps(str(column)).encode())
-                hash_array(digest, column_values(inputs[column]))
-        else:
-            for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
-                hash_array(digest, array)
-        if targets is not None:
-            hash_array(digest, targets)
-    return digest.hexdigest()
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:

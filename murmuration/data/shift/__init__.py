@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.dataset import Split, visible_inputs
+from murmuration.data.dataset import Split
+from murmuration.data.inputs import visible_inputs
 from murmuration.data.preparation import ImagePreparation, Preparation, before_features, with_features
 from murmuration.data.raw import require_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from murmuration.data.dataset import Split, prepare_inputs
+from murmuration.data.dataset import Split
+from murmuration.data.inputs import prepare_raw
 from murmuration.data.preparation import ImagePreparation, Preparation, before_features
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments
 from murmuration.system.errors import Failure, Misuse, first_line, unknown
@@ -83,7 +84,7 @@ def official_split(
     if classes and not 0 <= low <= high < len(classes):
         label = high if high >= len(classes) else low
         raise Misuse(f"label {label} in '{label_path}': expected 0 to {len(classes) - 1}, as in training")
-    prepared = prepare_inputs(pixels[rows], 255.0, preparation)
+    prepared = prepare_raw(pixels[rows], 255.0, preparation)
     return Split(pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), prepared)
 
 
