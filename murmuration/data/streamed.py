@@ -212,12 +212,7 @@ class Streamed:
         """Select examples without reading them."""
         return replace(self, rows=self.rows[rows])
 
-    def prepared(
-        self,
-        preparation: Preparation,
-        apply: Callable[[Any], Tensor] | None = None,
-        encode: Callable[[np.ndarray], Tensor] | None = None,
-    ) -> "Streamed":
+    def prepared(self, preparation: Preparation, apply: Any = None, encode: Any = None) -> "Streamed":
         """Prepare inputs and encode targets when they are read."""
         return replace(self, preparation=preparation, apply=apply or preparation.apply, encode=encode)
 
@@ -295,9 +290,9 @@ def streamed_rows(inputs: FileRows | FileTable) -> Streamed:
 
 def is_shuffle(sampler: Any) -> bool:
     """Return whether a sampler is a random order of all examples (`shuffle=True` of a DataLoader), or of a subset."""
-    if isinstance(sampler, SubsetRandomSampler):
-        return True
-    return isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and len(sampler) == len(sampler.data_source)
+    return isinstance(sampler, SubsetRandomSampler)
 
 
 def is_reordered(loader: DataLoader) -> bool:
@@ -315,9 +310,8 @@ def is_streamable(source: Any) -> bool:
 
 def are_parts(source: Any) -> bool:
     """Return whether an object is (train, val) or (train, val, test) of torch datasets or data loaders."""
-    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
-        return False
-    return all(isinstance(part, Dataset | DataLoader) for part in source)
+    are_several = isinstance(source, tuple | list) and len(source) in (2, 3)
+    return are_several and all(isinstance(part, Dataset | DataLoader) for part in source)
 
 
 def load_stream(source: Any, options: LoadOptions) -> RawData:

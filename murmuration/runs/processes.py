@@ -78,7 +78,14 @@ def join_group(timeout: timedelta) -> None:
     """Join the process group; raise if a process is missing after the timeout."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    require_launcher()
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        try:  # at once, not after the timeout
+            socket.create_connection((host, port)).close()
+        except ConnectionRefusedError:
+            raise Failure(f"the launcher at {host}:{port} has ended: start it again") from None
+        except OSError:  # the rendezvous says more
+            pass
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
         if os.environ.get("GROUP_WORLD_SIZE") == "1":  # torchrun on one machine keeps its store between restarts
@@ -112,19 +119,6 @@ def ending_with_launcher() -> Iterator[None]:
     finally:
         over.set()
         watch.join()
-
-
-def require_launcher() -> None:
-    """Raise at once, not after the timeout, if the launcher's store is gone."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        socket.create_connection((host, port)).close()
-    except ConnectionRefusedError:
-        raise Failure(f"the launcher at {host}:{port} has ended: start it again") from None
-    except OSError:  # the rendezvous says more
-        return
 
 
 def no_group(error: Exception) -> str:
