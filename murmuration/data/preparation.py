@@ -47,7 +47,11 @@ COMMON, ROWS_PER_COMMON = 5, 100  # a category needs 5 rows, in small tables one
 class JsonRecord:
     """A dataclass whose JSON is the `kind` of its class, and its fields but those that are not compared."""
 
+    kinds: ClassVar[dict[str, Any]] = {}  # of all records
     kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind, cls.kinds[kind] = kind, cls
 
     def to_json(self: Any) -> dict[str, Any]:
         stored = {f.name: plain_json(getattr(self, f.name)) for f in fields(self) if f.compare}
@@ -55,7 +59,7 @@ class JsonRecord:
 
 
 @dataclass(frozen=True)
-class ImagePreparation(JsonRecord):
+class ImagePreparation(JsonRecord, kind="image"):
     """Images -> (N, C, H, W): (pixel - mean) / std for each channel, in the units of the raw pixels."""
 
     shape: tuple[int, int, int]  # (C, H, W)
@@ -64,7 +68,6 @@ class ImagePreparation(JsonRecord):
     std: tuple[float, ...]  # (C,)
     integers: bool = True  # whether training's pixels were whole numbers
     resized: bool = False  # whether image files were resized and cropped to the shape
-    kind: ClassVar[str] = "image"
     names: ClassVar[tuple[str, ...]] = ()  # pixels have none
 
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
@@ -107,7 +110,7 @@ class ImagePreparation(JsonRecord):
 
 
 @dataclass(frozen=True)
-class ArrayPreparation(JsonRecord):
+class ArrayPreparation(JsonRecord, kind="array"):
     """Arrays (N, D) or (N, C, ...) -> the same shape: (value - mean) / std for each column or channel.
 
     Robust scaling has medians and interquartile ranges in their place, and a `clip`; see `Scaling`.
@@ -119,7 +122,6 @@ class ArrayPreparation(JsonRecord):
     names: tuple[str, ...] = ()  # of the columns, where they have some
     clip: float | None = None
     quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q)
-    kind: ClassVar[str] = "array"
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
@@ -142,11 +144,10 @@ class ArrayPreparation(JsonRecord):
 
 
 @dataclass(frozen=True)
-class TokenPreparation(JsonRecord):
+class TokenPreparation(JsonRecord, kind="tokens"):
     """Whole numbers (N, ...) -> the same as int64: indices for an embedding, never scaled."""
 
     shape: tuple[int, ...]  # of one example
-    kind: ClassVar[str] = "tokens"
     names: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, raw: Any) -> Tensor:
@@ -160,7 +161,7 @@ class TokenPreparation(JsonRecord):
 
 
 @dataclass(frozen=True)
-class SeveralPreparation(JsonRecord):
+class SeveralPreparation(JsonRecord, kind="several"):
     """Several inputs -> (N, D): each prepared by its own rule and flattened, side by side in one tensor.
 
     `unpack` gives them back to a network as they were. Tokens are exact in single precision up to 2^24.
@@ -168,7 +169,6 @@ class SeveralPreparation(JsonRecord):
 
     parts: tuple[tuple[str, ImagePreparation | ArrayPreparation | TokenPreparation], ...]
     positional: bool
-    kind: ClassVar[str] = "several"
     names: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, raw: Any) -> Tensor:
@@ -200,7 +200,7 @@ class SeveralPreparation(JsonRecord):
 
 
 @dataclass(frozen=True)
-class NumericColumn(JsonRecord):
+class NumericColumn(JsonRecord, kind="numeric"):
     """A numeric column: missing values are replaced by the median, then all are scaled.
 
     If training had missing values, a second column is 1 for missing and 0 for present. `mean` and `std` are the centre
@@ -214,7 +214,6 @@ class NumericColumn(JsonRecord):
     flags_missing: bool
     clip: float | None = None
     quantiles: tuple[float, ...] = ()
-    kind: ClassVar[str] = "numeric"
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -242,7 +241,7 @@ MIN_UNSEEN = 10  # values, all unknown, that raise a warning
 
 
 @dataclass(frozen=True)
-class CategoricalColumn(JsonRecord):
+class CategoricalColumn(JsonRecord, kind="categorical"):
     """A column of strings, booleans or categories: one-hot over the categories of training, plus one for all others.
 
     The others are categories that training had in too few rows (`fewest_rows`) or not at all. Missing values form a
@@ -252,7 +251,6 @@ class CategoricalColumn(JsonRecord):
     name: str
     categories: tuple[str, ...]
     has_missing: bool
-    kind: ClassVar[str] = "categorical"
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -283,13 +281,12 @@ Column = NumericColumn | CategoricalColumn
 
 
 @dataclass(frozen=True)
-class TablePreparation(JsonRecord):
+class TablePreparation(JsonRecord, kind="table"):
     """Tables -> (N, D): every column by its own rule, in the order of the training table."""
 
     columns: tuple[Column, ...]
     targets: tuple[str, ...] = ()  # the target columns, looked for in a later table
     ignored: tuple[str, ...] = ()  # columns that are not inputs: dropped ones, groups, times, weights
-    kind: ClassVar[str] = "table"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -385,7 +382,7 @@ def refuse_local_numbers(what: str, texts: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class FeaturePreparation(JsonRecord):
+class FeaturePreparation(JsonRecord, kind="features"):
     """Inputs -> (N, D): features of a fixed network, then standardised.
 
     The network is part of the preparation, so it runs once per prediction, whatever the number of members.
@@ -395,7 +392,6 @@ class FeaturePreparation(JsonRecord):
     scale: ArrayPreparation  # features (N, D) -> those that members take
     network: dict[str, Any]  # its record in run.json
     features: Callable[[Tensor], Tensor] | None = field(default=None, compare=False, repr=False)  # (N, ...) -> (N, D)
-    kind: ClassVar[str] = "features"
     names: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -460,8 +456,8 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
 def _from_json(value: Any) -> Any:
     """Restore a JSON value: an object as the record of its kind, a list as a tuple."""
     if isinstance(value, dict):
-        kinds = {**KINDS, **{column.kind: column for column in get_args(Column)}}
-        return kinds[value["kind"]](**{name: _from_json(entry) for name, entry in value.items() if name != "kind"})
+        fields_of = {name: _from_json(entry) for name, entry in value.items() if name != "kind"}
+        return JsonRecord.kinds[value["kind"]](**fields_of)
     return tuple(map(_from_json, value)) if isinstance(value, list | tuple) else value
 
 
