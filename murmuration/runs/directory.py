@@ -96,10 +96,7 @@ def creating(path: Path, preparation: Preparation | None = None) -> Iterator[Non
 
 
 def create_run(
-    path: Path,
-    manifest: dict[str, Any],
-    preparation: Preparation | None = None,
-    first: Callable[[], object] = lambda: None,
+    path: Path, manifest: dict[str, Any], preparation: Preparation | None = None, first: Callable = lambda: None
 ) -> None:
     """Start a run: write the files of `creating`, those of `first`, and then the manifest."""
     with creating(path, preparation):
