@@ -44,8 +44,8 @@ def npz_classes(archive: Archive, parts: dict[str, RawPart]) -> tuple[str, ...] 
         return None
     names, highest = tuple(map(str, archive.values("classes").ravel())), max(int(y.max()) for y in labels)
     if highest >= len(names):
-        got = f"'{archive.path}' has the label {highest} and {len(names)} classes"
-        raise Misuse(f"{got}: expected a name for every label")
+        problem = f"'{archive.path}' has the label {highest} and {len(names)} classes"
+        raise Misuse(f"{problem}: expected a name for every label")
     return names
 
 
@@ -91,8 +91,8 @@ def checked_part(x: Any, y: Any, name: str) -> RawPart:
     targets = as_array(y)
     count = len(inputs)
     if targets.ndim not in (1, 2) or targets.dtype.kind not in "iufbUO":
-        got = f"targets have type {targets.dtype} and shape {targets.shape}"
-        raise Misuse(f"{got}: expected ({count},) labels or numbers, or ({count}, K) numbers")
+        problem = f"targets have type {targets.dtype} and shape {targets.shape}"
+        raise Misuse(f"{problem}: expected ({count},) labels or numbers, or ({count}, K) numbers")
     if len(targets) != count:
         raise Misuse(f"{name} has {count} rows but its targets have {len(targets)}: expected equal numbers")
     return RawPart(inputs, targets)

@@ -58,9 +58,9 @@ def to_numbers(values: Any) -> np.ndarray:
     beyond = np.abs(numbers) > LARGEST
     if beyond.any():
         position = int(beyond.argmax())
-        got = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
+        text = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
         expected = f"expected finite numbers up to {LARGEST:.2g}"
-        raise Misuse(f"column '{values.name}' is {got} in row {row_number(values, position)}: {expected}")
+        raise Misuse(f"column '{values.name}' is {text} in row {row_number(values, position)}: {expected}")
     return numbers
 
 

@@ -395,8 +395,8 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
     ys = {name: raw.encode(part, data_task, classes) for name, part in raw.parts.items()}
     if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
-        got = f"task='multi-label' and {raw.target_name} holds other values than 0 and 1"
-        raise Misuse(f"{got}: expected zeros and ones")
+        problem = f"task='multi-label' and {raw.target_name} holds other values than 0 and 1"
+        raise Misuse(f"{problem}: expected zeros and ones")
     if data_task == "regression":
         refuse_constant(torch.cat(list(ys.values())), raw.target_name)
     return data_task, classes, ys
@@ -422,8 +422,8 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     """Fit the preparation of the training inputs: a table, images, numbers, tokens, or several of these."""
     if isinstance(x, Streamed):
         if prepare != "none":
-            got = f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are"
-            raise Misuse(f"{got}: do it in the data set, or write in_memory=True")
+            problem = f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are"
+            raise Misuse(f"{problem}: do it in the data set, or write in_memory=True")
         return as_given(x, inputs)
     if isinstance(x, SeveralInputs):
 
@@ -449,8 +449,8 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     if prepare == "unit":
         raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
     if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
-        got = f"x of shape {x.shape} has colours last and values outside 0..255"
-        raise Misuse(f"{got}: expected pixels, or channels first (N, C, H, W)")
+        problem = f"x of shape {x.shape} has colours last and values outside 0..255"
+        raise Misuse(f"{problem}: expected pixels, or channels first (N, C, H, W)")
     return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
 
 

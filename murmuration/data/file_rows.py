@@ -127,8 +127,8 @@ def require_unpacked(place: str, size: int) -> None:
     """Refuse compressed contents that unpack to more bytes than are read into memory."""
     if size > UNPACKED_BYTES:
         write = "write it uncompressed (np.savez), and it is read as its rows are needed"
-        got, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
-        raise Misuse(f"{got}: expected at most {most:g}; {write}")
+        problem, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
+        raise Misuse(f"{problem}: expected at most {most:g}; {write}")
 
 
 # Reductions

@@ -156,8 +156,8 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
     if size is None and len(sizes) > 1:
         if not options.mixed_sizes:
             (a, name_a), (b, name_b) = list(sizes.items())[:2]
-            got = f"'{name_a}' has {a[1]}x{a[0]} pixels but '{name_b}' has {b[1]}x{b[0]}"
-            raise Misuse(f"{got}: expected one size for all, as in training")
+            problem = f"'{name_a}' has {a[1]}x{a[0]} pixels but '{name_b}' has {b[1]}x{b[0]}"
+            raise Misuse(f"{problem}: expected one size for all, as in training")
         size = (USUAL_SIDE, USUAL_SIDE)
         change = f"all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE}; write size=... for another"
         warnings.warn(f"the images have {len(sizes)} sizes: {change}", stacklevel=2)
@@ -296,8 +296,8 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
     except (OSError, EOFError, zlib.error) as error:
         raise Failure(f"cannot read '{path}' ({path.stat().st_size} bytes): {first_line(error)}") from None
     if len(content) != count:
-        got = head + len(content) if len(content) < count else "more"
-        raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {got}")
+        size = head + len(content) if len(content) < count else "more"
+        raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {size}")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 

@@ -166,8 +166,8 @@ def _plain_targets(y: Any, task: str) -> Tensor:
     if task != "classification":
         return (targets[:, None] if targets.ndim == 1 else targets).double()
     if targets.is_floating_point() or targets.ndim != 1:
-        got = f"{targets.dtype} of shape {tuple(targets.shape)}"
-        raise Misuse(f"labels are {got}: expected whole numbers (N,), the places of the classes in the outputs")
+        layout = f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise Misuse(f"labels are {layout}: expected whole numbers (N,), the places of the classes in the outputs")
     return targets.long()
 
 

@@ -154,8 +154,8 @@ class TokenPreparation(JsonRecord, kind="tokens"):
         """Return the indices (N, ...) int64."""
         values = checked_array(raw, "x")
         if values.dtype.kind not in "iu":
-            got = f"x has type {values.dtype} for a run trained on tokens"
-            raise Misuse(f"{got}: expected whole numbers, such as int64")
+            problem = f"x has type {values.dtype} for a run trained on tokens"
+            raise Misuse(f"{problem}: expected whole numbers, such as int64")
         require_shape(values, self.shape)
         return torch.from_numpy(values.astype(np.int64))
 
@@ -178,8 +178,8 @@ class SeveralPreparation(JsonRecord, kind="several"):
         arrays = raw.arrays if isinstance(raw, SeveralInputs) else raw
         if not isinstance(arrays, Mapping | tuple):
             raise Misuse(f"inputs of type {type(raw).__name__} for a run trained on several: {expected}")
-        got = list(map(str, arrays if isinstance(arrays, Mapping) else range(len(arrays))))
-        missing, surplus = ([n for n in a if n not in b] for a, b in ((names, got), (got, names)))
+        input_names = list(map(str, arrays if isinstance(arrays, Mapping) else range(len(arrays))))
+        missing, surplus = ([n for n in a if n not in b] for a, b in ((names, input_names), (input_names, names)))
         inputs = several_inputs(raw)
         if missing or surplus or inputs is None:
             parts = [f"without {listed(missing)}"] * bool(missing) + [f"with {listed(surplus)}"] * bool(surplus)
@@ -297,8 +297,8 @@ class TablePreparation(JsonRecord, kind="table"):
         """Prepare a pandas table, whose columns may be in any order, as (N, D) float32."""
         names = [column.name for column in self.columns]
         if not is_table(raw):
-            got = f"inputs of shape {tuple(raw.shape)} for a run trained on a table"
-            raise Misuse(f"{got}: expected a table with the columns {listed(names)}")
+            problem = f"inputs of shape {tuple(raw.shape)} for a run trained on a table"
+            raise Misuse(f"{problem}: expected a table with the columns {listed(names)}")
         surplus = [str(name) for name in raw.columns if str(name) not in {*names, *self.targets, *self.ignored}]
         if surplus:
             raise Misuse(f"the table has the columns {listed(surplus)} that training did not have: remove them from it")
@@ -354,8 +354,8 @@ def fit_column(values: Any, way: Way = "standardise") -> Column:
     categories = sort_names(present)
     refuse_local_numbers(f"column '{name}'", categories)
     if len(categories) > MOST_CATEGORIES:
-        got = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
-        raise Misuse(f"{got}: expected at most {MOST_CATEGORIES} categories; remove the column or group its values")
+        problem = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
+        raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; remove the column or group its values")
     counts, fewest = Counter(present), fewest_rows(len(array))
     return CategoricalColumn(name, tuple(c for c in categories if counts[c] >= fewest), len(present) < len(array))
 

@@ -109,8 +109,8 @@ def split_rows(
     for name, fraction, request in sorted(requests, key=lambda entry: entry[2] is None or np.isscalar(entry[2])):
         if name in parts:
             if request is not None:
-                got = f"{name}= for data that has a {name} part already, {len(parts[name]):,} examples"
-                raise Misuse(f"{got}: leave it out")
+                problem = f"{name}= for data that has a {name} part already, {len(parts[name]):,} examples"
+                raise Misuse(f"{problem}: leave it out")
             continue
         rows = splits["train"][1]
         if usual:
@@ -123,8 +123,8 @@ def split_rows(
         members = {name: set(groups[rows].tolist()) for name, (part, rows) in splits.items() if part == base}
         for name, other in itertools.combinations(members, 2):
             if shared := members[name] & members[other]:
-                got = f"{len(shared)} groups are in both {name} and {other}, such as {sorted(map(str, shared))[0]}"
-                raise Misuse(f"{got}: give a share, or a splitter that keeps groups together, such as GroupKFold")
+                problem = f"{len(shared)} groups are in both {name} and {other}, such as {sorted(map(str, shared))[0]}"
+                raise Misuse(f"{problem}: give a share, or a splitter that keeps groups together, such as GroupKFold")
     if not len(splits["train"][1]):
         raise Misuse("no rows are left to train on: hold out fewer")
     return splits
@@ -160,16 +160,16 @@ def choose_rows(name: str, request: Any, inside: Candidates, rng: np.random.Gene
     indices = np.asarray(request)
     if indices.dtype == bool and indices.ndim == 1:
         if len(indices) != len(inside.labels) or not indices.any():
-            got = f"{len(indices)} rows, {int(indices.sum())} of them chosen"
-            raise Misuse(f"{name}= is a mask of {got}: expected {len(inside.labels)}, some of them chosen")
+            mask = f"{len(indices)} rows, {int(indices.sum())} of them chosen"
+            raise Misuse(f"{name}= is a mask of {mask}: expected {len(inside.labels)}, some of them chosen")
         indices = np.flatnonzero(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or not len(indices):
         expected = "a share such as 0.2, other data, indices or a mask of rows, or a scikit-learn splitter"
         raise Misuse(f"{name}= of type {type(request).__name__}: expected {expected}")
     unknown = indices[~np.isin(indices, rows)]
     if len(unknown):
-        got = f"the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already"
-        raise Misuse(f"{name}= names {got}: expected indices 0 to {len(inside.labels) - 1}")
+        rows_text = f"the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already"
+        raise Misuse(f"{name}= names {rows_text}: expected indices 0 to {len(inside.labels) - 1}")
     distinct, counts = np.unique(indices, return_counts=True)
     if (counts > 1).any():
         raise Misuse(f"{name}= names row {distinct[counts > 1][0]} more than once: expected every index once")

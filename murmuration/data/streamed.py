@@ -172,8 +172,8 @@ class Streamed:
         return f"Streamed({len(self):,} examples of {self.source.name})"
 
     def __getattr__(self, name: str) -> Any:
-        got = f"'{name}' of examples that are read when needed"
-        raise NotInMemory(f"{got}: this takes all of them in memory; write mm.open_data(dataset, in_memory=True)")
+        problem = f"'{name}' of examples that are read when needed"
+        raise NotInMemory(f"{problem}: this takes all of them in memory; write mm.open_data(dataset, in_memory=True)")
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
         return raw
     other_columns = [name for name in table.columns if name != listing]
     if other_columns and options.labelled:
-        got = f"'{path}' lists images in '{listing}' beside other columns"
-        raise Misuse(f"{got}: leave them out, drop={other_columns[0]!r}")
+        problem = f"'{path}' lists images in '{listing}' beside other columns"
+        raise Misuse(f"{problem}: leave them out, drop={other_columns[0]!r}")
     names = [str(name) for name in table[listing]]
     paths = [path.parent / name for name in names]
     missing = [image_path for image_path in paths if not image_path.is_file()]

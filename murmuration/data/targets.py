@@ -67,9 +67,9 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     write = "write task='classification' if they are classes, task='regression' if they are quantities"
     if targets.ndim == 2 and targets.shape[1] > 1:
         if targets.dtype.kind in "iubf" and np.isin(targets, (0, 1)).all():
-            got = f"{name} of shape {targets.shape} holds zeros and ones"
+            problem = f"{name} of shape {targets.shape} holds zeros and ones"
             other = "give one column of class indices for one, or write task='regression'"
-            raise Misuse(f"{got}: write task='multi-label' for several labels an example, {other}")
+            raise Misuse(f"{problem}: write task='multi-label' for several labels an example, {other}")
         return "regression"
     if targets.dtype.kind in "OUb":
         return "classification"
@@ -91,9 +91,9 @@ def refuse_free_text(targets: np.ndarray, name: str) -> None:
     texts = [as_text(value) for value in targets.ravel().tolist()]
     labels = sorted(set(texts), key=lambda text: (is_number(text), text))
     if len(labels) > len(texts) / 2:
-        got = f"{name} has {len(labels)} distinct texts in {len(texts)} rows (such as '{labels[0]}')"
+        problem = f"{name} has {len(labels)} distinct texts in {len(texts)} rows (such as '{labels[0]}')"
         write = "write task='classification' if these are labels"
-        raise Misuse(f"{got}: expected numbers or labels that repeat; {write}")
+        raise Misuse(f"{problem}: expected numbers or labels that repeat; {write}")
 
 
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
@@ -143,8 +143,8 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
     if bad.any():
         row = int(bad.argmax())
         value = numbers[row][~(np.abs(numbers[row]) <= LARGEST)][0]
-        got = "infinite" if np.isinf(value) else f"{value:g}"
-        raise Misuse(f"{name} is {got} in row {row + 1}: expected finite numbers up to {LARGEST:.2g}")
+        text = "infinite" if np.isinf(value) else f"{value:g}"
+        raise Misuse(f"{name} is {text} in row {row + 1}: expected finite numbers up to {LARGEST:.2g}")
     return numbers
 
 

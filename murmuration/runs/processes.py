@@ -189,8 +189,8 @@ def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
 def refuse_several(model: str) -> None:
     """Refuse to fit a model that is not a network in several processes."""
     if in_process_group():
-        got = f"{model} in {dist.get_world_size()} processes, which is not a network"
-        raise Misuse(f"{got}: start one process, without torchrun")
+        problem = f"{model} in {dist.get_world_size()} processes, which is not a network"
+        raise Misuse(f"{problem}: start one process, without torchrun")
 
 
 def from_first(text: str) -> str:

@@ -164,8 +164,8 @@ def from_unit(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def check_images(images: np.ndarray) -> None:
     """Refuse images of other shapes or types than `corrupt` takes, and floats outside 0..1."""
     if not isinstance(images, np.ndarray) or (images.dtype != np.uint8 and images.dtype.kind != "f"):
-        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
-        raise Misuse(f"images of type {got}: expected an array of uint8 in 0..255 or of floats in 0..1")
+        dtype = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise Misuse(f"images of type {dtype}: expected an array of uint8 in 0..255 or of floats in 0..1")
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
         raise Misuse(f"images of shape {images.shape}: expected (N, H, W), (N, H, W, 1) or (N, H, W, 3)")
     if min(images.shape[1:3]) < MIN_SIDE:
@@ -194,8 +194,8 @@ def sheet(
     usual = [name for name, corruption in CORRUPTIONS.items() if not (grey and corruption.needs_colour)]
     selected = [corruption_named(name).name for name in (usual if names is None else names)]
     if not selected or not len(images) or blocks < 1:
-        got = f"{len(selected)} corruptions of {len(images)} images in {blocks} blocks"
-        raise Misuse(f"a sheet of {got}: expected at least one of each")
+        contents = f"{len(selected)} corruptions of {len(images)} images in {blocks} blocks"
+        raise Misuse(f"a sheet of {contents}: expected at least one of each")
     rows = []
     for number, name in enumerate(selected):
         index = number % len(images)

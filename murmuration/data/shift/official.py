@@ -74,8 +74,8 @@ def official_split(
     if len(pixels) % len(SEVERITIES) or not len(pixels):
         raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        got = f"the shape {labels.shape} of {labels.dtype}"
-        raise Misuse(f"labels.npy beside '{path}' has {got}: expected (N,) integers")
+        layout = f"the shape {labels.shape} of {labels.dtype}"
+        raise Misuse(f"labels.npy beside '{path}' has {layout}: expected (N,) integers")
     if len(labels) != len(pixels):
         raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
     count = len(pixels) // len(SEVERITIES)
