@@ -24,6 +24,7 @@ from murmuration.system.records import plain_json
 from murmuration.system.streams import ALL_MEMBERS
 
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
+FIXED = "population/fixed/"  # prefix of tensors that are not trained
 NUMBERS = ("best", "waited", "kept_epoch", "loss_sum")  # of `Progress`, one a member
 
 
@@ -161,7 +162,7 @@ def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
             elif int(member) == ALL_MEMBERS:
                 selected[name] = tensor
         else:
-            is_split = _has_members(name, points) and not (_is_fixed(name) and len(tensor) == 1)
+            is_split = _has_members(name, points) and not (name.startswith(FIXED) and len(tensor) == 1)
             selected[name] = tensor[rows.start : rows.stop].clone() if is_split else tensor
     return selected
 
@@ -173,8 +174,8 @@ def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
     combined: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
     for name in [name for name in combined if _has_members(name, points)]:
         pieces = [(part[name], count) for part, count in parts]
-        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, pieces[0][0]) for t, _ in pieces)
-        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in pieces]
+        once = name.startswith(FIXED) and all(len(t) == 1 and torch.equal(t, pieces[0][0]) for t, _ in pieces)
+        rows = [t.expand(count, *t.shape[1:]) if name.startswith(FIXED) else t for t, count in pieces]
         combined[name] = pieces[0][0] if once else torch.cat(rows)
     return combined
 
@@ -184,10 +185,6 @@ def _has_members(name: str, points: list[str]) -> bool:
     populations = ("population", "kept", *(f"path/{point}" for point in points))
     kinds = [f"{prefix}/{kind}/" for prefix in populations for kind in ("own", "buffers", "fixed")]
     return name in ("active", *NUMBERS) or name.startswith(("opt_state/", "counts/", *kinds))
-
-
-def _is_fixed(name: str) -> bool:
-    return name.startswith("population/fixed/")
 
 
 def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:
