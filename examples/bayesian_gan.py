@@ -29,7 +29,7 @@ from murmuration.applications.gan.training import Gan, GanConfig
 from murmuration.core.weights import WEIGHTS as FAMILIES
 from murmuration.data import open_inputs
 from murmuration.data.dataset import Data, Split
-from murmuration.data.images import adapt_images
+from murmuration.data.inputs import prepare_raw
 from murmuration.data.preparation import ImagePreparation
 from murmuration.evaluation.ood_scores import member_features
 from murmuration.runs import directory as runs
@@ -84,7 +84,7 @@ def open_images(source: str, size: int, most: int | None) -> Data:
     preparation = ImagePreparation((data.input_shape[0], size, size), 1.0, half, half)
 
     def prepared(split: Split, most: int | None = None) -> Split:
-        return Split(adapt_images(split.prepared[:most].numpy(), 1.0, preparation), split.y[:most])
+        return Split(prepare_raw(split.prepared[:most].numpy(), 1.0, preparation, adapt=True), split.y[:most])
 
     train, val, test = prepared(data.train, most), prepared(data.val), prepared(data.test)
     return replace(data, train=train, val=val, test=test, preparation=preparation, source=None)

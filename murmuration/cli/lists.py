@@ -224,7 +224,7 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     from PIL import Image
 
     from murmuration.data import ImagePreparation
-    from murmuration.data.shift.sheet import sheet
+    from murmuration.data.shift.images import sheet
     from murmuration.system.files import write_bytes
 
     path = output_path(out, (".png",), force, option="--sheet")

@@ -12,7 +12,7 @@ from murmuration.data.file_rows import is_streamed, rows_of
 from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.data.preparation import checked_array
 from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
-from murmuration.data.tables import load_frame
+from murmuration.data.tables import table_raw
 from murmuration.system.errors import Misuse, listed
 
 
@@ -24,9 +24,8 @@ def load_npz(path: Path, options: LoadOptions) -> RawData:
     archive = open_archive(path)
     part_suffixes = {part: f"_{part}" for part in ("train", "val", "test") if f"x_{part}" in archive.names}
     if "x" in archive.names and part_suffixes:
-        raise Misuse(
-            f"'{path}' holds x and also {listed('x' + s for s in part_suffixes.values())}: expected one or the other"
-        )
+        parts_too = listed("x" + suffix for suffix in part_suffixes.values())
+        raise Misuse(f"'{path}' holds x and also {parts_too}: expected one or the other")
     suffixes = {"all": ""} if "x" in archive.names else part_suffixes
     if not suffixes:
         raise Misuse(f"'{path}' has no array x (or x_train): found {listed(archive.names) or 'nothing'}")
@@ -43,12 +42,10 @@ def npz_classes(archive: Archive, parts: dict[str, RawPart]) -> tuple[str, ...] 
     labels = [part.targets for part in parts.values() if part.targets is not None]
     if "classes" not in archive.names or any(targets.dtype.kind not in "iu" or targets.ndim > 1 for targets in labels):
         return None
-    names = tuple(map(str, archive.values("classes").ravel()))
-    highest = max(int(targets.max()) for targets in labels)
+    names, highest = tuple(map(str, archive.values("classes").ravel())), max(int(y.max()) for y in labels)
     if highest >= len(names):
-        raise Misuse(
-            f"'{archive.path}' has the label {highest} and {len(names)} classes: expected a name for every label"
-        )
+        problem = f"'{archive.path}' has the label {highest} and {len(names)} classes"
+        raise Misuse(f"{problem}: expected a name for every label")
     return names
 
 
@@ -92,13 +89,12 @@ def checked_part(x: Any, y: Any, name: str) -> RawPart:
     if y is None:
         return RawPart(inputs)
     targets = as_array(y)
+    count = len(inputs)
     if targets.ndim not in (1, 2) or targets.dtype.kind not in "iufbUO":
-        raise Misuse(
-            f"targets have type {targets.dtype} and shape {targets.shape}: expected ({len(inputs)},)"
-            f" labels or numbers, or ({len(inputs)}, K) numbers"
-        )
-    if len(targets) != len(inputs):
-        raise Misuse(f"{name} has {len(inputs)} rows but its targets have {len(targets)}: expected equal numbers")
+        problem = f"targets have type {targets.dtype} and shape {targets.shape}"
+        raise Misuse(f"{problem}: expected ({count},) labels or numbers, or ({count}, K) numbers")
+    if len(targets) != count:
+        raise Misuse(f"{name} has {count} rows but its targets have {len(targets)}: expected equal numbers")
     return RawPart(inputs, targets)
 
 
@@ -114,18 +110,17 @@ def is_pair(source: Any) -> bool:
 
 def are_pairs(source: Any) -> bool:
     """Return whether an object is two or three pairs (x, y): the parts of a data set."""
-    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
-        return False
-    return all(is_pair(item) and not isinstance(item[1], tuple | list | dict) for item in source)
+    are_several = isinstance(source, tuple | list) and len(source) in (2, 3)
+    return are_several and all(is_pair(part) and not isinstance(part[1], tuple | list | dict) for part in source)
 
 
 def load_pairs(source: Any, options: LoadOptions) -> RawData:
     """Load three pairs (x, y): those that train, validate and test."""
     if len(source) == 2:
         raise Misuse("two pairs (x, y): whether the second validates or tests is not known; give it as val= or test=")
-    parts = dict(zip(("train", "val", "test"), source, strict=True))
-    loaded = {name: load_pair(pair, options) for name, pair in parts.items()}
-    return replace(loaded["train"], parts={name: raw.parts["all"] for name, raw in loaded.items()})
+    loaded = [load_pair(pair, options) for pair in source]
+    parts = {name: raw.parts["all"] for name, raw in zip(("train", "val", "test"), loaded, strict=True)}
+    return replace(loaded[0], parts=parts)
 
 
 def load_pair(source: Any, options: LoadOptions) -> RawData:
@@ -134,9 +129,8 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
         raise Misuse(f"drop={options.drop[0]!r} names a column, and x is not a table: leave it out")
     x, y = source[0], source[1] if options.labelled else None
     if isinstance(x, torch.utils.data.Dataset | torch.utils.data.DataLoader):
-        raise Misuse(
-            f"a data set beside a {type(y).__name__}: give (train, val) data sets, or the other as val= or test="
-        )
+        write = "give (train, val) data sets, or the other as val= or test="
+        raise Misuse(f"a data set beside a {type(y).__name__}: {write}")
     inputs = several_inputs(x)
     if inputs is not None:
         parts = [checked_part(values, y, f"x[{name}]") for name, values in inputs.arrays.items()]
@@ -144,11 +138,11 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     if not is_table(x):
         return RawData({"all": checked_part(x, y, "x")})
     if y is None:
-        return load_frame(x, options)
+        return table_raw(x, options)
     name = str(getattr(y, "name", None) or "y")
     if name in x.columns:
         raise Misuse(f"the targets are named '{name}' like a column of x: give the table alone with target={name!r}")
-    return load_frame(x.assign(**{name: as_array(y)}), replace(options, target=name))
+    return table_raw(x.assign(**{name: as_array(y)}), replace(options, target=name))
 
 
 def load_array(source: Any, options: LoadOptions) -> RawData:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +35,8 @@ def two_moons(seed: int) -> RawData:
     from sklearn.datasets import make_moons
 
     draws = generator(seed, 1).integers(2**31, size=2)
-    parts = {}
-    for name, count, state in zip(("train", "test"), (1500, 500), draws, strict=True):
-        x, y = make_moons(count, noise=0.1, random_state=int(state))
-        parts[name] = RawPart(x, y)
+    splits = zip(("train", "test"), (1500, 500), draws.tolist(), strict=True)
+    parts = {name: RawPart(*make_moons(count, noise=0.1, random_state=state)) for name, count, state in splits}
     return RawData(parts, "classification", feature_names=("x1", "x2"), as_is=True)
 
 
@@ -104,10 +103,8 @@ def x_sin_x(seed: int) -> RawData:
     rng = generator(seed, 4)
     val_ranges = tuple((low, high, 10) for low, high, _ in SINE_RANGES)
     inputs = {"train": uniform(rng, SINE_RANGES), "val": uniform(rng, val_ranges), "test": np.linspace(0, 7, 100)}
-    parts = {
-        name: RawPart(x[:, None], x * np.sin(x) + SINE_NOISE * rng.standard_normal(len(x)))
-        for name, x in inputs.items()
-    }
+    noise = {name: SINE_NOISE * rng.standard_normal(len(x)) for name, x in inputs.items()}
+    parts = {name: RawPart(x[:, None], x * np.sin(x) + noise[name]) for name, x in inputs.items()}
     return RawData(parts, "regression", feature_names=("x",), as_is=True)
 
 
@@ -120,33 +117,27 @@ def digits(seed: int) -> RawData:
     return RawData({"all": RawPart(images, bunch.target)}, "classification", peak=16.0)
 
 
-def bundled(name: str) -> Callable[[int], RawData]:
-    """Return the loader of one of scikit-learn's tables, `load_<name>`."""
+def bundled(name: str, seed: int) -> RawData:
+    """Load one of scikit-learn's tables by its function `load_<name>`."""
+    from sklearn import datasets
 
-    def load(seed: int) -> RawData:
-        from sklearn import datasets
-
-        bunch: Any = getattr(datasets, f"load_{name}")()
-        names = tuple(map(str, bunch.target_names)) if "target_names" in bunch else None
-        features = tuple(map(str, bunch.feature_names))
-        task: Task = "regression" if names is None else "classification"
-        return RawData({"all": RawPart(bunch.data, bunch.target)}, task, names, features)
-
-    return load
+    bunch: Any = getattr(datasets, f"load_{name}")()
+    names = tuple(map(str, bunch.target_names)) if "target_names" in bunch else None
+    task: Task = "regression" if names is None else "classification"
+    return RawData({"all": RawPart(bunch.data, bunch.target)}, task, names, tuple(map(str, bunch.feature_names)))
 
 
+toy = partial(Builtin, toy=True)
 BUILTINS = {
     "digits": Builtin("handwritten digits, 1797 images of 8x8, 10 classes", digits),
-    "two-moons": Builtin("toy: two half circles in the plane, 2 classes, 2000 points", two_moons, toy=True),
-    "five-gaussians": Builtin(
-        "toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians, toy=True
-    ),
-    "gaps-1d": Builtin("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d, toy=True),
-    "x-sin-x": Builtin("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x, toy=True),
-    "iris": Builtin("flowers, 150 rows, 4 measurements, 3 classes", bundled("iris")),
-    "wine": Builtin("wines, 178 rows, 13 measurements, 3 classes", bundled("wine")),
-    "breast-cancer": Builtin("tumours, 569 rows, 30 measurements, 2 classes", bundled("breast_cancer")),
-    "diabetes": Builtin("regression: progression of diabetes, 442 rows, 10 measurements", bundled("diabetes")),
+    "two-moons": toy("toy: two half circles in the plane, 2 classes, 2000 points", two_moons),
+    "five-gaussians": toy("toy: five Gaussian clusters on a circle, 5 classes, 350 points", five_gaussians),
+    "gaps-1d": toy("toy: regression with two gaps, features [x/2, (x/2)^2], 400 to train", gaps_1d),
+    "x-sin-x": toy("toy: regression y = x sin x with a gap, 90 points to train", x_sin_x),
+    "iris": Builtin("flowers, 150 rows, 4 measurements, 3 classes", partial(bundled, "iris")),
+    "wine": Builtin("wines, 178 rows, 13 measurements, 3 classes", partial(bundled, "wine")),
+    "breast-cancer": Builtin("tumours, 569 rows, 30 measurements, 2 classes", partial(bundled, "breast_cancer")),
+    "diabetes": Builtin("regression: progression of diabetes, 442 rows, 10 measurements", partial(bundled, "diabetes")),
 }
 
 

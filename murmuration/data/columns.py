@@ -58,9 +58,9 @@ def to_numbers(values: Any) -> np.ndarray:
     beyond = np.abs(numbers) > LARGEST
     if beyond.any():
         position = int(beyond.argmax())
-        got = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
+        text = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
         expected = f"expected finite numbers up to {LARGEST:.2g}"
-        raise Misuse(f"column '{values.name}' is {got} in row {row_number(values, position)}: {expected}")
+        raise Misuse(f"column '{values.name}' is {text} in row {row_number(values, position)}: {expected}")
     return numbers
 
 
@@ -72,8 +72,7 @@ def row_number(values: Any, position: int) -> int:
 
 def parsed_numbers(values: Any) -> np.ndarray:
     """Parse a pandas column of objects as numbers (N,): strings of numbers, decimals, or ISO dates."""
-    present = values.dropna()
-    out = np.full(len(values), np.nan)
+    present, out = values.dropna(), np.full(len(values), np.nan)
     numbers = iso_seconds(present)
     if numbers is None:
         refuse_other_than_dates(present)
@@ -118,8 +117,7 @@ def seconds(values: Any) -> np.ndarray:
 
     if isinstance(values.dtype, pd.DatetimeTZDtype):
         values = values.dt.tz_convert("UTC").dt.tz_localize(None)
-    kind = "datetime64[us]" if values.dtype.kind == "M" else "timedelta64[us]"
-    ticks = values.to_numpy().astype(kind)
+    ticks = values.to_numpy().astype("datetime64[us]" if values.dtype.kind == "M" else "timedelta64[us]")
     return np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64) / 1e6)
 
 

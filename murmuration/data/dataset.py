@@ -1,50 +1,42 @@
-"""Data sets: opening a source as three prepared splits, or another source with the preparation of an earlier run."""
+"""Data sets: opening a source as three splits, prepared by the kind of its inputs and by the training split."""
 
 import hashlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.arrays import are_pairs, checked_part, is_array, is_pair
-from murmuration.data.file_rows import FileRows, joined_rows
-from murmuration.data.formats import format_of, load_source, resolve
-from murmuration.data.images import adapt_images, adapted_peak, fit_to_preparation
-from murmuration.data.imbalance import long_tail_rows
-from murmuration.data.input_kinds import FeatureNetwork, fit_features, image_peak
+from murmuration.data.arrays import are_pairs, is_pair
+from murmuration.data.file_rows import FileRows
+from murmuration.data.formats import load_source, resolve
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
+    FEATURES_AT_ONCE,
     FeaturePreparation,
     ImagePreparation,
     Inputs,
     Preparation,
     Prepare,
-    TablePreparation,
-    before_features,
+    SeveralPreparation,
+    TokenPreparation,
+    fit_array,
+    fit_images,
+    fit_table,
+    image_shape,
+    pixel_peak,
     refuse_local_numbers,
 )
-from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, fingerprint, is_table, join_keys, take, take_keys
-from murmuration.data.splits import FEWEST_ROWS, split_rows
-from murmuration.data.streamed import Streamed, are_parts, is_streamable, streamed_rows
+from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInputs, is_table, take, take_keys
+from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
+from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
-from murmuration.data.targets import (
-    Task,
-    as_values,
-    class_list,
-    encode_labels,
-    infer_task,
-    label_names,
-    refuse_constant,
-    refuse_free_text,
-    refuse_missing,
-)
+from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
 from murmuration.system.errors import Misuse, listed, require_number, unknown
 from murmuration.system.progress import html_table
 
@@ -142,6 +134,36 @@ class Data:
         return tuple(self.train.prepared.shape[1:])
 
 
+class FeatureNetwork(Protocol):
+    """A fixed network whose features replace the inputs: see `models/features.py`."""
+
+    @property
+    def net(self) -> str:
+        """Its name."""
+
+    def open(self, inputs: Preparation) -> Any:
+        """Load the network.
+
+        Args:
+            inputs: Preparation of the inputs that the network takes.
+
+        Returns:
+            A map from prepared inputs to features, with the attribute `record` that is stored in run.json.
+        """
+
+    def embed(self, features: Any, blocks: Iterable[tuple[str, Tensor]], total: int) -> Mapping[str, Tensor]:
+        """Compute the features of all examples.
+
+        Args:
+            features: The map that `open` returned.
+            blocks: Names of parts with blocks of their prepared inputs.
+            total: Number of examples in all blocks, for progress.
+
+        Returns:
+            The features (N, D) of every part.
+        """
+
+
 def open_data(
     source: Any = "digits",
     *,
@@ -221,9 +243,11 @@ def open_data(
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
     rows = split_rows(strata, seed, **holdouts, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
-    digest = fingerprint(raw)
+    digest = raw.fingerprint()
     if imbalance is not None:
-        check_imbalance(imbalance, data_task)
+        require_number("imbalance", imbalance, 100)
+        if data_task != "classification":
+            raise Misuse(f"imbalance={imbalance:g} for data of {data_task}: expected a classification")
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
@@ -240,7 +264,7 @@ def open_data(
         part = raw.parts[part_name]
         x, weights = take(part.inputs, indices), part.extra.get("weight")
         if isinstance(x, Streamed):
-            x = x.prepared(preparation, encode=lambda y: encode_part(raw, RawPart(None, y), data_task, classes))
+            x = x.prepared(preparation, encode=lambda y: raw.encode(RawPart(None, y), data_task, classes))
         x = streams[part_name].subset(indices) if part_name in streams else x
         prepared = embedded[part_name][indices] if embedded else prepared_split(x, name, preparation)
         weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
@@ -249,18 +273,8 @@ def open_data(
     arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
     arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
     arguments |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
-    return Data(
-        name=name,
-        task=data_task,
-        train=split("train"),
-        val=split("val"),
-        test=split("test"),
-        classes=classes,
-        preparation=preparation,
-        fingerprint=digest,
-        feature_names=preparation.names,
-        source=reopen_arguments(source, arguments),
-    )
+    splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
+    return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
 
 
 def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:
@@ -316,13 +330,6 @@ def is_other_data(value: Any) -> bool:
     return isinstance(value, str | Path) or is_pair(value) or is_table(value) or is_streamable(value)
 
 
-def check_imbalance(imbalance: float, task: Task) -> None:
-    """Refuse a long tail that cannot be cut."""
-    require_number("imbalance", imbalance, 100)
-    if task != "classification":
-        raise Misuse(f"imbalance={imbalance:g} for data of {task}: expected a classification")
-
-
 def check_streamed(inputs: Streamed, shared: set[str]) -> None:
     """Refuse a sampler, and warn about augmentation, that also acts on other splits; `shared` come from one dataset."""
     if shared == {"train"}:
@@ -331,11 +338,8 @@ def check_streamed(inputs: Streamed, shared: set[str]) -> None:
         name = type(inputs.own_sampler).__name__
         raise Misuse(f"a DataLoader with a {name}, and other splits taken from it: give (loader, val) instead")
     if inputs.source.draws:
-        warnings.warn(
-            f"{inputs.source.name} draws random numbers for validation examples too: give (train, val) data sets, of"
-            " which the first augments",
-            stacklevel=3,
-        )
+        write = "give (train, val) data sets, of which the first augments"
+        warnings.warn(f"{inputs.source.name} draws random numbers for validation examples too: {write}", stacklevel=3)
 
 
 def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOptions, weight: Any) -> RawData:
@@ -343,11 +347,7 @@ def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOpt
 
     Its sample weights are its column `weight`, if it has one. The training data itself, `source`, is refused.
     """
-    if (
-        isinstance(value, str | Path)
-        and isinstance(source, str | Path)
-        and Path(value).resolve() == Path(source).resolve()
-    ):
+    if all(isinstance(x, str | Path) for x in (value, source)) and Path(value).resolve() == Path(source).resolve():
         raise Misuse(f"{name}={str(value)!r} is the training data: give other rows, or a share such as {name}=0.2")
     _, other = load_source(value, options)
     other_part = other.parts.get("test") or other.parts.get("all")
@@ -375,219 +375,121 @@ def reopen_arguments(source: Any, options: dict[str, Any]) -> dict[str, Any] | N
 
 def located(source: Any) -> Any:
     """Return a path as an absolute string; anything else unchanged."""
-    if not isinstance(source, str | Path):
-        return source
     resolved = resolve(source)
-    return str(resolved.resolve() if isinstance(resolved, Path) else resolved)
-
-
-def open_split(
-    source: Any,
-    *,
-    preparation: Preparation,
-    task: Task,
-    classes: tuple[str, ...],
-    target: str | tuple[str, ...] | None = None,
-    seed: int = 0,
-) -> Split:
-    """Open the test part of a source, or all its rows if it has none, with the preparation of an earlier run.
-
-    Args:
-        source: As for `open_data`.
-        preparation: Preparation of the earlier run.
-        task: Its task.
-        classes: Its class names.
-        target: Target columns of a table; by default those of the earlier run.
-        seed: Seed of toy data.
-
-    Returns:
-        Prepared examples with labels that index `classes`.
-
-    Raises:
-        Misuse: If the source has other columns, shapes or classes than the run was trained on.
-    """
-    if isinstance(source, Data):
-        if source.classes != tuple(classes):
-            raise Misuse(f"Data '{source.name}' has the classes {listed(source.classes)}: expected {listed(classes)}")
-        if source.preparation == preparation:
-            return source.test
-        return replace(source.test, prepared=open_inputs(source, preparation=preparation))
-    if target is None and isinstance(preparation, TablePreparation):
-        target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
-    _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
-    names = list(test_parts(raw))
-    ys = torch.cat([encode_part(raw, raw.parts[name], task, classes) for name in names])
-    prepared: Any = prepare_parts(raw, names, preparation)
-    x = prepared if isinstance(prepared, Streamed) else join_inputs([raw.parts[name].inputs for name in names])
-    return Split(x, ys, prepared, keys=join_keys([raw.parts[name].keys for name in names]))
-
-
-def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
-    """Open inputs without targets, with the preparation of an earlier run.
-
-    Args:
-        source: As for `open_data`; also a table without its target, an .npz without y, a flat folder of images (in the
-            order of their paths), a list of images, or a tensor or array.
-        preparation: Preparation of the earlier run.
-        seed: Seed of toy data.
-        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adapt_images`.
-
-    Returns:
-        Prepared inputs (N, ...) of the test part, or of all rows if there is none.
-    """
-    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
-
-
-def open_keyed_inputs(
-    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
-) -> tuple[Tensor, Keys]:
-    """Open inputs as `open_inputs` does, and return them with the names of their rows.
-
-    Args:
-        source: As for `open_inputs`.
-        preparation: Preparation of the earlier run.
-        seed: Seed of toy data.
-        adapt: As for `open_inputs`.
-        in_memory: As for `open_data`: False reads and prepares rows when they are needed, None those of large files.
-
-    Returns:
-        Prepared inputs (N, ...) and their keys.
-    """
-    first = before_features(preparation)
-    fit_to = first if adapt and isinstance(first, ImagePreparation) else None
-
-    def adapted(images: Any, white: float | None) -> Tensor:
-        assert fit_to is not None
-        prepared = adapt_images(images, white, fit_to)
-        return preparation.apply_prepared(prepared) if isinstance(preparation, FeaturePreparation) else prepared
-
-    if isinstance(source, Data):
-        if fit_to and isinstance(source.preparation, ImagePreparation) and source.preparation.shape != fit_to.shape:
-            pixels = source.preparation.pixels_of(source.test.prepared)  # in 256 levels, as they will be rounded
-            return adapted(pixels.transpose(0, 3, 1, 2), 255.0), source.test.keys
-        if source.preparation == preparation:
-            return source.test.prepared, source.test.keys
-        source = source.test.x
-    if isinstance(source, FileRows):
-        return prepare_inputs(source, None, preparation), {}
-    if is_array(source) and not fit_to and in_memory is not False:  # fast for one input: no table of formats
-        return prepare_inputs(checked_part(source, None, "x").inputs, None, preparation), {}
-    size = {"size": fit_to.shape[1:]} if fit_to else resized_for(preparation)
-    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
-    names = test_parts(raw)
-    keys = join_keys([raw.parts[name].keys for name in names])
-    if fit_to and isinstance(raw.parts[names[0]].inputs, FileRows):
-        images = joined_rows([raw.parts[name].inputs for name in names])
-        white = adapted_peak(images, raw.peak, fit_to)
-        resize = partial(fit_to_preparation, white=white, preparation=fit_to)
-        embed = preparation.apply_prepared if isinstance(preparation, FeaturePreparation) else None
-        apply = resize if embed is None else lambda x: embed(resize(x))
-        return streamed_rows(images).prepared(preparation, apply), keys  # type: ignore[return-value]
-    if fit_to:
-        return torch.cat([adapted(raw.parts[name].inputs, raw.peak) for name in names]), keys
-    return prepare_parts(raw, names, preparation), keys
-
-
-def resized_for(preparation: Preparation) -> dict[str, Any]:
-    """Return the load options that resize image files as in training, or refuse other sizes."""
-    first = before_features(preparation)
-    if isinstance(first, ImagePreparation) and first.resized:
-        return {"size": first.shape[1:]}
-    return {"mixed_sizes": False}
-
-
-def join_inputs(parts: list[Any]) -> Any:
-    """Concatenate the rows of arrays or tables."""
-    if len(parts) == 1:
-        return parts[0]
-    if not is_table(parts[0]):
-        return np.concatenate(parts)
-    import pandas as pd
-
-    return pd.concat(parts)
-
-
-def target_name(raw: RawData) -> str:
-    """Return the name of the targets for messages."""
-    return f"target '{', '.join(raw.target_names)}'" if raw.target_names else "target"
+    return str(resolved.resolve()) if isinstance(resolved, Path) else resolved
 
 
 def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ...], dict[str, Tensor]]:
     """Return the task, the classes (empty for regression), and the targets of every part as tensors."""
     base = raw.parts.get("train") or raw.parts.get("all")
-    rows = len(base) if base is not None else 0
-    if base is not None and rows < FEWEST_ROWS:
-        raise Misuse(f"{rows} rows to train on: expected at least {FEWEST_ROWS}, one for each split")
-    targets = {name: part_targets(raw, part) for name, part in raw.parts.items()}
+    if base is not None and len(base) < FEWEST_ROWS:
+        raise Misuse(f"{len(base)} rows to train on: expected at least {FEWEST_ROWS}, one for each split")
+    targets = {name: raw.checked_targets(part) for name, part in raw.parts.items()}
     first = next(iter(targets.values()))
     data_task: Task | None = task or raw.task
     if data_task is None:
-        data_task = infer_task(first, image_peak(raw) is not None, target_name(raw))
+        data_task = infer_task(first, image_peak(raw) is not None, raw.target_name)
         if data_task == "classification" and first.dtype.kind in "OU":
-            refuse_local_numbers(target_name(raw), tuple(map(str, label_names(first, None)[0])))
-            refuse_free_text(first, target_name(raw))
+            refuse_local_numbers(raw.target_name, tuple(map(str, label_names(first, None)[0])))
+            refuse_free_text(first, raw.target_name)
     classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
-    ys = {name: encode_part(raw, part, data_task, classes) for name, part in raw.parts.items()}
+    ys = {name: raw.encode(part, data_task, classes) for name, part in raw.parts.items()}
     if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
-        raise Misuse(
-            f"task='multi-label' and {target_name(raw)} holds other values than 0 and 1: expected zeros and ones"
-        )
+        problem = f"task='multi-label' and {raw.target_name} holds other values than 0 and 1"
+        raise Misuse(f"{problem}: expected zeros and ones")
     if data_task == "regression":
-        refuse_constant(torch.cat(list(ys.values())), target_name(raw))
+        refuse_constant(torch.cat(list(ys.values())), raw.target_name)
     return data_task, classes, ys
 
 
-def part_targets(raw: RawData, part: RawPart) -> np.ndarray:
-    """Return the targets of a part; refuse missing ones."""
-    if part.targets is None:
-        raise Misuse("the source has no targets: expected labels or numbers to predict")
-    refuse_missing(part.targets, target_name(raw))
-    return part.targets
+# The kind of the inputs (a table, images, numbers, tokens, several of these) and its fitted preparation
 
 
-def encode_part(raw: RawData, part: RawPart, task: Task, classes: tuple[str, ...]) -> Tensor:
-    """Encode the targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
-    targets = part_targets(raw, part)
-    if task == "classification":
-        return encode_labels(targets, raw.class_names, classes)
-    return torch.from_numpy(as_values(targets, target_name(raw)))
+def image_peak(raw: RawData, inputs: Inputs | None = None) -> float | None:
+    """Return the value of a white pixel if the source holds images, else None."""
+    read = [part.inputs.first for part in raw.parts.values() if isinstance(part.inputs, Streamed)]
+    if read:  # one example each
+        return 255.0 if isinstance(read[0], np.ndarray) and read[0].ndim == 4 else None
+    if inputs in ("tokens", "numbers") or any(isinstance(part.inputs, SeveralInputs) for part in raw.parts.values()):
+        return None
+    if raw.peak is not None or any(is_table(part.inputs) for part in raw.parts.values()):
+        return raw.peak
+    peaks: list[Any] = [pixel_peak(part.inputs, asked=inputs == "images") for part in raw.parts.values() if len(part)]
+    return None if None in peaks else max(peaks)
 
 
-def test_parts(raw: RawData) -> tuple[str, ...]:
-    """Return the names of the parts to evaluate on: the test part, or all parts if there is none."""
-    return ("test",) if "test" in raw.parts else tuple(raw.parts)
+def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | None) -> Preparation:
+    """Fit the preparation of the training inputs: a table, images, numbers, tokens, or several of these."""
+    if isinstance(x, Streamed):
+        if prepare != "none":
+            problem = f"prepare='{prepare}' with a Dataset or DataLoader, whose inputs are taken as they are"
+            raise Misuse(f"{problem}: do it in the data set, or write in_memory=True")
+        return as_given(x, inputs)
+    if isinstance(x, SeveralInputs):
+
+        def fit_one(values: np.ndarray) -> Any:
+            tokens = values.dtype.kind in "iu" and (values.dtype != np.uint8 or values.ndim <= 2)  # not bytes of images
+            kind = None if inputs == "tokens" and not tokens else inputs
+            return fit_preparation(replace(raw, parts={"all": RawPart(values)}), values, prepare, kind)
+
+        return SeveralPreparation(tuple((name, fit_one(v)) for name, v in x.arrays.items()), x.positional)
+    if is_table(x):
+        if inputs == "tokens" or prepare == "none":
+            raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
+        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
+    if inputs == "tokens" and x.dtype.kind not in "iu":
+        raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
+    if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
+        return TokenPreparation(x.shape[1:])
+    peak = image_peak(raw, inputs)
+    if peak is not None:
+        return fit_images(x, peak, prepare, raw.resized)
+    if inputs == "images":
+        raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images: write 'standardise' or 'none'")
+    if x.ndim == 4 and image_shape(x) != x.shape[1:] and inputs is None:
+        problem = f"x of shape {x.shape} has colours last and values outside 0..255"
+        raise Misuse(f"{problem}: expected pixels, or channels first (N, C, H, W)")
+    return fit_array(x, raw.feature_names, "none" if raw.as_is and prepare == "standardise" else prepare)
 
 
-def prepare_parts(raw: RawData, names: Sequence[str], preparation: Preparation) -> Tensor:
-    """Prepare the inputs (N, ...) of parts as in an earlier run; those of a dataset are prepared when they are read."""
-    inputs = [raw.parts[name].inputs for name in names]
-    if isinstance(inputs[0], Streamed):
-        return inputs[0].prepared(preparation, lambda x: prepare_inputs(x, raw.peak, preparation))  # type: ignore[return-value]
-    if isinstance(inputs[0], FileTable):
-        return streamed_rows(inputs[0]).prepared(preparation)  # type: ignore[return-value]
-    if isinstance(inputs[0], FileRows):
-        return prepare_inputs(joined_rows(inputs), raw.peak, preparation)
-    return torch.cat([prepare_inputs(x, raw.peak, preparation) for x in inputs])
+def fit_features(
+    raw: RawData,
+    features: FeatureNetwork | None,
+    training: tuple[str, np.ndarray],
+    prepare: Prepare,
+    name: str,
+    inputs: Inputs | None,
+) -> tuple[Preparation, dict[str, Tensor]]:
+    """Fit the preparation that computes features, and return it with the scaled features (N, D) of every part.
 
-
-def prepare_inputs(inputs: Any, peak: float | None, preparation: Preparation) -> Tensor:
-    """Prepare inputs (N, ...) as in an earlier run; rows in files are prepared when they are read.
-
-    Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled.
+    `training` is the part and rows that train. Without a feature network, fit the preparation of the inputs.
     """
-    first, apply = before_features(preparation), preparation.apply
-    if isinstance(first, ImagePreparation):
-        if is_table(inputs):
-            raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
-        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
-    if isinstance(inputs, FileRows):
-        return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
-    return apply(inputs)
+    part, rows = training
+    if features is None:
+        return fit_preparation(raw, take(raw.parts[part].inputs, rows), prepare, inputs), {}
+    if prepare == "unit":
+        raise Misuse("prepare='unit' is for images, and members take features: write 'standardise' or 'none'")
+    first = network_inputs(raw, name, inputs)
+    network = features.open(first)
+    starts = ((part, at) for part in raw.parts for at in range(0, len(raw.parts[part]), FEATURES_AT_ONCE))
+    blocks = ((part, first.apply(raw.parts[part].inputs[at : at + FEATURES_AT_ONCE])) for part, at in starts)
+    embedded = features.embed(network, blocks, sum(map(len, raw.parts.values())))
+    scale = fit_array(embedded[part].numpy()[rows], (), prepare)
+    scaled = {name: scale.apply(x) for name, x in embedded.items()}
+    return FeaturePreparation(first, scale, network.record, network), scaled
 
 
-def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
-    """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
-    if not isinstance(preparation, FeaturePreparation):
-        return preparation, split.prepared[rows]
-    first = preparation.inputs
-    return first, prepare_inputs(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)
+def network_inputs(raw: RawData, name: str, inputs: Inputs | None = None) -> ImagePreparation | TokenPreparation:
+    """Return the preparation of the inputs of a feature network: pixels from 0 to 1, or tokens as they are."""
+    first: Any = next(iter(raw.parts.values())).inputs
+    if isinstance(first, Streamed):
+        raise Misuse(f"features of a {name}, which is read as it is needed: write in_memory=True")
+    if inputs == "tokens":
+        return TokenPreparation(first.shape[1:])
+    peak = None if is_table(first) or isinstance(first, SeveralInputs) else image_peak(raw, inputs)
+    if peak is None:
+        kind = "a table" if is_table(first) else f"examples of shape {getattr(first, 'shape', (0,))[1:]}"
+        raise Misuse(f"{name} holds {kind}, and features are those of images: expected images, of any size")
+    return fit_images(first[:1], peak, "unit", raw.resized)

@@ -5,11 +5,8 @@ statistics of a preparation are bit-identical.
 """
 
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,7 @@ STREAMED_BYTES = 2**30  # of inputs in single precision; files with more are rea
 UNPACKED_BYTES = 2**30  # of compressed arrays, which cannot be read row by row; larger ones are refused
 BLOCK = 1 << 18  # values held in float64 at once: 2 MB, about what a core caches
 COLUMN_BYTES = 2**28  # of columns in double precision that are sorted at once
-MAX_WORKERS = 4  # processes that decode images
+
 MIN_DECODED_IN_WORKERS = 512  # images; for fewer, starting processes takes longer than decoding
 READ_AT_ONCE = 64  # images that a process decodes at a time
 
@@ -72,22 +69,17 @@ class FileRows:
         from torch import Generator
         from torch.utils.data import DataLoader
 
-        loader: DataLoader = DataLoader(
-            Batches(self.read),  # type: ignore[arg-type]
-            batch_sampler=requests,  # type: ignore[arg-type]  # any iterable will do
-            num_workers=self.workers,
-            collate_fn=as_read,  # type: ignore[arg-type]
-            generator=Generator(),  # otherwise torch's global generator would advance
-            multiprocessing_context="fork",
-        )
-        for batch in loader:
+        # any iterable of batches will do; without a generator, torch's global one would advance
+        sampling: Any = {"batch_sampler": requests, "generator": Generator(), "collate_fn": lambda batch: batch}
+        rows: Any = Batches(self.read)
+        for batch in DataLoader(rows, num_workers=self.workers, multiprocessing_context="fork", **sampling):
             if isinstance(batch, Exception):
                 raise batch
             yield batch
 
     def then(self, change: Callable[[np.ndarray], np.ndarray], example: tuple[int, ...]) -> "FileRows":
         """Apply `change` to the rows whenever they are read; `example` is the shape of one result."""
-        return replace(self, read=partial(_read_and_change, self.read, change), example=example)
+        return replace(self, read=lambda places: change(self.read(places)), example=example)
 
 
 @dataclass(frozen=True)
@@ -102,17 +94,6 @@ class Batches:
             return self.read(places)
         except (Misuse, Failure) as error:
             return error
-
-
-def as_read(batch: np.ndarray) -> np.ndarray:
-    """Return the batch unchanged: there is nothing to collate."""
-    return batch
-
-
-def _read_and_change(
-    read: Callable[[np.ndarray], np.ndarray], change: Callable[[np.ndarray], np.ndarray], places: np.ndarray
-) -> np.ndarray:
-    return change(read(places))
 
 
 def rows_of(values: np.ndarray) -> FileRows:
@@ -137,11 +118,6 @@ def joined_rows(parts: list[FileRows]) -> FileRows:
     return replace(parts[0], read=read, places=np.arange(starts[-1]))
 
 
-def decoding_workers() -> int:
-    """Return the number of processes that decode images: one per core, at most four; 0 where fork is unavailable."""
-    return min(MAX_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0
-
-
 def is_streamed(in_memory: bool | None, values: int) -> bool:
     """Return whether a file with this number of input values is read row by row: by the option, or else by its size."""
     return 4 * values > STREAMED_BYTES if in_memory is None else not in_memory
@@ -150,10 +126,9 @@ def is_streamed(in_memory: bool | None, values: int) -> bool:
 def require_unpacked(place: str, size: int) -> None:
     """Refuse compressed contents that unpack to more bytes than are read into memory."""
     if size > UNPACKED_BYTES:
-        raise Misuse(
-            f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB: expected at most {UNPACKED_BYTES / 2**30:g};"
-            " write it uncompressed (np.savez), and it is read as its rows are needed"
-        )
+        write = "write it uncompressed (np.savez), and it is read as its rows are needed"
+        problem, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
+        raise Misuse(f"{problem}: expected at most {most:g}; {write}")
 
 
 # Reductions
@@ -183,8 +158,7 @@ def extremes(values: Any) -> tuple[Any, Any]:
 def column_groups(values: Any) -> Iterator[np.ndarray]:
     """Yield columns (N, d) in double precision of an array (N, D), or of rows in files as many as fit into memory."""
     if not isinstance(values, FileRows):
-        yield values.astype(np.float64)
-        return
+        return iter([values.astype(np.float64)])
     width = max(1, COLUMN_BYTES // (8 * max(1, len(values))))
-    for first in range(0, values.shape[1], width):
-        yield np.concatenate([part[:, first : first + width].astype(np.float64) for part in pieces(values)])
+    groups = (slice(first, first + width) for first in range(0, values.shape[1], width))
+    return (np.concatenate([part[:, group].astype(np.float64) for part in pieces(values)]) for group in groups)

@@ -8,6 +8,7 @@ does not load torch.
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -49,6 +50,7 @@ def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[A
     return lambda source: isinstance(source, Path) and source.is_dir() and test(source)
 
 
+in_memory = partial(Format, kind="object")
 FORMATS = (  # the first that matches is used
     Format(
         "a built-in name",
@@ -98,53 +100,47 @@ FORMATS = (  # the first that matches is used
         is_folder(),
         in_package("images.load_image_folder"),
     ),
-    Format(
+    in_memory(
         "a pandas table",
         "target= names the column(s) to predict",
         in_package("raw.is_table"),
-        in_package("tables.load_frame"),
-        kind="object",
+        in_package("tables.table_raw"),
         takes_target=True,
         name="table",
     ),
-    Format(
+    in_memory(
         "an array",
         "inputs only, for prediction",
         in_package("arrays.is_array"),
         in_package("arrays.load_array"),
-        kind="object",
         name="tensors",
     ),
-    Format(
+    in_memory(
         "a list of images",
         "paths of image files or PIL images, for prediction",
         in_package("images.is_image_list"),
         in_package("images.load_image_list"),
-        kind="object",
         name="images",
     ),
-    Format(
+    in_memory(
         "a torch Dataset or DataLoader",
         "pairs (x, y), read when they are needed; also (train, val) or (train, val, test)",
         in_package("streamed.is_streamable"),
         in_package("streamed.load_stream"),
-        kind="object",
         name="dataset",
     ),
-    Format(
+    in_memory(
         "three pairs (x, y)",
         "those that train, validate and test",
         in_package("arrays.are_pairs"),
         in_package("arrays.load_pairs"),
-        kind="object",
         name="tensors",
     ),
-    Format(
+    in_memory(
         "a pair (x, y)",
         "tensors or arrays of inputs and targets",
         in_package("arrays.is_pair"),
         in_package("arrays.load_pair"),
-        kind="object",
         name="tensors",
     ),
 )
@@ -205,7 +201,7 @@ def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
     for role, values in arrays.items():
         if values.shape != (len(part),):
             raise Misuse(f"{role}= has the shape {values.shape}: expected ({len(part)},), one value a row")
-        wrong = values.dtype.kind not in "iufbmM" if role != "groups" else False
+        wrong = role != "groups" and values.dtype.kind not in "iufbmM"
         if wrong or (values.dtype.kind in "fmM" and (values != values).any()):
             raise Misuse(f"{role}= holds {'text' if wrong else 'missing values'}: expected a number in every row")
     return replace(raw, parts={"all": replace(part, extra={**part.extra, **arrays})})
@@ -231,8 +227,8 @@ def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
     if options.target is not None and not entry.takes_target:
         raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
     raw = with_roles(entry.load(resolved, options), options, name)
-    for part, part_data in raw.parts.items():
-        if not len(part_data):
+    for part, rows in raw.parts.items():
+        if not len(rows):
             raise Misuse(f"{name} has no rows{'' if part == 'all' else f' in its part {part}'}: expected at least one")
     return name, stream_if_large(raw, options, name, entry.kind)
 
@@ -252,14 +248,10 @@ def stream_if_large(raw: "RawData", options: "LoadOptions", name: str, kind: Kin
         return raw
     in_arrays = all(isinstance(values, np.ndarray) for values in inputs)
     if in_arrays and is_streamed(options.in_memory, sum(values.size for values in inputs)):
-        inputs = [rows_of(values) for values in inputs]
-        parts = zip(raw.parts.items(), inputs, strict=True)
-        raw = replace(raw, parts={key: replace(part, inputs=rows) for (key, part), rows in parts})
+        raw = replace(raw, parts={k: replace(part, inputs=rows_of(part.inputs)) for k, part in raw.parts.items()})
+        inputs = [part.inputs for part in raw.parts.values()]
     if options.in_memory is None and isinstance(inputs[0], FileRows | FileTable):
-        size = 4 * sum(values.size for values in inputs) / 2**30
-        warnings.warn(
-            f"{name} would take {size:.1f} GiB as prepared inputs: rows are read and prepared when they are needed, as"
-            f" above {STREAMED_BYTES / 2**30:g} GiB; write in_memory=True to hold all",
-            stacklevel=3,
-        )
+        size, limit = 4 * sum(values.size for values in inputs) / 2**30, f"above {STREAMED_BYTES / 2**30:g} GiB"
+        change = f"rows are read and prepared when they are needed, as {limit}; write in_memory=True to hold all"
+        warnings.warn(f"{name} would take {size:.1f} GiB as prepared inputs: {change}", stacklevel=3)
     return raw

@@ -19,22 +19,25 @@ def load_hub(source: str, options: LoadOptions) -> RawData:
     if not parts:
         raise Misuse(f"'{source}' has the parts {listed(splits)}: expected train, validation or test")
     first = next(iter(parts.values()))
-    target = label_column(first.features, options.target) if options.labelled else None
+    named = (options.target,) if isinstance(options.target, str) else options.target
+    candidates = named or LABEL_COLUMNS  # without a name, the first of the usual ones
+    target = next((name for name in candidates if name in first.features), None) if options.labelled else None
+    if options.labelled and target is None:
+        raise Misuse(f"no column {listed(candidates)}: write target=..., one of {listed(first.features)}")
     names = getattr(first.features[target], "names", None) if target else None
+    classes = tuple(names) if names else None
     images = [name for name, kind in first.features.items() if type(kind).__name__ == "Image"]
     if not images:
-        table_options = LoadOptions(target, options.seed, options.labelled)
-        tables = {key: table_raw(part.to_pandas(), table_options, f"'{source}'") for key, part in parts.items()}
-        raws = {key: raw.parts["all"] for key, raw in tables.items()}
-        return RawData(raws, class_names=tuple(names) if names else None, target_names=(target,) if target else ())
+        plain, place = LoadOptions(target, options.seed, options.labelled), f"'{source}'"
+        tables = {key: table_raw(rows.to_pandas(), plain, place).parts["all"] for key, rows in parts.items()}
+        return RawData(tables, class_names=classes, target_names=(target,) if target else ())
     image_parts, resized = {}, False
     for key, rows in parts.items():
-        row_names = [f"row {i}" for i in range(len(rows))]
         opened: Any = lambda i, rows=rows: rows[i][images[0]]  # noqa: E731
-        planes, part_resized = stack_images(row_names, opened, options)
+        planes, part_resized = stack_images([f"row {i}" for i in range(len(rows))], opened, options)
         image_parts[key] = RawPart(planes, None if target is None else np.asarray(rows[target]))
         resized |= part_resized
-    return RawData(image_parts, "classification", tuple(names) if names else None, peak=255.0, resized=resized)
+    return RawData(image_parts, "classification", classes, peak=255.0, resized=resized)
 
 
 def fetch(source: str) -> Any:
@@ -50,12 +53,3 @@ def fetch(source: str) -> Any:
         return datasets.load_dataset(name, configuration or None, **safe)
     except Exception as error:  # the hub's client raises errors of a dozen libraries
         raise Failure(f"cannot fetch '{source}': {first_line(error)}") from None
-
-
-def label_column(features: Any, target: str | tuple[str, ...] | None) -> str:
-    """Return the column of the labels: `target`, or the first with a usual name."""
-    candidates = LABEL_COLUMNS if target is None else (target,) if isinstance(target, str) else target
-    for name in candidates:
-        if name in features:
-            return name
-    raise Misuse(f"no column {listed(candidates)}: write target=..., one of {listed(features)}")

@@ -1,13 +1,15 @@
 """Folders of images (class folders, idx files, CIFAR binaries), and images adapted to an earlier run."""
 
+import contextlib
 import gzip
 import math
+import multiprocessing
+import os
 import re
 import struct
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.data.file_rows import (
-    FileRows,
-    blocks,
-    decoding_workers,
-    extremes,
-    is_streamed,
-    require_unpacked,
-    rows_of,
-)
-from murmuration.data.preparation import ImagePreparation, image_shape, known_peak, pixel_peak, to_planes
+from murmuration.data.file_rows import FileRows, blocks, extremes, is_streamed, require_unpacked, rows_of
+from murmuration.data.preparation import Preparation, before_features, image_shape, pixel_peak, to_planes, with_features
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
 from murmuration.system.errors import Failure, Misuse, first_line, listed
@@ -34,22 +28,13 @@ from murmuration.system.files import require_regular
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 UNREADABLE = (  # errors of Pillow about damaged files, whose decoders each raise their own
-    OSError,
-    EOFError,
-    SyntaxError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    AssertionError,
-    MemoryError,
-    struct.error,
-    zlib.error,
+    *(OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, OverflowError, AssertionError, MemoryError),
+    *(struct.error, zlib.error),
 )
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B")
 PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
+MAX_WORKERS = 4  # processes that decode images
 KEPT_BYTES = 2**30  # of streamed images that are decoded once and kept as bytes; more are decoded when needed
 LONGEST_SIDE = 16  # times the length that is left after cropping: more of an image is not scaled
 USUAL_SIDE = 64  # pixels, of images that have different sizes
@@ -103,12 +88,6 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
 
 
-def load_listed_images(paths: Sequence[Path], part: RawPart, options: LoadOptions) -> RawData:
-    """Load images (N, C, H, W) whose files a table lists, with the targets of that table."""
-    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
-    return RawData({"all": replace(part, inputs=planes)}, peak=255.0, resized=resized)
-
-
 def is_image(source: Any) -> bool:
     """Return whether an object is a PIL image, or the path of an image file by its name."""
     if isinstance(source, str | Path):
@@ -125,18 +104,14 @@ def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
     """Load images (N, C, H, W) from a list of paths and PIL images, for prediction only."""
     if options.labelled:
         raise Misuse(f"a list of {len(source)} images without labels: give a folder of class folders, or a CSV file")
-    paths = [Path(item) if isinstance(item, str | Path) else None for item in source]
-    missing = [path for path in paths if path is not None and not path.is_file()]
+    paths = {i: Path(item) for i, item in enumerate(source) if isinstance(item, str | Path)}
+    missing = [path for path in paths.values() if not path.is_file()]
     if missing:
         raise Misuse(f"no file '{missing[0]}': {len(missing)} of {len(source)} images are missing")
-
-    def opened(i: int) -> Any:
-        path = paths[i]
-        return source[i].copy() if path is None else open_image(path)  # a copy: it is closed after use
-
-    names = [f"image {i}" if path is None else str(source[i]) for i, path in enumerate(paths)]
-    planes, resized = stack_images(names, opened, options)
-    keys = {} if None in paths else {"file": np.array(names)}
+    names = [str(source[i]) if i in paths else f"image {i}" for i in range(len(source))]
+    # a copy of a PIL image: it is closed after use
+    planes, resized = stack_images(names, lambda i: open_image(paths[i]) if i in paths else source[i].copy(), options)
+    keys = {"file": np.array(names)} if len(paths) == len(source) else {}
     return RawData({"all": RawPart(planes, keys=keys)}, peak=255.0, resized=resized)
 
 
@@ -181,20 +156,15 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
     if size is None and len(sizes) > 1:
         if not options.mixed_sizes:
             (a, name_a), (b, name_b) = list(sizes.items())[:2]
-            raise Misuse(
-                f"'{name_a}' has {a[1]}x{a[0]} pixels but '{name_b}' has {b[1]}x{b[0]}: expected one size for all, as"
-                " in training"
-            )
+            problem = f"'{name_a}' has {a[1]}x{a[0]} pixels but '{name_b}' has {b[1]}x{b[0]}"
+            raise Misuse(f"{problem}: expected one size for all, as in training")
         size = (USUAL_SIDE, USUAL_SIDE)
-        warnings.warn(
-            f"the images have {len(sizes)} sizes: all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE};"
-            " write size=... for another",
-            stacklevel=2,
-        )
-    size = size or next(iter(sizes), (0, 0))
-    shape = (1 if grey else 3, *size)
-    read = partial(decode_images, names, opened, shape)
-    images = FileRows(read, shape, np.dtype(np.uint8), np.arange(len(names)), decoding_workers())
+        change = f"all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE}; write size=... for another"
+        warnings.warn(f"the images have {len(sizes)} sizes: {change}", stacklevel=2)
+    shape = (1 if grey else 3, *(size or next(iter(sizes), (0, 0))))
+    read, places = partial(decode_images, names, opened, shape), np.arange(len(names))
+    workers = min(MAX_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0
+    images = FileRows(read, shape, np.dtype(np.uint8), places, workers)
     if not is_streamed(options.in_memory, images.size):
         return images[:], resized
     return images if images.size > KEPT_BYTES else rows_of(images[:]), resized
@@ -207,19 +177,16 @@ def decode_images(
     out = np.empty((len(places), *shape), dtype=np.uint8)
     for row, i in enumerate(places.tolist()):
         with opened(i) as image:
-            planes = decode(image, shape[0] == 1, names[i])[None]
-            out[row] = resize_and_crop(planes, shape[1:])[0]
+            out[row] = resize_and_crop(decode(image, shape[0] == 1, names[i])[None], shape[1:])[0]
     return out
 
 
 def upright_size(image: Any) -> tuple[int, int]:
     """Return height and width of a PIL image as its EXIF orientation shows it."""
-    width, height = image.size
-    try:
+    turned = False
+    with contextlib.suppress(*UNREADABLE):  # a damaged file, which is refused when its pixels are read
         turned = image.getexif().get(EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-    except UNREADABLE:  # a damaged file, which is refused when its pixels are read
-        turned = False
-    return (width, height) if turned else (height, width)
+    return image.size if turned else image.size[::-1]
 
 
 def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -228,9 +195,9 @@ def resize_and_crop(planes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     Only the middle of an image that is much longer than the size, such as 1 x 3000 pixels, is scaled.
     """
     planes = middle(planes, size)
-    height, width = planes.shape[2:]
-    factor = max(size[0] / height, size[1] / width)
-    scaled = resize(planes, (max(size[0], round(height * factor)), max(size[1], round(width * factor))))
+    factor = max(want / have for want, have in zip(size, planes.shape[2:], strict=True))
+    height, width = (max(want, round(have * factor)) for want, have in zip(size, planes.shape[2:], strict=True))
+    scaled = resize(planes, (height, width))
     row, column = ((have - want) // 2 for have, want in zip(scaled.shape[2:], size, strict=True))
     return scaled[:, :, row : row + size[0], column : column + size[1]]
 
@@ -293,23 +260,19 @@ def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")
             files.setdefault(key, path)
-    parts = {part: idx_part(files, part, options.labelled) for part, content in files if content == "images"}
+    parts = {}
+    for part, file in [(part, file) for (part, content), file in files.items() if content == "images"]:
+        parts[part] = RawPart(images := read_idx(file, rank=3)[:, None])
+        if options.labelled:
+            if (part, "labels") not in files:
+                raise Misuse(f"'{file}' has no labels beside it: expected a labels-idx1-ubyte file")
+            labels = read_idx(files[part, "labels"], rank=1)
+            if len(labels) != len(images):
+                raise Failure(f"{file} has {len(images)} images but {len(labels)} labels")
+            parts[part] = RawPart(images, labels.astype(np.int64))
     if not parts:
         raise Misuse(f"no images among the idx files of '{folder}': expected train-images-idx3-ubyte[.gz]")
     return RawData(parts, "classification", peak=255.0)
-
-
-def idx_part(files: dict[tuple[str, str], Path], part: str, labelled: bool) -> RawPart:
-    """Load images and labels of one part of an idx folder."""
-    images = read_idx(files[part, "images"], rank=3)[:, None]
-    if not labelled:
-        return RawPart(images)
-    if (part, "labels") not in files:
-        raise Misuse(f"'{files[part, 'images']}' has no labels beside it: expected a labels-idx1-ubyte file")
-    labels = read_idx(files[part, "labels"], rank=1)
-    if len(labels) != len(images):
-        raise Failure(f"{files[part, 'images']} has {len(images)} images but {len(labels)} labels")
-    return RawPart(images, labels.astype(np.int64))
 
 
 def read_idx(path: Path, rank: int) -> np.ndarray:
@@ -333,8 +296,8 @@ def read_idx(path: Path, rank: int) -> np.ndarray:
     except (OSError, EOFError, zlib.error) as error:
         raise Failure(f"cannot read '{path}' ({path.stat().st_size} bytes): {first_line(error)}") from None
     if len(content) != count:
-        got = f"{head + len(content)}" if len(content) < count else "more"
-        raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {got}")
+        size = head + len(content) if len(content) < count else "more"
+        raise Failure(f"'{path}' is damaged: expected {head + count} bytes, got {size}")
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
@@ -352,10 +315,8 @@ def load_cifar_folder(folder: Path, options: LoadOptions) -> RawData:
     hundred = any(path.name in ("train.bin", "test.bin") for path in files)
     if hundred and any("batch" in path.name for path in files):
         raise Misuse(f"'{folder}' mixes CIFAR-10 and CIFAR-100 files: {listed(p.name for p in files)}")
-    groups = {
-        "train": [path for path in files if not path.name.startswith("test")],
-        "test": [path for path in files if path.name.startswith("test")],
-    }
+    tests = [path for path in files if path.name.startswith("test")]
+    groups = {"train": [path for path in files if path not in tests], "test": tests}
     parts = {part: cifar_part(paths, 2 if hundred else 1) for part, paths in groups.items() if paths}
     names = class_names(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"))
     return RawData(parts, "classification", names, peak=255.0)
@@ -368,8 +329,8 @@ def cifar_part(paths: list[Path], labels: int) -> RawPart:
         require_regular(path)
         size = path.stat().st_size
         if size == 0 or size % record:
-            expected = (size // record + 1) * record
-            raise Failure(f"'{path}' is damaged: expected {expected} bytes (records of {record}), got {size}")
+            whole = (size // record + 1) * record
+            raise Failure(f"'{path}' is damaged: expected {whole} bytes (records of {record}), got {size}")
     files = [np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, record) for path in paths]
     planes = np.concatenate([rows[:, labels:] for rows in files]).reshape(-1, *CIFAR_PIXELS)
     return RawPart(planes, np.concatenate([rows[:, labels - 1] for rows in files]).astype(np.int64))
@@ -391,41 +352,34 @@ def class_names(path: Path) -> tuple[str, ...] | None:
 # Images of other sizes and colours than a run was trained on
 
 
-def adapt_images(inputs: Any, peak: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepare raw images of any size and colour as (N, C, H, W); `peak` is their white, if it is known.
+def adaptation(inputs: Any, peak: float | None, preparation: Preparation) -> Callable[[np.ndarray], Tensor]:
+    """Return the function that prepares raw images of any size and colour as (N, C, H, W), or their features.
 
     Images are resized to the shape of the preparation; grey is repeated over colour channels, colour becomes its luma,
-    white becomes the white of training, and opacity is dropped.
+    white becomes the white of training, and opacity is dropped. `peak` is the white of the `inputs`. If their source
+    does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
     """
+    first: Any = before_features(preparation)
+    channels, *size = first.shape
     if is_table(inputs) or inputs.ndim not in (3, 4):
         kind = "a table" if is_table(inputs) else f"examples of shape {inputs.shape[1:]}"
         raise Misuse(f"{kind} for a run trained on images: expected images, of any size")
-    return fit_to_preparation(inputs, adapted_peak(inputs, peak, preparation), preparation)
+    guess, (low, high) = pixel_peak(inputs, asked=True), extremes(inputs)
+    white = 1.0 if inputs.dtype.kind == "f" and guess == 1.0 else peak
+    if white is None and not 0 <= low <= high <= first.peak:
+        if guess is None:
+            raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
+        white = guess
 
+    def adapted(images: np.ndarray) -> Tensor:
+        if images.shape[1:] in {(*size,), first.shape, (*size, channels), (1, *size), (*size, 1)}:
+            return with_features(first.apply(images, peak=white), preparation)  # takes this layout without resizing
+        planes = to_planes(images, image_shape(images))  # (N, c, h, w)
+        resized = (resize(planes[rows], (size[0], size[1])) for rows in blocks(planes))
+        x = torch.cat([first.apply(recolour(part, channels), peak=white) for part in resized])
+        return with_features(x, preparation)
 
-def fit_to_preparation(inputs: np.ndarray, white: float | None, preparation: ImagePreparation) -> Tensor:
-    """Prepare raw images of any size and colour, whose white is known, as (N, C, H, W)."""
-    channels, *size = preparation.shape
-    if inputs.shape[1:] in {(*size,), preparation.shape, (*size, channels), (1, *size), (*size, 1)}:
-        return preparation.apply(inputs, peak=white)  # takes this layout without resizing
-    planes = to_planes(inputs, image_shape(inputs))  # (N, c, h, w)
-    resized = (resize(planes[rows], (size[0], size[1])) for rows in blocks(planes))
-    return torch.cat([preparation.apply(recolour(part, channels), peak=white) for part in resized])
-
-
-def adapted_peak(inputs: Any, peak: float | None, preparation: ImagePreparation) -> float | None:
-    """Return the value of a white pixel in images of another source; None means the same as in training.
-
-    If the source does not state it: the white of training if no value exceeds it, else 1 or 255 by the largest value.
-    """
-    white = known_peak(inputs, peak)
-    low, high = extremes(inputs)
-    if white is not None or 0 <= low <= high <= preparation.peak:
-        return white
-    guess = pixel_peak(inputs, asked=True)
-    if guess is None:
-        raise Misuse(f"images with values from {low:g} to {high:g}: expected pixels in 0..1 or 0..255")
-    return guess
+    return adapted
 
 
 def recolour(planes: np.ndarray, channels: int) -> np.ndarray:

@@ -1,7 +1,9 @@
-"""Inputs and labelled examples for networks that are trained already, from whatever `predict` and `evaluate` take."""
+"""Inputs and labelled examples for networks that are trained already: other sources with the preparation of a run."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,19 +11,24 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from murmuration.data.dataset import Data, Split, open_keyed_inputs, open_split
-from murmuration.data.images import is_image_list
+from murmuration.data.arrays import checked_part, is_array
+from murmuration.data.dataset import Data, Split
+from murmuration.data.file_rows import FileRows, joined_rows
+from murmuration.data.formats import format_of, load_source, resolve
+from murmuration.data.images import adaptation, is_image_list
+from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import (
+    ImagePreparation,
     Preparation,
     SeveralPreparation,
     TablePreparation,
     TokenPreparation,
-    wrong_shape,
+    before_features,
 )
-from murmuration.data.raw import Keys, LoadOptions, as_array, is_series
-from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part
+from murmuration.data.raw import Keys, LoadOptions, RawData, as_array, is_series, is_table, join_keys, require_shape
+from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
 from murmuration.data.targets import Task
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, listed
 
 
 def input_dtype(preparation: Preparation | None) -> torch.dtype:
@@ -50,8 +57,7 @@ def prepare_inputs(
     if isinstance(source, Data):
         source = source.test
     if isinstance(source, Streamed) and preparation is not None:
-        streamed: Any = source.prepared(preparation)
-        return streamed, {}
+        return source.prepared(preparation), {}  # type: ignore[return-value]
     if is_streamable(source):
         return _open_stream(source, preparation), {}
     if isinstance(source, Split):
@@ -78,14 +84,12 @@ def prepare_inputs(
 def _open_stream(source: Any, preparation: Preparation | None, ordered: bool = True) -> Tensor:
     """Return the inputs of a torch dataset or data loader, read when needed; refuse a loader in another order."""
     if ordered and isinstance(source, DataLoader) and is_reordered(source):
-        raise Misuse(
-            "a DataLoader with shuffle=True or a sampler: write shuffle=False to keep the order of predictions"
-        )
+        write = "write shuffle=False to keep the order of predictions"
+        raise Misuse(f"a DataLoader with shuffle=True or a sampler: {write}")
     if preparation is not None:
         return open_keyed_inputs(source, preparation=preparation)[0]
     inputs = stream_part(source, LoadOptions(labelled=False)).inputs
-    streamed: Tensor = inputs.prepared(as_given(inputs, None))
-    return streamed
+    return inputs.prepared(as_given(inputs, None))
 
 
 def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ...] | None) -> Tensor:
@@ -110,8 +114,8 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
     if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
         raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
-    if shape is not None and tuple(inputs.shape[1:]) != shape:
-        raise wrong_shape(inputs, shape)
+    if shape is not None:
+        require_shape(inputs, shape)
     dtype = input_dtype(preparation)
     if inputs.is_floating_point() and not dtype.is_floating_point:
         raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
@@ -162,6 +166,159 @@ def _plain_targets(y: Any, task: str) -> Tensor:
     if task != "classification":
         return (targets[:, None] if targets.ndim == 1 else targets).double()
     if targets.is_floating_point() or targets.ndim != 1:
-        got = f"{targets.dtype} of shape {tuple(targets.shape)}"
-        raise Misuse(f"labels are {got}: expected whole numbers (N,), the places of the classes in the outputs")
+        layout = f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise Misuse(f"labels are {layout}: expected whole numbers (N,), the places of the classes in the outputs")
     return targets.long()
+
+
+# Another source with the preparation of an earlier run
+
+
+def open_split(
+    source: Any,
+    *,
+    preparation: Preparation,
+    task: Task,
+    classes: tuple[str, ...],
+    target: str | tuple[str, ...] | None = None,
+    seed: int = 0,
+) -> Split:
+    """Open the test part of a source, or all its rows if it has none, with the preparation of an earlier run.
+
+    Args:
+        source: As for `open_data`.
+        preparation: Preparation of the earlier run.
+        task: Its task.
+        classes: Its class names.
+        target: Target columns of a table; by default those of the earlier run.
+        seed: Seed of toy data.
+
+    Returns:
+        Prepared examples with labels that index `classes`.
+
+    Raises:
+        Misuse: If the source has other columns, shapes or classes than the run was trained on.
+    """
+    if isinstance(source, Data):
+        if source.classes != tuple(classes):
+            raise Misuse(f"Data '{source.name}' has the classes {listed(source.classes)}: expected {listed(classes)}")
+        if source.preparation == preparation:
+            return source.test
+        return replace(source.test, prepared=open_inputs(source, preparation=preparation))
+    if target is None and isinstance(preparation, TablePreparation):
+        target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
+    _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
+    parts, prepared = raw.test_parts(), prepare_parts(raw, preparation)
+    ys = torch.cat([raw.encode(part, task, classes) for part in parts])
+    x = prepared if isinstance(prepared, Streamed) else join_inputs([part.inputs for part in parts])
+    return Split(x, ys, prepared, keys=join_keys([part.keys for part in parts]))
+
+
+def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False) -> Tensor:
+    """Open inputs without targets, with the preparation of an earlier run.
+
+    Args:
+        source: As for `open_data`; also a table without its target, an .npz without y, a flat folder of images (in the
+            order of their paths), a list of images, or a tensor or array.
+        preparation: Preparation of the earlier run.
+        seed: Seed of toy data.
+        adapt: Whether images of other sizes and colours are resized and recoloured to fit, see `adaptation`.
+
+    Returns:
+        Prepared inputs (N, ...) of the test part, or of all rows if there is none.
+    """
+    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
+
+
+def open_keyed_inputs(
+    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
+) -> tuple[Tensor, Keys]:
+    """Open inputs as `open_inputs` does, and return them with the names of their rows.
+
+    Args:
+        source: As for `open_inputs`.
+        preparation: Preparation of the earlier run.
+        seed: Seed of toy data.
+        adapt: As for `open_inputs`.
+        in_memory: As for `open_data`: False reads and prepares rows when they are needed, None those of large files.
+
+    Returns:
+        Prepared inputs (N, ...) and their keys.
+    """
+    first: Any = before_features(preparation)
+    adapt = adapt and isinstance(first, ImagePreparation)
+    if isinstance(source, Data):
+        split, own = source.test, source.preparation
+        if adapt and isinstance(own, ImagePreparation) and own.shape != first.shape:
+            pixels = own.pixels_of(split.prepared).transpose(0, 3, 1, 2)  # in 256 levels, as they will be rounded
+            return prepare_raw(pixels, 255.0, preparation, adapt), split.keys
+        if own == preparation:
+            return split.prepared, split.keys
+        source = split.x
+    if isinstance(source, FileRows):
+        return prepare_raw(source, None, preparation), {}
+    if is_array(source) and not adapt and in_memory is not False:  # fast for one input: no table of formats
+        return prepare_raw(checked_part(source, None, "x").inputs, None, preparation), {}
+    size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
+    _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
+    return prepare_parts(raw, preparation, adapt), join_keys([part.keys for part in raw.test_parts()])
+
+
+def resized_for(preparation: Preparation) -> dict[str, Any]:
+    """Return the load options that resize image files as in training, or refuse other sizes."""
+    first = before_features(preparation)
+    if isinstance(first, ImagePreparation) and first.resized:
+        return {"size": first.shape[1:]}
+    return {"mixed_sizes": False}
+
+
+def join_inputs(parts: list[Any]) -> Any:
+    """Concatenate the rows of arrays or tables."""
+    if is_table(parts[0]) and len(parts) > 1:
+        import pandas as pd
+
+        return pd.concat(parts)
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def prepare_parts(raw: RawData, preparation: Preparation, adapt: bool = False) -> Any:
+    """Prepare inputs (N, ...) to evaluate on as in an earlier run; those of a dataset are prepared when they are read.
+
+    With `adapt`, images of other sizes and colours are made to fit.
+    """
+    inputs = [part.inputs for part in raw.test_parts()]
+    prepare = partial(prepare_raw, peak=raw.peak, preparation=preparation, adapt=adapt)
+    if isinstance(inputs[0], FileRows):
+        return prepare(joined_rows(inputs))
+    if isinstance(inputs[0], Streamed) and not adapt:
+        return inputs[0].prepared(preparation, prepare)
+    if isinstance(inputs[0], FileTable) and not adapt:
+        return streamed_rows(inputs[0]).prepared(preparation)
+    return torch.cat([prepare(x) for x in inputs])
+
+
+def prepare_raw(inputs: Any, peak: float | None, preparation: Preparation, adapt: bool = False) -> Tensor:
+    """Prepare inputs (N, ...) as in an earlier run; rows in files are prepared when they are read.
+
+    Images whose white is known to differ from training's (uint8 in a file, floats in 0..1) are rescaled. With `adapt`,
+    images of other sizes and colours are made to fit.
+    """
+    first = before_features(preparation)
+    apply: Callable[..., Tensor] = preparation.apply
+    if adapt and isinstance(first, ImagePreparation):
+        apply = adaptation(inputs, peak, preparation)
+    elif isinstance(first, ImagePreparation):
+        if is_table(inputs):
+            raise Misuse(f"a table for a run trained on images: expected images of shape {first.shape}")
+        apply = partial(preparation.apply, peak=first.white_of(inputs, peak))  # type: ignore[call-arg]
+    if isinstance(inputs, FileRows):
+        return streamed_rows(inputs).prepared(preparation, apply)  # type: ignore[return-value]
+    return apply(inputs)
+
+
+def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
+    """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
+    first = before_features(preparation)
+    if first is preparation:
+        return preparation, split.prepared[rows]
+    return first, prepare_raw(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)

@@ -74,9 +74,8 @@ class Stored:
     def mapped(self) -> np.ndarray:
         """Map the array into memory."""
         head, order = self.header, "F" if self.header.fortran else "C"
-        offset = self.start + head.length
         try:
-            return np.memmap(self.path, head.dtype, "r", offset, head.shape, order)  # type: ignore[call-overload]
+            return np.memmap(self.path, head.dtype, "r", self.start + head.length, head.shape, order)  # type: ignore[call-overload]
         except (OSError, ValueError) as error:
             raise Failure(f"cannot read '{self.path}': {error}".splitlines()[0]) from None
 
@@ -132,9 +131,9 @@ class Archive:
             require_unpacked(f"array {name} of '{self.path}'", header.end)
         with self.opened(name) as file:
             values = np.lib.format.read_array(file, allow_pickle=False)
-        if values.dtype.kind == "U" and values.size:  # four bytes a character
+        if values.dtype.kind == "U" and values.nbytes:  # four bytes a character
             codes = np.ascontiguousarray(values, values.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
-            if codes.size and codes.max() > sys.maxunicode:
+            if codes.max() > sys.maxunicode:
                 raise Failure(f"array {name} of '{self.path}' is damaged: it contains an invalid Unicode code point")
         return np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values
 
@@ -150,9 +149,8 @@ class Archive:
             raise Misuse(f"array {name} holds {kind_of(header.dtype)}: expected numbers")
         if self.is_compressed(name):
             folder = Folder()
-            path = folder.path / "array.npy"
-            self.unpack(name, path)
-            return Stored(path, 0, header, folder)
+            self.unpack(name, folder.path / "array.npy")
+            return Stored(folder.path / "array.npy", 0, header, folder)
         start = 0 if info is None else start_of(self.path, info)
         if start + header.end > self.path.stat().st_size:
             raise Failure(f"array {name} of '{self.path}' is cut off: the file ends before it")
@@ -160,21 +158,19 @@ class Archive:
 
     def unpack(self, name: str, path: Path) -> None:
         """Unpack the .npy file of one array to `path`, a piece at a time."""
+        hint = "free some space, set TMPDIR to a larger disk, or write the file with np.savez"
         with self.opened(name) as packed, contextlib.ExitStack() as stack:
             try:
                 shutil.copyfileobj(packed, stack.enter_context(open(path, "wb")), COPIED_AT_ONCE)
             except OSError as error:
-                hint = "free some space, set TMPDIR to a larger disk, or write the file with np.savez"
-                raise Failure(
-                    f"cannot unpack array {name} of '{self.path}' to {path.parent}: {error}; {hint}"
-                ) from None
+                failed = f"cannot unpack array {name} of '{self.path}' to {path.parent}"
+                raise Failure(f"{failed}: {error}; {hint}") from None
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[IO[bytes]]:
         """Open the .npy file of one array for reading; a damaged one raises a one-line `Failure`."""
         with readable(self.path), contextlib.ExitStack() as stack:
-            info = self.members[name]
-            if info is None:
+            if (info := self.members[name]) is None:
                 yield stack.enter_context(open(self.path, "rb"))
             else:
                 yield stack.enter_context(stack.enter_context(zipfile.ZipFile(self.path)).open(info))
@@ -199,9 +195,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except Misuse as error:
-        if f"'{path}'" in str(error):
-            raise
-        raise Misuse(f"'{path}': {error}") from None
+        raise error if f"'{path}'" in str(error) else Misuse(f"'{path}': {error}") from None
 
 
 def open_archive(path: Path) -> Archive:
@@ -237,8 +231,8 @@ def read_header(file: IO[bytes], name: str) -> Header:
     except HEADER_ERRORS:
         raise ValueError(f"the head of array {name} is damaged; write it again") from None
     if dtype.kind not in "iufbUS":
-        hint = "numbers or texts, such as np.array(values.tolist())"
-        raise Misuse(f"array {name} holds {kind_of(dtype)}: expected {hint}")
+        expected = "expected numbers or texts, such as np.array(values.tolist())"
+        raise Misuse(f"array {name} holds {kind_of(dtype)}: {expected}")
     return Header(shape, dtype, fortran, file.tell())
 
 

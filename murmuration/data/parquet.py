@@ -4,7 +4,7 @@ Statistics need whole columns, and one column fits into memory where a table doe
 order, which Parquet cannot give, so prepared rows are first written to a temporary file.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -60,26 +60,18 @@ class FileTable:
 
         groups = np.searchsorted(self.ends, places, side="right")
         starts = np.concatenate([[0], self.ends[:-1]])
-        inside = {group: np.flatnonzero(groups == group) for group in dict.fromkeys(groups.tolist())}
-        parts = []
-        for group, order in inside.items():
+        orders, parts = [], []
+        for group in dict.fromkeys(groups.tolist()):
+            orders.append(order := np.flatnonzero(groups == group))
             frame = read_group(self.path, group, tuple(self.columns))
             parts.append(frame.iloc[places[order] - starts[group]].set_axis(places[order]))
-        if len(parts) == 1:
-            return parts[0]
-        return pd.concat(parts).iloc[np.argsort(np.concatenate(list(inside.values())))]
+        return parts[0] if len(parts) == 1 else pd.concat(parts).iloc[np.argsort(np.concatenate(orders))]
 
     @cached_property
     def ends(self) -> np.ndarray:
         """The row after the last one of every row group (G,)."""
         with opened(self.path) as file:
             return np.cumsum([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
-
-    def successive(self) -> Iterator[tuple[slice, Any]]:
-        """Yield consecutive rows of this table as pandas tables, each with its slice of rows."""
-        for first in range(0, len(self), PREPARED_AT_ONCE):
-            rows = slice(first, min(first + PREPARED_AT_ONCE, len(self)))
-            yield rows, self.read(self.places[rows])
 
 
 @dataclass(frozen=True)
@@ -134,13 +126,10 @@ def open_file_table(path: Path) -> tuple[FileTable, Any]:
 
     frame = read_frame(path, [])
     with opened(path) as file:
-        index_names = {name for name in frame.index.names if name is not None}
-        names = [
-            str(name) for name in file.schema_arrow.names if name not in index_names and not name.startswith("__index_")
-        ]
-        rows = file.metadata.num_rows
+        names = [name for name in file.schema_arrow.names if not name.startswith("__index_")]
+        columns, rows = pd.Index([name for name in names if name not in frame.index.names]), file.metadata.num_rows
     index = frame.index if len(frame.index) == rows else pd.RangeIndex(rows)
-    return FileTable(path, pd.Index(names), np.arange(rows)), index
+    return FileTable(path, columns, np.arange(rows)), index
 
 
 def prepared_rows(table: FileTable, apply: Callable[[Any], Any], width: int) -> FileRows:
@@ -149,11 +138,10 @@ def prepared_rows(table: FileTable, apply: Callable[[Any], Any], width: int) -> 
     file = folder.path / "prepared.bin"
     try:
         with open(file, "wb") as out:
-            for _, frame in table.successive():
+            for first in range(0, len(table), PREPARED_AT_ONCE):
+                frame = table.read(table.places[first : first + PREPARED_AT_ONCE])
                 out.write(np.ascontiguousarray(apply(frame).numpy(), dtype=np.float32).tobytes())
     except OSError as error:
-        raise Failure(
-            f"cannot write prepared rows to {folder.path}: {first_line(error)}; set TMPDIR to a larger disk"
-        ) from None
-    header = Header((len(table), width), np.dtype(np.float32), False, 0)
-    return Stored(file, 0, header, folder).rows()
+        failed = f"cannot write prepared rows to {folder.path}: {first_line(error)}"
+        raise Failure(f"{failed}; set TMPDIR to a larger disk") from None
+    return Stored(file, 0, Header((len(table), width), np.dtype(np.float32), False, 0), folder).rows()

@@ -9,9 +9,9 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,10 +19,11 @@ from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
 from murmuration.data.file_rows import FileRows, extremes, pieces
-from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, several_inputs
+from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Misuse, listed, unknown
+from murmuration.system.records import plain_json
 
 Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
 Inputs = Literal["numbers", "images", "tokens"]
@@ -43,8 +44,22 @@ LOCAL_FORMS = (  # form of every text, form of at least one of them, its name, w
 COMMON, ROWS_PER_COMMON = 5, 100  # a category needs 5 rows, in small tables one in 100 of all rows
 
 
+class JsonRecord:
+    """A dataclass whose JSON is the `kind` of its class, and its fields but those that are not compared."""
+
+    kinds: ClassVar[dict[str, Any]] = {}  # of all records
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind, cls.kinds[kind] = kind, cls
+
+    def to_json(self: Any) -> dict[str, Any]:
+        stored = {f.name: plain_json(getattr(self, f.name)) for f in fields(self) if f.compare}
+        return {"kind": self.kind, **stored}
+
+
 @dataclass(frozen=True)
-class ImagePreparation:
+class ImagePreparation(JsonRecord, kind="image"):
     """Images -> (N, C, H, W): (pixel - mean) / std for each channel, in the units of the raw pixels."""
 
     shape: tuple[int, int, int]  # (C, H, W)
@@ -83,10 +98,8 @@ class ImagePreparation:
         if self.peak == 1 or high > 1 or high == 0:
             return stated if high > 1 else None
         if all((piece == np.round(piece)).all() for piece in pieces(values)):
-            raise Misuse(
-                f"images of zeros and ones for a run trained on pixels in 0..{self.peak:g}, which could mean either:"
-                " give them as uint8"
-            )
+            trained = f"a run trained on pixels in 0..{self.peak:g}"
+            raise Misuse(f"images of zeros and ones for {trained}, which could mean either: give them as uint8")
         return 1.0
 
     def pixels_of(self, x: Tensor) -> np.ndarray:
@@ -95,12 +108,9 @@ class ImagePreparation:
         pixels = (x.detach().cpu().double() * std + mean) * (255 / self.peak)
         return pixels.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "image", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class ArrayPreparation:
+class ArrayPreparation(JsonRecord, kind="array"):
     """Arrays (N, D) or (N, C, ...) -> the same shape: (value - mean) / std for each column or channel.
 
     Robust scaling has medians and interquartile ranges in their place, and a `clip`; see `Scaling`.
@@ -117,8 +127,7 @@ class ArrayPreparation:
         """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
         values = checked_array(self.columns_of(raw) if is_table(raw) else raw, "x")
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
-        if values.shape[1:] != self.shape:
-            raise wrong_shape(values, self.shape)
+        require_shape(values, self.shape)
         return torch.from_numpy(self.scaling.apply(values))
 
     @cached_property
@@ -128,19 +137,14 @@ class ArrayPreparation:
     def columns_of(self, table: Any) -> np.ndarray:
         """Return the named columns (N, D) of a table."""
         if not self.names or any(name not in table.columns for name in self.names):
+            columns = listed(map(str, table.columns))
             expected = listed(self.names) or f"an array of shape {self.shape} an example"
-            raise Misuse(
-                f"a table with the columns {listed(map(str, table.columns))}"
-                f" for a run trained on an array: expected {expected}"
-            )
+            raise Misuse(f"a table with the columns {columns} for a run trained on an array: expected {expected}")
         return table[list(self.names)].to_numpy(dtype=np.float64)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "array", **asdict(self)}
 
 
 @dataclass(frozen=True)
-class TokenPreparation:
+class TokenPreparation(JsonRecord, kind="tokens"):
     """Whole numbers (N, ...) -> the same as int64: indices for an embedding, never scaled."""
 
     shape: tuple[int, ...]  # of one example
@@ -150,19 +154,14 @@ class TokenPreparation:
         """Return the indices (N, ...) int64."""
         values = checked_array(raw, "x")
         if values.dtype.kind not in "iu":
-            raise Misuse(
-                f"x has type {values.dtype} for a run trained on tokens: expected whole numbers, such as int64"
-            )
-        if values.shape[1:] != self.shape:
-            raise wrong_shape(values, self.shape)
+            problem = f"x has type {values.dtype} for a run trained on tokens"
+            raise Misuse(f"{problem}: expected whole numbers, such as int64")
+        require_shape(values, self.shape)
         return torch.from_numpy(values.astype(np.int64))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": "tokens", **asdict(self)}
 
 
 @dataclass(frozen=True)
-class SeveralPreparation:
+class SeveralPreparation(JsonRecord, kind="several"):
     """Several inputs -> (N, D): each prepared by its own rule and flattened, side by side in one tensor.
 
     `unpack` gives them back to a network as they were. Tokens are exact in single precision up to 2^24.
@@ -174,22 +173,17 @@ class SeveralPreparation:
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare a tuple or dict of arrays as (N, D) float32."""
-        expected = [name for name, _ in self.parts]
+        names = [name for name, _ in self.parts]
+        expected = f"expected a {'tuple' if self.positional else 'dict'} of arrays {listed(names)}"
         arrays = raw.arrays if isinstance(raw, SeveralInputs) else raw
-        kind = "tuple" if self.positional else "dict"
         if not isinstance(arrays, Mapping | tuple):
-            raise Misuse(
-                f"inputs of type {type(raw).__name__} for a run trained on several: expected a {kind} of arrays"
-                f" {listed(expected)}"
-            )
-        got = list(map(str, arrays if isinstance(arrays, Mapping) else range(len(arrays))))
-        missing, surplus = ([n for n in a if n not in b] for a, b in ((expected, got), (got, expected)))
+            raise Misuse(f"inputs of type {type(raw).__name__} for a run trained on several: {expected}")
+        input_names = list(map(str, arrays if isinstance(arrays, Mapping) else range(len(arrays))))
+        missing, surplus = ([n for n in a if n not in b] for a, b in ((names, input_names), (input_names, names)))
         inputs = several_inputs(raw)
         if missing or surplus or inputs is None:
             parts = [f"without {listed(missing)}"] * bool(missing) + [f"with {listed(surplus)}"] * bool(surplus)
-            raise Misuse(
-                f"inputs {' and '.join(parts)}: expected a {kind} of arrays {listed(expected)}, as in training"
-            )
+            raise Misuse(f"inputs {' and '.join(parts)}: {expected}, as in training")
         columns = [preparation.apply(inputs.arrays[name]).flatten(1) for name, preparation in self.parts]
         if any(not column.is_floating_point() and column.numel() and column.abs().max() >= 2**24 for column in columns):
             raise Misuse("tokens of 16,777,216 or more among several inputs: expected smaller indices")
@@ -204,13 +198,9 @@ class SeveralPreparation:
             for (name, preparation), column, shape in zip(self.parts, columns, shapes, strict=True)
         }
 
-    def to_json(self) -> dict[str, Any]:
-        parts = [[name, preparation.to_json()] for name, preparation in self.parts]
-        return {"kind": "several", "parts": parts, "positional": self.positional}
-
 
 @dataclass(frozen=True)
-class NumericColumn:
+class NumericColumn(JsonRecord, kind="numeric"):
     """A numeric column: missing values are replaced by the median, then all are scaled.
 
     If training had missing values, a second column is 1 for missing and 0 for present. `mean` and `std` are the centre
@@ -224,7 +214,6 @@ class NumericColumn:
     flags_missing: bool
     clip: float | None = None
     quantiles: tuple[float, ...] = ()
-    kind: ClassVar[str] = "numeric"
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -242,9 +231,8 @@ class NumericColumn:
             scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
         beyond = np.abs(scaled[:, 0]) > LARGEST
         if beyond.any():
-            position = int(beyond.argmax())
-            row, text = row_number(values, position), f"{numbers[position]:g}"
-            raise Misuse(f"column '{self.name}' is {text} in row {row}: expected numbers like those of training")
+            row, value = row_number(values, int(beyond.argmax())), numbers[beyond.argmax()]
+            raise Misuse(f"column '{self.name}' is {value:g} in row {row}: expected numbers like those of training")
         return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled
 
 
@@ -253,7 +241,7 @@ MIN_UNSEEN = 10  # values, all unknown, that raise a warning
 
 
 @dataclass(frozen=True)
-class CategoricalColumn:
+class CategoricalColumn(JsonRecord, kind="categorical"):
     """A column of strings, booleans or categories: one-hot over the categories of training, plus one for all others.
 
     The others are categories that training had in too few rows (`fewest_rows`) or not at all. Missing values form a
@@ -263,7 +251,6 @@ class CategoricalColumn:
     name: str
     categories: tuple[str, ...]
     has_missing: bool
-    kind: ClassVar[str] = "categorical"
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -282,11 +269,9 @@ class CategoricalColumn:
         columns = [index.get(text, width - 1) for text in texts]
         present = [text for text in texts if text is not None]
         if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
-            warnings.warn(
-                f"none of {len(present):,} values of column '{self.name}' was in the training rows: it has"
-                f" '{present[0]}', and training had {listed(self.categories)}",
-                stacklevel=2,
-            )
+            unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
+            known = listed(self.categories)
+            warnings.warn(f"{unseen}: it has '{present[0]}', and training had {known}", stacklevel=2)
         hot = np.zeros((len(values), width))
         hot[np.arange(len(values)), columns] = 1.0
         return hot
@@ -296,7 +281,7 @@ Column = NumericColumn | CategoricalColumn
 
 
 @dataclass(frozen=True)
-class TablePreparation:
+class TablePreparation(JsonRecord, kind="table"):
     """Tables -> (N, D): every column by its own rule, in the order of the training table."""
 
     columns: tuple[Column, ...]
@@ -310,21 +295,15 @@ class TablePreparation:
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare a pandas table, whose columns may be in any order, as (N, D) float32."""
+        names = [column.name for column in self.columns]
         if not is_table(raw):
-            raise Misuse(
-                f"inputs of shape {tuple(raw.shape)} for a run trained on a table: expected a table with the"
-                f" columns {listed(column.name for column in self.columns)}"
-            )
-        names = {*(column.name for column in self.columns), *self.targets, *self.ignored}
-        surplus = [str(name) for name in raw.columns if str(name) not in names]
+            problem = f"inputs of shape {tuple(raw.shape)} for a run trained on a table"
+            raise Misuse(f"{problem}: expected a table with the columns {listed(names)}")
+        surplus = [str(name) for name in raw.columns if str(name) not in {*names, *self.targets, *self.ignored}]
         if surplus:
             raise Misuse(f"the table has the columns {listed(surplus)} that training did not have: remove them from it")
         parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1)))
-
-    def to_json(self) -> dict[str, Any]:
-        columns = [{"kind": column.kind, **asdict(column)} for column in self.columns]
-        return {"kind": "table", "columns": columns, "targets": list(self.targets), "ignored": list(self.ignored)}
 
 
 def fit_table(
@@ -338,11 +317,8 @@ def fit_table(
     for name in table.columns:
         values = table[name]  # read once: a table may be in a file
         if looks_like_identifier(values):
-            warnings.warn(
-                f"column '{name}' has a value of its own in nearly every row and looks like an identifier:"
-                f" leave it out with drop={str(name)!r}",
-                stacklevel=2,
-            )
+            likely = "has a value of its own in nearly every row and looks like an identifier"
+            warnings.warn(f"column '{name}' {likely}: leave it out with drop={str(name)!r}", stacklevel=2)
         if values.isna().all():
             warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
             empty.append(str(name))
@@ -378,13 +354,10 @@ def fit_column(values: Any, way: Way = "standardise") -> Column:
     categories = sort_names(present)
     refuse_local_numbers(f"column '{name}'", categories)
     if len(categories) > MOST_CATEGORIES:
-        raise Misuse(
-            f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows: expected at most"
-            f" {MOST_CATEGORIES} categories; remove the column or group its values"
-        )
-    counts = Counter(present)
-    common = tuple(category for category in categories if counts[category] >= fewest_rows(len(array)))
-    return CategoricalColumn(name, common, len(present) < len(array))
+        problem = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
+        raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; remove the column or group its values")
+    counts, fewest = Counter(present), fewest_rows(len(array))
+    return CategoricalColumn(name, tuple(c for c in categories if counts[c] >= fewest), len(present) < len(array))
 
 
 def fewest_rows(rows: int) -> int:
@@ -401,17 +374,15 @@ def refuse_local_numbers(what: str, texts: tuple[str, ...]) -> None:
 
     As categories they would get one column each, and their order would be lost.
     """
+    plain = [text.strip() for text in texts]
     for form, essential, kind, write, fewest in LOCAL_FORMS:
-        plain = [text.strip() for text in texts]
-        if len(plain) < fewest or not all(re.fullmatch(form, text) for text in plain):
-            continue
-        example = next((text for text in plain if re.fullmatch(essential, text)), None)
-        if example is not None:
+        example = next(filter(re.compile(essential).fullmatch, plain), None)
+        if example is not None and len(plain) >= fewest and all(re.fullmatch(form, text) for text in plain):
             raise Misuse(f"{what} holds {kind} such as '{example}' in every row: write it as {write}")
 
 
 @dataclass(frozen=True)
-class FeaturePreparation:
+class FeaturePreparation(JsonRecord, kind="features"):
     """Inputs -> (N, D): features of a fixed network, then standardised.
 
     The network is part of the preparation, so it runs once per prediction, whatever the number of members.
@@ -431,8 +402,8 @@ class FeaturePreparation:
     def apply(self, raw: Any, peak: float | None = None) -> Tensor:
         """Compute prepared features (N, D) float32 of raw inputs in batches; `peak` is the white of images."""
         white = {"peak": peak} if isinstance(self.inputs, ImagePreparation) else {}
-        slices = [slice(first, first + FEATURES_AT_ONCE) for first in range(0, max(1, len(raw)), FEATURES_AT_ONCE)]
-        parts = (raw.iloc[rows] if is_table(raw) else raw[rows] for rows in slices)
+        rows = raw.iloc if is_table(raw) else raw
+        parts = (rows[at : at + FEATURES_AT_ONCE] for at in range(0, max(1, len(raw)), FEATURES_AT_ONCE))
         return torch.cat([self.apply_prepared(self.inputs.apply(part, **white)) for part in parts])
 
     def apply_prepared(self, x: Tensor) -> Tensor:
@@ -441,19 +412,20 @@ class FeaturePreparation:
             raise Misuse(f"the network {self.network['net']} of the features is not here: open the run by mm.load")
         return self.scale.apply(self.features(x))
 
-    def to_json(self) -> dict[str, Any]:
-        parts = {"inputs": self.inputs.to_json(), "scale": self.scale.to_json()}
-        return {"kind": "features", **parts, "network": self.network}
 
-
-Preparation = (
-    ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation | FeaturePreparation
-)
+Simple = ImagePreparation | ArrayPreparation | TablePreparation | TokenPreparation | SeveralPreparation
+Preparation = Simple | FeaturePreparation
+KINDS: dict[str, Any] = {record.kind: record for record in get_args(Simple)}
 
 
 def before_features(preparation: Preparation) -> Preparation:
     """Return the preparation of the inputs of a feature network; any other preparation unchanged."""
     return preparation.inputs if isinstance(preparation, FeaturePreparation) else preparation
+
+
+def with_features(x: Tensor, preparation: Preparation) -> Tensor:
+    """Return the features (N, D) of inputs that `before_features` of a preparation prepared; without a network, x."""
+    return preparation.apply_prepared(x) if isinstance(preparation, FeaturePreparation) else x
 
 
 def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], Tensor] | None = None) -> Preparation:
@@ -472,21 +444,21 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
     ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=())
     """
-    kinds: dict[str, Any] = {"image": ImagePreparation, "array": ArrayPreparation, "table": TablePreparation}
-    kinds |= {"tokens": TokenPreparation, "several": SeveralPreparation}
     if record["kind"] == "features":
         inputs, scale = (preparation_from_json(record[part]) for part in ("inputs", "scale"))
         return FeaturePreparation(inputs, scale, record["network"], features)  # type: ignore[arg-type]
-    if record["kind"] not in kinds:
-        raise unknown("preparation", record["kind"], kinds)
-    if record["kind"] == "table":
-        makers: dict[str, Any] = {maker.kind: maker for maker in (NumericColumn, CategoricalColumn)}
-        columns = [makers[entry["kind"]](**fields_of(entry)) for entry in record["columns"]]
-        record = {**record, "columns": columns}
-    if record["kind"] == "several":
-        record = {**record, "parts": [(name, preparation_from_json(entry)) for name, entry in record["parts"]]}
-    preparation: Preparation = kinds[record["kind"]](**fields_of(record))
+    if record["kind"] not in KINDS:
+        raise unknown("preparation", record["kind"], KINDS)
+    preparation: Preparation = _from_json(record)
     return preparation
+
+
+def _from_json(value: Any) -> Any:
+    """Restore a JSON value: an object as the record of its kind, a list as a tuple."""
+    if isinstance(value, dict):
+        fields_of = {name: _from_json(entry) for name, entry in value.items() if name != "kind"}
+        return JsonRecord.kinds[value["kind"]](**fields_of)
+    return tuple(map(_from_json, value)) if isinstance(value, list | tuple) else value
 
 
 def checked_array(raw: Any, name: str) -> Any:
@@ -498,20 +470,13 @@ def checked_array(raw: Any, name: str) -> Any:
     return values
 
 
-def wrong_shape(values: np.ndarray | Tensor, shape: tuple[int, ...]) -> Misuse:
-    """Return the error for examples whose shape differs from training's."""
-    if tuple(values.shape) == shape:
-        return Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
-    return Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
-
-
 def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
     """Convert images (N, H, W), (N, H, W, C) or (N, C, H, W) of shape (C, H, W) to (N, C, H, W)."""
     if isinstance(values, FileRows):
         return values.then(lambda rows: to_planes(rows, shape), shape)
     channels, height, width = shape
     if values.shape in ((height, width), (height, width, channels)):
-        raise wrong_shape(values, values.shape)
+        require_shape(values, values.shape)
     if values.shape == shape and channels > 1:
         raise Misuse(f"{shape} is one image or {channels} grey ones: write x[None] for one, x[:, None] for {channels}")
     if values.shape[1:] == (height, width):
@@ -520,8 +485,7 @@ def to_planes(values: Any, shape: tuple[int, int, int]) -> Any:
         values = np.moveaxis(values, 3, 1)
     if values.ndim == 4 and values.shape[1:] == (1, height, width):
         values = np.broadcast_to(values, (len(values), *shape))
-    if values.shape[1:] != shape:
-        raise wrong_shape(values, shape)
+    require_shape(values, shape)
     return values
 
 
@@ -533,8 +497,8 @@ def image_shape(values: Any) -> tuple[int, int, int]:
     """
     if values.ndim == 3:
         return (1, values.shape[1], values.shape[2])
-    first, second, last = values.shape[1:]
-    return (last, first, second) if last in COLOURS and first not in COLOURS else (first, second, last)
+    shape = values.shape[1:]
+    return (shape[2], *shape[:2]) if shape[2] in COLOURS and shape[0] not in COLOURS else shape
 
 
 def pixel_peak(values: Any, asked: bool = False) -> float | None:
@@ -555,21 +519,14 @@ def pixel_peak(values: Any, asked: bool = False) -> float | None:
     return 1.0 if high <= 1 else 255.0
 
 
-def known_peak(values: Any, stated: float | None) -> float | None:
-    """Return the value of a white pixel in an array of images: 1 for floats in 0..1, else what its source states."""
-    return 1.0 if values.dtype.kind == "f" and pixel_peak(values, asked=True) == 1.0 else stated
-
-
 def fit_images(values: Any, peak: float, prepare: Prepare, resized: bool = False) -> ImagePreparation:
     """Fit the preparation of training images: standardised, divided by white (`unit`), or unchanged (`none`)."""
     shape = image_shape(values)
-    colours = shape[0]
-    if prepare in WAYS and prepare != "standardise":
-        raise Misuse(f"prepare='{prepare}' is for tables and other rows of numbers: write 'standardise' for images")
+    mean, std = np.zeros(shape[0]), np.full(shape[0], peak if prepare == "unit" else 1.0)
     if prepare == "standardise":
         mean, std = mean_std(to_planes(values, shape), "x")
-    else:
-        mean, std = np.zeros(colours), np.full(colours, peak if prepare == "unit" else 1.0)
+    elif prepare in WAYS:
+        raise Misuse(f"prepare='{prepare}' is for tables and other rows of numbers: write 'standardise' for images")
     integers = values.dtype.kind != "f"
     return ImagePreparation(shape, float(peak), tuple(mean.tolist()), tuple(std.tolist()), integers, resized)
 
@@ -579,9 +536,8 @@ def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPre
     if values.ndim == 1:
         in_file = isinstance(values, FileRows)
         values = values.then(lambda rows: rows[:, None], (1,)) if in_file else values[:, None]
-    width = values.shape[1]
-    unchanged = Scaling((0.0,) * width, (1.0,) * width)
-    scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else unchanged
+    zeros, ones = (0.0,) * values.shape[1], (1.0,) * values.shape[1]
+    scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else Scaling(zeros, ones)
     return ArrayPreparation(values.shape[1:], scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles)
 
 
@@ -592,13 +548,3 @@ def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:
         return TokenPreparation(shape)
     width = shape[0] if shape else 1
     return ArrayPreparation(shape or (1,), (0.0,) * width, (1.0,) * width)
-
-
-def fields_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Convert the JSON of a frozen record to its fields: all but `kind`, lists as tuples."""
-    return {key: as_tuple(value) for key, value in record.items() if key != "kind"}
-
-
-def as_tuple(value: Any) -> Any:
-    """Replace lists by tuples in a JSON value."""
-    return tuple(map(as_tuple, value)) if isinstance(value, list | tuple) else value

@@ -11,7 +11,7 @@ import torch
 
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
-from murmuration.data.targets import LARGEST, Task
+from murmuration.data.targets import LARGEST, Task, as_values, encode_labels, refuse_missing
 from murmuration.system.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
@@ -38,8 +38,8 @@ def several_inputs(x: Any) -> SeveralInputs | None:
         return x
     if not isinstance(x, dict | tuple) or len(x) < 2:
         return None
-    named = x if isinstance(x, dict) else {str(i): item for i, item in enumerate(x)}
-    arrays = {str(name): as_array(item) for name, item in named.items()}
+    named = x.items() if isinstance(x, dict) else enumerate(x)
+    arrays = {str(name): as_array(item) for name, item in named}
     lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in lengths.items())
@@ -73,6 +73,55 @@ class RawData:
     as_is: bool = False  # inputs are not to be standardised
     resized: bool = False  # image files were resized and cropped
     ignored: tuple[str, ...] = ()  # columns of a table that are not inputs
+
+    @property
+    def target_name(self) -> str:
+        """The name of the targets for messages."""
+        return f"target '{', '.join(self.target_names)}'" if self.target_names else "target"
+
+    def test_parts(self) -> list[RawPart]:
+        """Return the parts to evaluate on: the test part, or all parts if there is none."""
+        return [self.parts["test"]] if "test" in self.parts else list(self.parts.values())
+
+    def checked_targets(self, part: RawPart) -> np.ndarray:
+        """Return the targets of a part; refuse missing ones."""
+        if part.targets is None:
+            raise Misuse("the source has no targets: expected labels or numbers to predict")
+        refuse_missing(part.targets, self.target_name)
+        return part.targets
+
+    def encode(self, part: RawPart, task: Task, classes: tuple[str, ...]) -> torch.Tensor:
+        """Encode the targets of one part: labels (N,) int64, or regression targets (N, K) float64."""
+        targets = self.checked_targets(part)
+        if task == "classification":
+            return encode_labels(targets, self.class_names, classes)
+        return torch.from_numpy(as_values(targets, self.target_name))
+
+    def fingerprint(self) -> str:
+        """Return the sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
+
+        A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
+        """
+        digest = hashlib.sha256()
+        for name in filter(self.parts.__contains__, PARTS):
+            inputs, targets = self.parts[name].inputs, self.parts[name].targets
+            digest.update(name.encode())
+            if hasattr(inputs, "digest"):  # not in memory
+                digest.update(inputs.digest.encode())
+            elif isinstance(inputs, FileRows):
+                hash_kind(digest, inputs.dtype, inputs.shape)
+                for piece in pieces(inputs):
+                    hash_values(digest, piece)
+            elif is_table(inputs):
+                for column in inputs.columns:
+                    digest.update(json.dumps(str(column)).encode())
+                    hash_array(digest, column_values(inputs[column]))
+            else:
+                for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
+                    hash_array(digest, array)
+            if targets is not None:
+                hash_array(digest, targets)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -139,44 +188,22 @@ def refuse_nonfinite(values: Any, name: str, first: int = 0) -> None:
         for rows, piece in zip(blocks(values), pieces(values), strict=True):
             refuse_nonfinite(piece, name, rows.start)
         return
-    low, high = float(values.min()), float(values.max())  # NaN if there is one; half precision cannot hold LARGEST
-    if low >= -LARGEST and high <= LARGEST:
+    if float(values.min()) >= -LARGEST and float(values.max()) <= LARGEST:  # half precision cannot hold LARGEST
         return
-    bad = ~np.isfinite(values)
-    expected = "expected finite numbers" if bad.any() else f"expected numbers up to {LARGEST:.2g}, single precision"
-    bad = bad if bad.any() else np.abs(values) > LARGEST
+    bad, expected = ~np.isfinite(values), "expected finite numbers"
+    if not bad.any():
+        bad, expected = np.abs(values) > LARGEST, f"expected numbers up to {LARGEST:.2g}, single precision"
     position = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), values.shape))
     index = ", ".join(map(str, (position[0] + first, *position[1:])))
     raise Misuse(f"{name}[{index}] is {values[position]:g} ({int(bad.sum())} such values): {expected}")
 
 
-def fingerprint(raw: RawData) -> str:
-    """Return the sha256 (hex) of all inputs and targets, with types and shapes, in the order of PARTS.
-
-    A table counts by the values of its columns, so the same table as CSV and as parquet has one fingerprint.
-    """
-    digest = hashlib.sha256()
-    for name in PARTS:
-        if name in raw.parts:
-            part = raw.parts[name]
-            digest.update(name.encode())
-            if isinstance(part.inputs, SeveralInputs):
-                for array in part.inputs.arrays.values():
-                    hash_array(digest, array)
-            elif hasattr(part.inputs, "digest"):  # not in memory
-                digest.update(part.inputs.digest.encode())
-            elif isinstance(part.inputs, FileRows):
-                hash_kind(digest, part.inputs.dtype, part.inputs.shape)
-                for piece in pieces(part.inputs):
-                    hash_values(digest, piece)
-            elif not is_table(part.inputs):
-                hash_array(digest, part.inputs)
-            for column in part.inputs.columns if is_table(part.inputs) else ():
-                digest.update(json.dumps(str(column)).encode())
-                hash_array(digest, column_values(part.inputs[column]))
-            if part.targets is not None:
-                hash_array(digest, part.targets)
-    return digest.hexdigest()
+def require_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse examples (N, ...) of another shape than training's."""
+    if tuple(values.shape) == shape:
+        raise Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
+    if tuple(values.shape[1:]) != shape:
+        raise Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:

@@ -60,8 +60,11 @@ class Scaling:
         """Scale one block to float32; refuse values beyond it by their index, where that of row 0 is `first`."""
         with np.errstate(over="ignore"):
             scaled: np.ndarray = self.exact(values).astype(np.float32, order="C")
-        if not np.isfinite(scaled).all():
-            raise too_large("x", values, ~np.isfinite(scaled), first)
+        bad = ~np.isfinite(scaled)
+        if bad.any():
+            spot = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
+            index, expected = ", ".join(map(str, (spot[0] + first, *spot[1:]))), "expected up to about 1e38"
+            raise Misuse(f"x[{index}] is {values[spot]:.6g}, too large for single precision: {expected}")
         return scaled
 
     def exact(self, values: np.ndarray) -> np.ndarray:
@@ -94,12 +97,10 @@ def fit_scaling(values: Any, way: Way, name: str) -> Scaling:
         ranges = [median_range(columns) for columns in column_groups(values)]
         median, scale = (np.concatenate(statistic) for statistic in zip(*ranges, strict=True))
         return Scaling(tuple(median.tolist()), tuple(scale.tolist()), CLIP)
-    count = int(np.clip(len(values) // ROWS_PER_QUANTILE, MIN_QUANTILES, MAX_QUANTILES))
-    levels = np.linspace(0, 1, count)
+    levels = np.linspace(0, 1, int(np.clip(len(values) // ROWS_PER_QUANTILE, MIN_QUANTILES, MAX_QUANTILES)))
     groups = [np.maximum.accumulate(np.quantile(columns, levels, axis=0)).T for columns in column_groups(values)]
-    quantiles = np.concatenate(groups)  # (D, Q)
-    width = values.shape[1]
-    return Scaling((0.0,) * width, (1.0,) * width, quantiles=tuple(map(tuple, quantiles.tolist())))
+    quantiles = tuple(map(tuple, np.concatenate(groups).tolist()))  # (D, Q)
+    return Scaling((0.0,) * len(quantiles), (1.0,) * len(quantiles), quantiles=quantiles)
 
 
 def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,16 +110,8 @@ def median_range(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     [[0.0, 2.0, 7.0], [4.0, 2.0, 1.0]]
     """
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75], axis=0)
-    scale = high - low
-    scale = np.where(scale == 0, 0.5 * (values.max(axis=0) - values.min(axis=0)), scale)
+    scale = np.where(high - low == 0, 0.5 * (values.max(axis=0) - values.min(axis=0)), high - low)
     return median, np.where(scale == 0, 1.0, scale)
-
-
-def too_large(name: str, values: np.ndarray, bad: np.ndarray, first: int = 0) -> Misuse:
-    """Return the error for the first of the raw values (N, ...) that single precision cannot hold once scaled."""
-    spot = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-    index = f"[{', '.join(map(str, (spot[0] + first, *spot[1:])))}]"
-    return Misuse(f"{name}{index} is {values[spot]:.6g}, too large for single precision: expected up to about 1e38")
 
 
 def smooth_clip(z: np.ndarray, bound: float = CLIP) -> np.ndarray:
@@ -171,10 +164,8 @@ def mean_std(values: Any, name: str, constant_std: float = 1.0) -> tuple[np.ndar
         raise Misuse(f"{name} has the shape {values.shape}: expected at least one value")
     count = values.size // values.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        first = [
-            (part.sum(axis=axes, dtype=np.float64), part.min(axis=axes), part.max(axis=axes)) for part in pieces(values)
-        ]
-        totals, lows, highs = zip(*first, strict=True)
+        sums = ((x.sum(axis=axes, dtype=np.float64), x.min(axis=axes), x.max(axis=axes)) for x in pieces(values))
+        totals, lows, highs = zip(*sums, strict=True)
         mean = sum(totals) / count
         centre = per_channel(mean, values.ndim)
         squares = sum(np.square(part.astype(np.float64) - centre).sum(axis=axes) for part in pieces(values))

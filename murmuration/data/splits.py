@@ -38,10 +38,8 @@ def removable_rows(labels: np.ndarray, rng: np.random.Generator, needed: int) ->
     pool = order[~first]
     if len(pool) < needed:
         classes = len(np.unique(labels))
-        raise Misuse(
-            f"{len(labels)} rows in {classes} classes are too few to split:"
-            f" expected at least {classes + needed}, so that every class has a training row and some rows are left"
-        )
+        expected = f"at least {classes + needed}, so that every class has a training row and some rows are left"
+        raise Misuse(f"{len(labels)} rows in {classes} classes are too few to split: expected {expected}")
     return pool
 
 
@@ -103,8 +101,7 @@ def split_rows(
     if base not in parts:
         raise Misuse(f"the source has only the parts {', '.join(parts)}: expected a training part")
     labels = parts[base]
-    splits = {name: (name, np.arange(len(y))) for name, y in parts.items() if name != "all"}
-    splits["train"] = (base, np.arange(len(labels)))
+    splits = {("train" if name == base else name): (name, np.arange(len(y))) for name, y in parts.items()}
     if groups is not None and time is not None:
         raise Misuse("groups= and time=: rows cannot be split by both; give one of them")
     requests = [("test", TEST_FRACTION, test), ("val", VAL_FRACTION, val)]
@@ -112,9 +109,8 @@ def split_rows(
     for name, fraction, request in sorted(requests, key=lambda entry: entry[2] is None or np.isscalar(entry[2])):
         if name in parts:
             if request is not None:
-                raise Misuse(
-                    f"{name}= for data that has a {name} part already, {len(parts[name]):,} examples: leave it out"
-                )
+                problem = f"{name}= for data that has a {name} part already, {len(parts[name]):,} examples"
+                raise Misuse(f"{problem}: leave it out")
             continue
         rows = splits["train"][1]
         if usual:
@@ -124,21 +120,14 @@ def split_rows(
             train_rows, held_out = choose_rows(name, fraction if request is None else request, inside, rng)
         splits |= {"train": (base, rows[train_rows]), name: (base, rows[held_out])}
     if groups is not None:
-        refuse_shared_groups({name: groups[rows] for name, (part, rows) in splits.items() if part == base})
+        members = {name: set(groups[rows].tolist()) for name, (part, rows) in splits.items() if part == base}
+        for name, other in itertools.combinations(members, 2):
+            if shared := members[name] & members[other]:
+                problem = f"{len(shared)} groups are in both {name} and {other}, such as {sorted(map(str, shared))[0]}"
+                raise Misuse(f"{problem}: give a share, or a splitter that keeps groups together, such as GroupKFold")
     if not len(splits["train"][1]):
         raise Misuse("no rows are left to train on: hold out fewer")
     return splits
-
-
-def refuse_shared_groups(splits: dict[str, np.ndarray]) -> None:
-    """Refuse splits, each given by the groups of its rows, if a group occurs in two of them."""
-    for name, other in itertools.combinations(splits, 2):
-        shared = set(splits[name].tolist()) & set(splits[other].tolist())
-        if shared:
-            raise Misuse(
-                f"{len(shared)} groups are in both {name} and {other}, such as {sorted(map(str, shared))[0]}: give a"
-                " share, or a splitter that keeps groups together, such as GroupKFold"
-            )
 
 
 @dataclass(frozen=True)
@@ -162,8 +151,8 @@ def choose_rows(name: str, request: Any, inside: Candidates, rng: np.random.Gene
         try:
             train_rows, held_out = next(iter(request.split(np.zeros((len(rows), 1)), inside.labels[rows], by_group)))
         except (TypeError, ValueError) as error:
-            groupless = groups is None and "group" in str(error)
-            write = "; give groups=, a column's name or an array (N,)" if groupless else ""
+            needs_groups = groups is None and "group" in str(error)
+            write = "; give groups=, a column's name or an array (N,)" if needs_groups else ""
             raise Misuse(f"{name}= cannot split the rows: {first_line(error).rstrip('.')}{write}") from None
         return np.sort(train_rows), np.sort(held_out)
     if isinstance(request, int | float) and not isinstance(request, bool):
@@ -171,20 +160,16 @@ def choose_rows(name: str, request: Any, inside: Candidates, rng: np.random.Gene
     indices = np.asarray(request)
     if indices.dtype == bool and indices.ndim == 1:
         if len(indices) != len(inside.labels) or not indices.any():
-            got = f"{len(indices)} rows, {int(indices.sum())} of them chosen"
-            raise Misuse(f"{name}= is a mask of {got}: expected {len(inside.labels)}, some of them chosen")
+            mask = f"{len(indices)} rows, {int(indices.sum())} of them chosen"
+            raise Misuse(f"{name}= is a mask of {mask}: expected {len(inside.labels)}, some of them chosen")
         indices = np.flatnonzero(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or not len(indices):
-        raise Misuse(
-            f"{name}= of type {type(request).__name__}: expected a share such as 0.2, other data, indices or a mask of"
-            " rows, or a scikit-learn splitter"
-        )
+        expected = "a share such as 0.2, other data, indices or a mask of rows, or a scikit-learn splitter"
+        raise Misuse(f"{name}= of type {type(request).__name__}: expected {expected}")
     unknown = indices[~np.isin(indices, rows)]
     if len(unknown):
-        raise Misuse(
-            f"{name}= names the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already:"
-            f" expected indices 0 to {len(inside.labels) - 1}"
-        )
+        rows_text = f"the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already"
+        raise Misuse(f"{name}= names {rows_text}: expected indices 0 to {len(inside.labels) - 1}")
     distinct, counts = np.unique(indices, return_counts=True)
     if (counts > 1).any():
         raise Misuse(f"{name}= names row {distinct[counts > 1][0]} more than once: expected every index once")
@@ -215,3 +200,36 @@ def hold_out_share(name: str, share: float, inside: Candidates, rng: np.random.G
             raise Misuse(f"{name}={share:g}: {len(set(inside.groups[rows]))} groups are too few ({error})") from None
         return np.sort(train_rows), np.sort(held_out)
     return hold_out(inside.labels[rows], count / len(rows), rng)
+
+
+# Long tails: classes of very different size, cut from balanced ones
+
+
+def long_tail_counts(largest: int, classes: int, factor: float) -> list[int]:
+    """Return the size of each class, from `largest` down to `largest` / `factor`: n_i = n_max factor^(-i / (C - 1)).
+
+    >>> long_tail_counts(5000, 10, 100)
+    [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    """
+    if factor < 1:
+        raise Misuse(f"imbalance={factor:g}: expected the size of the largest class over the smallest, at least 1")
+    if classes < 2:
+        raise Misuse(f"imbalance={factor:g} of {classes} class: expected at least 2")
+    return [int(largest * factor ** (-i / (classes - 1))) for i in range(classes)]
+
+
+def long_tail_rows(labels: np.ndarray, classes: int, factor: float, seed: int) -> np.ndarray:
+    """Select rows of labels (N,) that form a long tail: the first class has `factor` times the rows of the last.
+
+    The first class gets as many rows as the smallest class has in `labels`. Rows are drawn at random by `seed` and
+    class, and returned in order.
+    """
+    smallest = int(np.bincount(labels, minlength=classes).min())
+    counts = long_tail_counts(smallest, classes, factor)
+    if counts[-1] < 1:
+        raise Misuse(f"imbalance={factor:g} of classes with {smallest} examples: expected at most {smallest}")
+    rows = [
+        np.random.default_rng((seed, label)).permutation(np.flatnonzero(labels == label))[:count]
+        for label, count in enumerate(counts)
+    ]
+    return np.sort(np.concatenate(rows))

@@ -11,11 +11,11 @@ import math
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, a
 from murmuration.system.errors import Misuse, first_line
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
+WORKER_SETTINGS = ("num_workers", "worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
 PROBED_EXAMPLES = 8  # read twice before training, to find out whether reading draws random numbers
 EXAMPLES_AT_ONCE = 64  # read at once where no loader says otherwise
 VALUES_AT_ONCE, MOST_ROWS = 2**24, 4096  # of prepared rows that are predicted at once
@@ -49,9 +50,7 @@ class Source:
     """A map-style dataset, how its examples become batches, and the settings of the caller's loader."""
 
     dataset: Any
-    collate: Callable[[list], Any] = default_collate
-    workers: int = 0
-    options: tuple[tuple[str, Any], ...] = ()  # further arguments of a DataLoader
+    settings: Mapping[str, Any] = field(default_factory=lambda: {"collate_fn": default_collate})  # of a DataLoader
     batch_size: int | None = None  # of the caller's loader; None: a dataset alone
     sampler: Any = None  # the same
     drop_last: bool = False
@@ -60,15 +59,9 @@ class Source:
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
         """Yield the examples of each list of requests as one batch; worker processes read ahead."""
-        loader: DataLoader = DataLoader(
-            Seeded(self.dataset),
-            batch_sampler=requests,  # any iterable will do
-            num_workers=self.workers,
-            collate_fn=self.collate,
-            generator=torch.Generator(),  # otherwise torch's global generator would advance
-            **(dict(self.options) if self.workers else {}),
-        )
-        batches = iter(loader)
+        # any iterable of batches will do; without a generator, torch's global one would advance
+        sampling: Any = {"batch_sampler": requests, "generator": torch.Generator()}
+        batches = iter(DataLoader(Seeded(self.dataset), **sampling, **self.settings))
         while True:
             with READ_LOCK, kept_generators():
                 batch = next(batches, None)
@@ -90,24 +83,16 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class RowSource:
-    """Rows of files as a source of examples: inputs only, their targets are in memory; no random numbers."""
+class RowSource(Source):
+    """Rows of files (`FileRows` or `FileTable`): inputs only, their targets are in memory; no random numbers."""
 
-    inputs: FileRows | FileTable
-    batch_size: ClassVar[None] = None
-    sampler: ClassVar[None] = None
-    drop_last: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
-    repeatable: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "files"
+    name = "files"
 
     def read(self, requests: Iterable[list[Request]]) -> Iterator[Examples]:
         """Yield the inputs of each list of requests."""
-        places = (self.inputs.places[[index for index, _ in batch]] for batch in requests)
-        batches = map(self.inputs.read, places) if isinstance(self.inputs, FileTable) else self.inputs.batches(places)
+        rows = self.dataset
+        places = (rows.places[[index for index, _ in batch]] for batch in requests)
+        batches = map(rows.read, places) if isinstance(rows, FileTable) else rows.batches(places)
         yield from ((x, None) for x in batches)
 
 
@@ -173,12 +158,12 @@ class Streamed:
     same values each time; `read` takes other seeds.
     """
 
-    source: Source | RowSource
+    source: Source
     rows: np.ndarray  # (N,) indices of the dataset
     preparation: Preparation | None = None  # None: before one is chosen
     digest: str = ""  # of all inputs as read with their fixed seeds
-    apply: Callable[[Any], Tensor] | None = None  # raw inputs of a batch -> prepared ones
-    encode: Callable[[np.ndarray], Tensor] | None = None  # targets as the dataset gives them -> as the loss takes them
+    apply: Any = None  # raw inputs of a batch -> prepared ones (B, ...)
+    encode: Callable[[Any], Tensor] | None = None  # targets as the dataset gives them -> as the loss takes them
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -187,23 +172,21 @@ class Streamed:
         return f"Streamed({len(self):,} examples of {self.source.name})"
 
     def __getattr__(self, name: str) -> Any:
-        raise NotInMemory(
-            f"'{name}' of examples that are read when needed: this takes all of them in memory; write"
-            " mm.open_data(dataset, in_memory=True)"
-        )
+        problem = f"'{name}' of examples that are read when needed"
+        raise NotInMemory(f"{problem}: this takes all of them in memory; write mm.open_data(dataset, in_memory=True)")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        assert self.apply is not None
         return (len(self), *self.apply(self.first).shape[1:])
 
     @cached_property
     def first(self) -> Any:
         """The raw inputs of one example, (1, ...)."""
         index = self.rows[:1] if len(self) else np.zeros(1, dtype=np.int64)
-        if isinstance(self.source, RowSource):
-            return self.source.inputs.read(self.source.inputs.places[index])  # in this process
-        return next(replace(self.source, workers=0).read([self.requests(index)]))[0]
+        if self.of_files:
+            return self.source.dataset.read(self.source.dataset.places[index])  # in this process
+        settings = {"collate_fn": self.source.settings["collate_fn"]}  # no worker processes
+        return next(replace(self.source, settings=settings).read([self.requests(index)]))[0]
 
     def whole(self) -> Any:
         """Read the raw inputs of all examples of a dataset, (N, ...) or several of them."""
@@ -216,7 +199,7 @@ class Streamed:
 
     def requests(self, indices: np.ndarray) -> list[Request]:
         """Return requests for examples at their fixed seeds."""
-        if isinstance(self.source, RowSource):
+        if self.of_files:
             return [(i, 0) for i in indices.tolist()]
         return [(int(i), stream_seed(0, "examples", ALL_MEMBERS, int(i))) for i in indices]
 
@@ -229,51 +212,37 @@ class Streamed:
         """Select examples without reading them."""
         return replace(self, rows=self.rows[rows])
 
-    def prepared(
-        self,
-        preparation: Preparation,
-        apply: Callable[[Any], Tensor] | None = None,
-        encode: Callable[[np.ndarray], Tensor] | None = None,
-    ) -> "Streamed":
+    def prepared(self, preparation: Preparation, apply: Any = None, encode: Any = None) -> "Streamed":
         """Prepare inputs and encode targets when they are read."""
         return replace(self, preparation=preparation, apply=apply or preparation.apply, encode=encode)
 
     def then(self, encode: Callable[[Tensor], Tensor]) -> "Streamed":
         """Apply a further encoding to targets when they are read."""
-        before = self.encode
-        if before is None:  # targets are in memory
-            return self
-        return replace(self, encode=lambda y: encode(before(y)))
+        before = self.encode  # None: targets are in memory
+        return self if before is None else replace(self, encode=lambda y: encode(before(y)))
 
     def read(self, requests: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[Tensor, Tensor | None]]:
         """Yield prepared inputs (B, ...) and encoded targets of batches, each given by its positions and seeds (B,).
 
         Targets are None for rows of files: they are in memory.
         """
-        assert self.apply is not None
         by_index = (list(zip(self.rows[places].tolist(), seeds.tolist(), strict=True)) for places, seeds in requests)
         for x, y in self.source.read(by_index):
-            yield self.apply(x), None if self.encode is None else self.encode(y)  # type: ignore[arg-type]
+            yield self.apply(x), None if self.encode is None else self.encode(y)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield prepared inputs of `size` examples at a time, in order."""
-        assert self.apply is not None
         yield from (self.apply(x) for x, _ in self.in_batches(size))
 
     def __getitem__(self, rows: Any) -> Tensor:
         """Read and prepare the inputs of these examples."""
         selected = self.subset(rows.numpy() if isinstance(rows, Tensor) else rows)
-        if not len(selected):
-            assert self.apply is not None
-            return self.apply(self.first)[:0]
-        return torch.cat(list(selected.split(self.chunk)))
+        return torch.cat(list(selected.split(self.chunk))) if len(selected) else self.apply(self.first)[:0]
 
     @property
     def chunk(self) -> int:
         """The number of examples to read at once: that of a loader, or `rows_at_once` of files."""
-        if not isinstance(self.source, RowSource):
-            return self.source.batch_size or EXAMPLES_AT_ONCE
-        return rows_at_once(self.shape)
+        return rows_at_once(self.shape) if self.of_files else self.source.batch_size or EXAMPLES_AT_ONCE
 
     @property
     def of_files(self) -> bool:
@@ -295,7 +264,7 @@ class Streamed:
     def own_sampler(self) -> Any:
         """The sampler of the caller's loader, unless it reads all examples in order or in random order."""
         sampler = self.source.sampler
-        return None if sampler is None or isinstance(sampler, SequentialSampler) or is_shuffle(sampler) else sampler
+        return None if isinstance(sampler, SequentialSampler) or is_shuffle(sampler) else sampler
 
     @property
     def in_order(self) -> bool:
@@ -321,9 +290,9 @@ def streamed_rows(inputs: FileRows | FileTable) -> Streamed:
 
 def is_shuffle(sampler: Any) -> bool:
     """Return whether a sampler is a random order of all examples (`shuffle=True` of a DataLoader), or of a subset."""
-    if isinstance(sampler, SubsetRandomSampler):
-        return True
-    return isinstance(sampler, RandomSampler) and not sampler.replacement and len(sampler) == len(sampler.data_source)
+    if isinstance(sampler, RandomSampler):
+        return not sampler.replacement and len(sampler) == len(sampler.data_source)
+    return isinstance(sampler, SubsetRandomSampler)
 
 
 def is_reordered(loader: DataLoader) -> bool:
@@ -341,9 +310,8 @@ def is_streamable(source: Any) -> bool:
 
 def are_parts(source: Any) -> bool:
     """Return whether an object is (train, val) or (train, val, test) of torch datasets or data loaders."""
-    if not isinstance(source, tuple | list) or len(source) not in (2, 3):
-        return False
-    return all(isinstance(part, Dataset | DataLoader) for part in source)
+    are_several = isinstance(source, tuple | list) and len(source) in (2, 3)
+    return are_several and all(isinstance(part, Dataset | DataLoader) for part in source)
 
 
 def load_stream(source: Any, options: LoadOptions) -> RawData:
@@ -356,8 +324,7 @@ def load_stream(source: Any, options: LoadOptions) -> RawData:
     parts = {name: stream_part(dataset, options, name) for name, dataset in named.items()}
     for name, part in parts.items() if options.in_memory else ():
         x = part.inputs.whole()
-        named_arrays = isinstance(x, SeveralInputs)
-        parts[name] = replace(part, inputs=x) if named_arrays else checked_part(x, part.targets, "x")
+        parts[name] = RawPart(x, part.targets) if isinstance(x, SeveralInputs) else checked_part(x, part.targets, "x")
     return RawData(parts)
 
 
@@ -384,11 +351,9 @@ def source_of(loader: Any, name: str) -> Source:
         return Source(dataset)
     if loader.batch_size is None:
         raise Misuse("a DataLoader with a batch_sampler, or without batches: write batch_size= and sampler= instead")
-    names = ("worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
-    settings = tuple((setting, getattr(loader, setting)) for setting in names)
-    source = Source(
-        dataset, loader.collate_fn, loader.num_workers, settings, loader.batch_size, loader.sampler, loader.drop_last
-    )
+    settings = {setting: getattr(loader, setting) for setting in WORKER_SETTINGS if loader.num_workers}
+    settings |= {"collate_fn": loader.collate_fn}
+    source = Source(dataset, settings, loader.batch_size, loader.sampler, loader.drop_last)
     if name in ("val", "test") and (loader.drop_last or Streamed(source, np.arange(1)).own_sampler is not None):
         raise Misuse(f"the DataLoader of {name} examples leaves some out: write it without sampler= and drop_last=")
     return source
@@ -407,18 +372,17 @@ def probed(source: Source) -> Source:
             draws = draws or not same_states(before, generator_states())
             examples[-1].append(seeded[request])
     try:
-        first, second = (source.parted(source.collate([pair[i] for pair in examples])) for i in (0, 1))
+        collate = source.settings["collate_fn"]
+        first, second = (source.parted(collate([pair[i] for pair in examples])) for i in (0, 1))
     except (TypeError, RuntimeError, ValueError) as error:
         if isinstance(error, Misuse):
             raise
         raise Misuse(f"{source.name} gives examples that do not form a batch: {first_line(error)}") from error
     repeatable = hash_inputs(first[0]).digest() == hash_inputs(second[0]).digest()
     if not repeatable:
-        warnings.warn(
-            f"{source.name} draws from a private random generator: runs on it cannot be repeated or resumed bit for"
-            " bit; draw from the global generators of torch, numpy or random, which are seeded for every example",
-            stacklevel=2,
-        )
+        lost = "draws from a private random generator: runs on it cannot be repeated or resumed bit for bit"
+        write = "draw from the global generators of torch, numpy or random, which are seeded for every example"
+        warnings.warn(f"{source.name} {lost}; {write}", stacklevel=2)
     return replace(source, draws=draws or not repeatable, repeatable=repeatable)
 
 
@@ -463,7 +427,6 @@ def as_given(inputs: Streamed, kind: str | None) -> Preparation:
         return unchanged_array(first)
     if first.ndim != 4:
         raise Misuse(f"inputs='images' with examples of shape {first.shape[1:]}: expected (C, H, W)")
-    channels, height, width = first.shape[1:]
+    zeros, ones = (0.0,) * first.shape[1], (1.0,) * first.shape[1]
     integers = first.dtype.kind in "iu"
-    peak, plain = 255.0 if integers else 1.0, ((0.0,) * channels, (1.0,) * channels)
-    return ImagePreparation((channels, height, width), peak, *plain, integers)
+    return ImagePreparation(first.shape[1:], 255.0 if integers else 1.0, zeros, ones, integers)

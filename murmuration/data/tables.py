@@ -11,6 +11,7 @@ import numpy as np
 
 from murmuration.data.columns import is_numeric, to_numbers, to_texts
 from murmuration.data.file_rows import is_streamed
+from murmuration.data.images import is_image_file, open_image, stack_images
 from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
 from murmuration.data.targets import is_number
@@ -25,39 +26,30 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
         table, index = open_file_table(path)
         return table_raw(table, options, f"'{path}'", index)
-    readers = {".csv": read_csv, ".parquet": read_frame}
-    raw = table_raw(readers[path.suffix.lower()](path), options, f"'{path}'")
+    raw = table_raw((read_csv if path.suffix.lower() == ".csv" else read_frame)(path), options, f"'{path}'")
     table = raw.parts["all"].inputs
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
         return raw
-    from murmuration.data.images import load_listed_images
-
     other_columns = [name for name in table.columns if name != listing]
     if other_columns and options.labelled:
-        raise Misuse(
-            f"'{path}' lists images in '{listing}' beside other columns: leave them out, drop={other_columns[0]!r}"
-        )
+        problem = f"'{path}' lists images in '{listing}' beside other columns"
+        raise Misuse(f"{problem}: leave them out, drop={other_columns[0]!r}")
     names = [str(name) for name in table[listing]]
     paths = [path.parent / name for name in names]
     missing = [image_path for image_path in paths if not image_path.is_file()]
     if missing:
         raise Misuse(f"'{path}' lists '{missing[0]}', which is not a file: {len(missing)} of {len(paths)} are missing")
-    return load_listed_images(paths, replace(raw.parts["all"], keys={"file": np.array(names)}), options)
+    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
+    part = replace(raw.parts["all"], inputs=planes, keys={"file": np.array(names)})
+    return RawData({"all": part}, peak=255.0, resized=resized)
 
 
 def lists_images(values: Any, folder: Path) -> bool:
     """Return whether a column holds the paths of image files, by their names."""
-    if is_numeric(values) or values.isna().any():
+    if is_numeric(values) or values.isna().any() or not len(values):
         return False
-    from murmuration.data.images import is_image_file
-
-    return bool(len(values)) and all(is_image_file(folder / text) for text in to_texts(values))
-
-
-def load_frame(source: Any, options: LoadOptions) -> RawData:
-    """Load the rows of a pandas table."""
-    return table_raw(source, options, "the table")
+    return all(is_image_file(folder / text) for text in to_texts(values))
 
 
 def read_csv(path: Path) -> Any:
@@ -77,7 +69,11 @@ def read_csv(path: Path) -> Any:
         raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
     except OSError as error:
         raise Failure(f"cannot read '{path}': {error}") from None
-    refuse_repeated(path, separator)
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
+    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+    if repeated:  # pandas would rename it, and a second target would become an input
+        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
     if not isinstance(table.index, pd.RangeIndex):
         raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
     if all(is_number(str(name)) for name in table.columns):
@@ -85,16 +81,7 @@ def read_csv(path: Path) -> Any:
     return table
 
 
-def refuse_repeated(path: Path, separator: str) -> None:
-    """Refuse a header with a repeated name: pandas would rename it, and a second target would become an input."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
-    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
-    if repeated:
-        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
-
-
-def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -> RawData:
+def table_raw(table: Any, options: LoadOptions, place: str = "the table", index: Any = None) -> RawData:
     """Split a pandas table, or one that stays in a file and has this `index`, into features and targets.
 
     A row index that `to_csv` wrote is dropped.
@@ -104,10 +91,12 @@ def table_raw(table: Any, options: LoadOptions, place: str, index: Any = None) -
         table = table.reset_index(drop=True)
         table.columns = [str(name) for name in table.columns]
     if not table.columns.is_unique:
-        twice = table.columns[table.columns.duplicated()][0]
-        raise Misuse(f"{place} has two columns '{twice}': expected every name once")
-    numbering = [name for name in table.columns if name.startswith(UNNAMED) and is_row_index(table[name])]
-    table = table.drop(columns=numbering) if numbering else table
+        twice = table.columns[table.columns.duplicated()]
+        raise Misuse(f"{place} has two columns '{twice[0]}': expected every name once")
+    for name in [name for name in table.columns if name.startswith(UNNAMED)]:
+        values = table[name]
+        if (values.astype(str) == values.index.astype(str)).all():  # it numbers the rows
+            table = table.drop(columns=[name])
     if not len(table):
         raise Misuse(f"{place} has no rows: expected a header line and rows")
     if not options.labelled:
@@ -135,10 +124,8 @@ def index_keys(index: Any) -> Keys:
         return {}
     levels = [index.get_level_values(i) for i in range(index.nlevels)]
     values = [level.to_numpy() if level.dtype.kind in "iu" else np.array([str(v) for v in level]) for level in levels]
-    if len(values) == 1:
-        return {"index": values[0]}
     names = [f"index_{i if name is None else name}" for i, name in enumerate(index.names)]
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names if len(names) > 1 else ["index"], values, strict=True))
 
 
 def role_values(values: Any, role: str) -> np.ndarray:
@@ -153,14 +140,8 @@ def role_values(values: Any, role: str) -> np.ndarray:
 def require_column(table: Any, name: str, place: str) -> None:
     """Refuse the name of a column that a table does not have."""
     if name not in table.columns:
-        raise Misuse(
-            f"no column '{name}' in {place}: {did_you_mean(name, table.columns)}Columns: {listed(table.columns)}"
-        )
-
-
-def is_row_index(values: Any) -> bool:
-    """Return whether a column numbers the rows, as the nameless index column that `to_csv` writes does."""
-    return bool((values.astype(str) == values.index.astype(str)).all())
+        near = did_you_mean(name, table.columns)
+        raise Misuse(f"no column '{name}' in {place}: {near}Columns: {listed(table.columns)}")
 
 
 def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str) -> tuple[str, ...]:

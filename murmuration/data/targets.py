@@ -22,11 +22,8 @@ def as_text(value: Any) -> str:
     >>> as_text(3.0), as_text(np.int8(3)), as_text(True), as_text("a")
     ('3', '3', 'True', 'a')
     """
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value))
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value)
 
 
 def is_number(text: str) -> bool:
@@ -44,10 +41,8 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
     >>> sort_names(["10", "9", "9"]), sort_names(["b", "10", "9"])
     (('9', '10'), ('10', '9', 'b'))
     """
-    distinct = set(names)
-    if all(is_number(name) for name in distinct):
-        return tuple(sorted(distinct, key=lambda name: (float(name), name)))
-    return tuple(sorted(distinct))
+    distinct = sorted(set(names))
+    return tuple(sorted(distinct, key=float) if all(map(is_number, distinct)) else distinct)
 
 
 def refuse_missing(targets: np.ndarray, name: str) -> None:
@@ -69,29 +64,23 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     even if all are whole numbers, so that a file can state the task by the type of its targets; only zeros and ones of
     that type are refused.
     """
+    write = "write task='classification' if they are classes, task='regression' if they are quantities"
     if targets.ndim == 2 and targets.shape[1] > 1:
         if targets.dtype.kind in "iubf" and np.isin(targets, (0, 1)).all():
-            raise Misuse(
-                f"{name} of shape {targets.shape} holds zeros and ones: write task='multi-label' for several labels an"
-                " example, give one column of class indices for one, or write task='regression'"
-            )
+            problem = f"{name} of shape {targets.shape} holds zeros and ones"
+            other = "give one column of class indices for one, or write task='regression'"
+            raise Misuse(f"{problem}: write task='multi-label' for several labels an example, {other}")
         return "regression"
     if targets.dtype.kind in "OUb":
         return "classification"
     if targets.dtype.kind == "f":
         if len(targets) > 2 and np.array_equal(np.unique(targets), (0.0, 1.0)):
-            raise Misuse(
-                f"{name} holds 0.0 and 1.0 as floats: write task='classification' if they are classes,"
-                " task='regression' if they are quantities"
-            )
+            raise Misuse(f"{name} holds 0.0 and 1.0 as floats: {write}")
         return "regression"
     rows, labels = len(targets), len(np.unique(targets))
     is_small = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
     if not is_small and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
-        raise Misuse(
-            f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: write task='classification'"
-            " if they are classes, task='regression' if they are quantities"
-        )
+        raise Misuse(f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: {write}")
     return "classification" if is_small or images else "regression"
 
 
@@ -102,10 +91,9 @@ def refuse_free_text(targets: np.ndarray, name: str) -> None:
     texts = [as_text(value) for value in targets.ravel().tolist()]
     labels = sorted(set(texts), key=lambda text: (is_number(text), text))
     if len(labels) > len(texts) / 2:
-        raise Misuse(
-            f"{name} has {len(labels)} distinct texts in {len(texts)} rows (such as '{labels[0]}'): expected"
-            " numbers or labels that repeat; write task='classification' if these are labels"
-        )
+        problem = f"{name} has {len(labels)} distinct texts in {len(texts)} rows (such as '{labels[0]}')"
+        write = "write task='classification' if these are labels"
+        raise Misuse(f"{problem}: expected numbers or labels that repeat; {write}")
 
 
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
@@ -140,8 +128,7 @@ def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: t
         if name not in index:
             row = int((indices == k).argmax()) + 1
             raise Misuse(f"label '{name}' (row {row}) is not among the classes: expected {listed(classes)}")
-    table = np.array([index[name] for name in labels], dtype=np.int64)
-    return torch.from_numpy(table[indices])
+    return torch.from_numpy(np.array([index[name] for name in labels], dtype=np.int64)[indices])
 
 
 def as_values(targets: np.ndarray, name: str) -> np.ndarray:
@@ -156,8 +143,8 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
     if bad.any():
         row = int(bad.argmax())
         value = numbers[row][~(np.abs(numbers[row]) <= LARGEST)][0]
-        got = "infinite" if np.isinf(value) else f"{value:g}"
-        raise Misuse(f"{name} is {got} in row {row + 1}: expected finite numbers up to {LARGEST:.2g}")
+        text = "infinite" if np.isinf(value) else f"{value:g}"
+        raise Misuse(f"{name} is {text} in row {row + 1}: expected finite numbers up to {LARGEST:.2g}")
     return numbers
 
 
@@ -171,9 +158,9 @@ def refuse_constant(targets: Tensor, name: str) -> None:
 
 def as_numbers(y: Any, otherwise: str) -> Tensor:
     """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
-    values = y if isinstance(y, Tensor) else np.asarray(y)
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "iufb":
+    if isinstance(y, Tensor):
+        return y
+    values = np.asarray(y)
+    if values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
-    if isinstance(values, np.ndarray) and not values.flags.writeable:  # a view of a pandas column
-        values = values.copy()
-    return torch.as_tensor(values)
+    return torch.as_tensor(values if values.flags.writeable else values.copy())  # not: a view of a pandas column

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from murmuration.data import Data, Preparation, open_data
+from murmuration.data.dataset import network_inputs
 from murmuration.data.formats import load_source
-from murmuration.data.input_kinds import network_inputs
 from murmuration.data.preparation import FEATURES_AT_ONCE, FeaturePreparation, preparation_from_json
 from murmuration.data.raw import PARTS, LoadOptions, RawData, hash_array, hash_kind, hash_values
 from murmuration.models.nets.backbone import Backbone, build_backbone, features_of, trained_backbone, usual_size

@@ -24,7 +24,8 @@ from murmuration.system.records import plain_json
 from murmuration.system.streams import ALL_MEMBERS
 
 ON_DEVICE = ("population", "kept", "path", "opt_state", "shared_opt_state")  # tensors of a checkpoint, by prefix
-SMALL = ("active", "best", "waited", "kept_epoch", "loss_sum")  # one number a member
+FIXED = "population/fixed/"  # prefix of tensors that are not trained
+NUMBERS = ("best", "waited", "kept_epoch", "loss_sum")  # of `Progress`, one a member
 
 
 @dataclass
@@ -81,7 +82,7 @@ def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any
     """Write the members of this process and return the record of the file, or of the error if other ranks wait."""
     state, best = progress.state, replace(progress.kept, fixed={}).to_tensors()
     tensors = {**state_tensors(state), **{f"kept/{name}": tensor for name, tensor in best.items()}}
-    tensors |= {name: getattr(progress, name) for name in ("best", "waited", "kept_epoch", "loss_sum")}
+    tensors |= {name: getattr(progress, name) for name in NUMBERS}
     file = folder / step_file(state.step)
     if ranks.size > 1:
         file = file.with_name(f"{file.stem}-{ranks.rank + 1}-of-{ranks.size}{file.suffix}")
@@ -131,7 +132,12 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
                     diverged[start + int(member) - first] = Divergence(**record)
         start = end
     tensors = _join(parts, latest["points"])
-    return _progress(tensors, latest, diverged)
+    state = state_from_tensors(tensors, latest["points"])
+    state.step, state.diverged = latest["step"], diverged
+    best = population_from_tensors(below(tensors, "kept"), state.population.members)
+    kept, numbers = replace(best, fixed=state.population.fixed), {name: tensors[name] for name in NUMBERS}
+    probe = Probe(stats=latest["coupling"], seconds=latest["step_seconds"])
+    return Progress(state, kept, history=latest["history"], probe=probe, seconds=latest["seconds"], **numbers)
 
 
 def checked_trajectory(path: Path) -> dict[str, str]:
@@ -155,10 +161,9 @@ def _rows(tensors: Named, rows: range, points: list[str], first: int) -> Named:
                 selected[f"{MEMORY}/{int(member) - first}/{suffix}"] = tensor
             elif int(member) == ALL_MEMBERS:
                 selected[name] = tensor
-        elif _has_members(name, points) and not (_is_fixed(name) and len(tensor) == 1):
-            selected[name] = tensor[rows.start : rows.stop].clone()
         else:
-            selected[name] = tensor
+            is_split = _has_members(name, points) and not (name.startswith(FIXED) and len(tensor) == 1)
+            selected[name] = tensor[rows.start : rows.stop].clone() if is_split else tensor
     return selected
 
 
@@ -169,42 +174,17 @@ def _join(parts: list[tuple[Named, int]], points: list[str]) -> Named:
     combined: Named = {name: tensor for part, _ in parts for name, tensor in part.items()}
     for name in [name for name in combined if _has_members(name, points)]:
         pieces = [(part[name], count) for part, count in parts]
-        once = _is_fixed(name) and all(len(t) == 1 and torch.equal(t, pieces[0][0]) for t, _ in pieces)
-        rows = [t.expand(count, *t.shape[1:]) if _is_fixed(name) else t for t, count in pieces]
+        once = name.startswith(FIXED) and all(len(t) == 1 and torch.equal(t, pieces[0][0]) for t, _ in pieces)
+        rows = [t.expand(count, *t.shape[1:]) if name.startswith(FIXED) else t for t, count in pieces]
         combined[name] = pieces[0][0] if once else torch.cat(rows)
     return combined
 
 
 def _has_members(name: str, points: list[str]) -> bool:
     """Return whether a tensor of a checkpoint has a member axis."""
-    kinds = [
-        f"{prefix}/{kind}/"
-        for prefix in ("population", "kept", *(f"path/{point}" for point in points))
-        for kind in ("own", "buffers", "fixed")
-    ]
-    return name in SMALL or name.startswith(("opt_state/", "counts/", *kinds))
-
-
-def _is_fixed(name: str) -> bool:
-    return name.startswith("population/fixed/")
-
-
-def _progress(tensors: Named, latest: dict[str, Any], diverged: dict[int, Divergence]) -> Progress:
-    """Return the progress of the members whose tensors these are."""
-    state = state_from_tensors(tensors, latest["points"])
-    state.step, state.diverged = latest["step"], diverged
-    best = population_from_tensors(below(tensors, "kept"), state.population.members)
-    return Progress(
-        state,
-        replace(best, fixed=state.population.fixed),
-        tensors["kept_epoch"],
-        tensors["loss_sum"],
-        tensors["best"],
-        tensors["waited"],
-        latest["history"],
-        Probe(stats=latest["coupling"], seconds=latest["step_seconds"]),
-        latest["seconds"],
-    )
+    populations = ("population", "kept", *(f"path/{point}" for point in points))
+    kinds = [f"{prefix}/{kind}/" for prefix in populations for kind in ("own", "buffers", "fixed")]
+    return name in ("active", *NUMBERS) or name.startswith(("opt_state/", "counts/", *kinds))
 
 
 def _placed(name: str, tensor: Tensor, device: str, off_cpu: set[str]) -> Tensor:

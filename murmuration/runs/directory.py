@@ -20,12 +20,9 @@ import contextlib
 import hashlib
 import json
 import platform
-import shlex
-import sys
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +55,19 @@ CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
 OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a run is known
 
 
-@contextmanager
-def locked(path: Path | None) -> Iterator[None]:
+def locked(path: Path | None) -> AbstractContextManager[None]:
     """Hold a run directory inside the block and remove what killed processes left; None: nothing is held."""
-    if path is None:
-        yield
-        return
-    with locks.locked(path, tidy):
-        yield
+    return contextlib.nullcontext() if path is None else locks.locked(path, tidy)
 
 
 @contextmanager
 def new_run(path: Path | None) -> Iterator[None]:
     """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held."""
-    if path is None:
-        yield
-        return
-    if not locks.holders(path):
+    if path is not None and not locks.holders(path):
         require_free(path)  # a directory of others is not even locked
     with locked(path):
-        require_free(path)
+        if path is not None:
+            require_free(path)
         yield
 
 
@@ -106,10 +96,7 @@ def creating(path: Path, preparation: Preparation | None = None) -> Iterator[Non
 
 
 def create_run(
-    path: Path,
-    manifest: dict[str, Any],
-    preparation: Preparation | None = None,
-    first: Callable[[], object] = lambda: None,
+    path: Path, manifest: dict[str, Any], preparation: Preparation | None = None, first: Callable = lambda: None
 ) -> None:
     """Start a run: write the files of `creating`, those of `first`, and then the manifest."""
     with creating(path, preparation):
@@ -152,8 +139,7 @@ def describe_data(data: Data, task: str) -> dict[str, Any]:
 
 def describe_process() -> dict[str, Any]:
     """Return versions, command and time of a run for its manifest."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {"versions": versions(), "command": command, "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+    return {"versions": versions(), "command": locks.command_line(), "started": locks.time_now()}
 
 
 def versions() -> dict[str, str]:
@@ -244,9 +230,8 @@ def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
 
 def remove_partial_files(path: Path) -> None:
     """Remove files that a killed process had not finished writing; not those of runs inside, which have own locks."""
-    for stale in path.glob(".*.partial"):
-        if stale.is_file():
-            stale.unlink(missing_ok=True)
+    for stale in filter(Path.is_file, path.glob(".*.partial")):
+        stale.unlink(missing_ok=True)
     for folder in path.iterdir() if path.is_dir() else ():
         if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
             remove_partial_files(folder)
@@ -256,16 +241,17 @@ def read_run(path: Path) -> dict[str, Any]:
     """Read the manifest of a run."""
     if not path.exists():
         raise Misuse(f"no run at {path}: the directory does not exist")
+    file = path / MANIFEST
     if has_lost_manifest(path):
-        lost = f"{path / MANIFEST} is missing, and {path} holds other files of a run"
+        lost = f"{file} is missing, and {path} holds other files of a run"
         raise Failure(f"{lost}: restore it, or remove the directory and start again")
-    if not (path / MANIFEST).is_file():
+    if not file.is_file():
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
-    manifest = files.read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        version = manifest.get("format") if isinstance(manifest, dict) else "unknown"
-        raise Failure(f"{path / MANIFEST}: format {version}, expected {FORMAT}; written by another version?")
-    return files.unsealed(path / MANIFEST, manifest)
+    manifest = files.read_json(file)
+    version = manifest.get("format") if isinstance(manifest, dict) else "unknown"
+    if version != FORMAT:
+        raise Failure(f"{file}: format {version}, expected {FORMAT}; written by another version?")
+    return files.unsealed(file, manifest)
 
 
 def has_lost_manifest(path: Path) -> bool:
@@ -275,9 +261,8 @@ def has_lost_manifest(path: Path) -> bool:
     """
     if (path / MANIFEST).exists() or any(holder.about.get("empty", True) for holder in locks.holders(path)):
         return False
-    return any(
-        file.is_file() for pattern in (*OWN, *(f"*/{name}" for name in kind_files())) for file in path.glob(pattern)
-    )
+    patterns = (*OWN, *(f"*/{name}" for name in kind_files()))
+    return any(file.is_file() for pattern in patterns for file in path.glob(pattern))
 
 
 def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
@@ -288,9 +273,8 @@ def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: 
     points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
     stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
     described = {key: value for key, value in manifest.items() if key not in STORAGE}
-    complete = {**described, "format": FORMAT, "status": "complete", FILES: stored}
-    complete["tensors"] = list(tensors)  # the file has another order; draws may depend on it
-    write_manifest(path, complete)
+    order = list(tensors)  # the file has another; draws may depend on it
+    write_manifest(path, {**described, "format": FORMAT, "status": "complete", FILES: stored, "tensors": order})
     remove_checkpoints(path)
 
 
@@ -300,18 +284,16 @@ def replace_files(path: Path, contents: dict[str, bytes]) -> None:
     The manifest names the new digests before the files are written: of a killed process, old and new files are known.
     """
     with locked(path):
-        if not (path / MANIFEST).exists():
-            for name, content in contents.items():
-                files.write_bytes(path / name, content)
-            return
-        manifest = read_run(path)
-        stored = {**manifest[FILES], **_replaced(path, manifest)}
-        new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        plain = {key: value for key, value in manifest.items() if key != CHANGING} | {FILES: stored}
-        write_manifest(path, {**plain, CHANGING: {"files": new, "command": describe_process()["command"]}})
+        manifest = read_run(path) if (path / MANIFEST).exists() else None
+        if manifest:
+            stored = {**manifest[FILES], **_replaced(path, manifest)}
+            new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+            plain = {key: value for key, value in manifest.items() if key != CHANGING} | {FILES: stored}
+            write_manifest(path, {**plain, CHANGING: {"files": new, "command": describe_process()["command"]}})
         for name, content in contents.items():
             files.write_bytes(path / name, content)
-        write_manifest(path, {**plain, FILES: {**stored, **new}})
+        if manifest:
+            write_manifest(path, {**plain, FILES: {**stored, **new}})
 
 
 def _replaced(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
@@ -340,10 +322,9 @@ def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:
     """Warn of a run of which a killed command had replaced some files and not the others."""
     if CHANGING not in manifest or locks.is_held(path):
         return
-    new, done = manifest[CHANGING]["files"], _replaced(path, manifest)
+    command, new, done = manifest[CHANGING]["command"], manifest[CHANGING]["files"], _replaced(path, manifest)
     if done and len(done) < len(new):
         old = " and ".join(name for name in new if name not in done)
-        command = manifest[CHANGING]["command"]
         warnings.warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it", stacklevel=3)
 
 
@@ -407,10 +388,8 @@ def stored_steps(path: Path) -> list[int]:
 def path_steps(path: Path) -> list[int]:
     """Return the steps of the trajectory of a complete run, in order, after a check of all its files."""
     manifest = read_run(path)
-    names = [name for name in manifest[FILES] if name.startswith(f"{TRAJECTORY}/")]
-    for name in names:
-        require_unchanged(path, manifest, name)
-    return sorted(int(Path(name).stem.partition("-")[2]) for name in names)
+    points = [require_unchanged(path, manifest, n) for n in manifest[FILES] if n.startswith(f"{TRAJECTORY}/")]
+    return sorted(int(file.stem.partition("-")[2]) for file in points)
 
 
 def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:

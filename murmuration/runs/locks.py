@@ -150,9 +150,18 @@ def own_file(path: Path) -> Path:
 
 def describe_holder(empty: bool) -> dict[str, Any]:
     """Return the content of this process's lock."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    since, started = time.strftime("%Y-%m-%dT%H:%M:%S%z"), process_start(os.getpid())
-    return {"command": command, "since": since, "started": started, "empty": empty}
+    started = process_start(os.getpid())
+    return {"command": command_line(), "since": time_now(), "started": started, "empty": empty}
+
+
+def command_line() -> str:
+    """Return the command of this process, without the folder of its program."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def time_now() -> str:
+    """Return the time with its zone, as files of a run state it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def this_host() -> str:

@@ -68,9 +68,8 @@ def process_group() -> Iterator[None]:
         except (dist.DistError, RuntimeError) as error:
             if isinstance(error, Failure) or not lost(error):
                 raise
-            raise Failure(
-                f"another process has stopped, or did not answer for {text} s: {first_line(error)[:160]}"
-            ) from error
+            silent = f"another process has stopped, or did not answer for {text} s"
+            raise Failure(f"{silent}: {first_line(error)[:160]}") from error
         finally:
             dist.destroy_process_group()
 
@@ -79,7 +78,14 @@ def join_group(timeout: timedelta) -> None:
     """Join the process group; raise if a process is missing after the timeout."""
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    require_launcher()
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        try:  # at once, not after the timeout
+            socket.create_connection((host, port)).close()
+        except ConnectionRefusedError:
+            raise Failure(f"the launcher at {host}:{port} has ended: start it again") from None
+        except OSError:  # the rendezvous says more
+            pass
     try:
         store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
         if os.environ.get("GROUP_WORLD_SIZE") == "1":  # torchrun on one machine keeps its store between restarts
@@ -115,19 +121,6 @@ def ending_with_launcher() -> Iterator[None]:
         watch.join()
 
 
-def require_launcher() -> None:
-    """Raise at once, not after the timeout, if the launcher's store is gone."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        socket.create_connection((host, port)).close()
-    except ConnectionRefusedError:
-        raise Failure(f"the launcher at {host}:{port} has ended: start it again") from None
-    except OSError:  # the rendezvous says more
-        return
-
-
 def no_group(error: Exception) -> str:
     """Explain in one line why the processes did not find each other."""
     text, address = str(error), f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
@@ -135,10 +128,8 @@ def no_group(error: Exception) -> str:
         return f"{address} is in use: choose another port with torchrun --master-port, or MASTER_PORT"
     if isinstance(error, ValueError):
         return f"the launcher's environment is incomplete: {first_line(error)}"
-    return (
-        f"not all {launched_ranks()} processes came to {address} in time: start the missing ones, or give them more"
-        f" with {TIMEOUT}=1200 ({first_line(error)[:160]})"
-    )
+    missing = f"not all {launched_ranks()} processes came to {address} in time"
+    return f"{missing}: start the missing ones, or give them more with {TIMEOUT}=1200 ({first_line(error)[:160]})"
 
 
 def lost(error: Exception) -> bool:
@@ -171,13 +162,12 @@ def difference(name: str, first: Any, other: Any, rank: int) -> str:
     >>> difference("plan", {"seed": 0, "lr": 0.1}, {"seed": 1, "lr": 0.1}, 2)
     'rank 2 has a plan with seed=1, and rank 0 with seed=0'
     """
+    fact = FACT_NAMES.get(name, name)
     keys = [key for key in first if first[key] != other.get(key)] if isinstance(first, dict) else []
     if not keys or not isinstance(other, dict):
-        return f"rank {rank} has other {FACT_NAMES.get(name, name).removeprefix('a ')} ({other}) than rank 0 ({first})"
+        return f"rank {rank} has other {fact.removeprefix('a ')} ({other}) than rank 0 ({first})"
     key = keys[0]
-    return (
-        f"rank {rank} has {FACT_NAMES.get(name, name)} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
-    )
+    return f"rank {rank} has {fact} with {key}={other.get(key)}, and rank 0 with {key}={first[key]}"
 
 
 def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -199,8 +189,8 @@ def refusing_together(function: Callable[..., Result]) -> Callable[..., Result]:
 def refuse_several(model: str) -> None:
     """Refuse to fit a model that is not a network in several processes."""
     if in_process_group():
-        world = dist.get_world_size()
-        raise Misuse(f"{model} in {world} processes, which is not a network: start one process, without torchrun")
+        problem = f"{model} in {dist.get_world_size()} processes, which is not a network"
+        raise Misuse(f"{problem}: start one process, without torchrun")
 
 
 def from_first(text: str) -> str:
@@ -226,6 +216,5 @@ def require_visible(path: Path, ranks: Ranks) -> None:
     ranks.wait()
     visible = ranks.texts(str((path / MANIFEST).exists()))
     if "False" in visible:
-        raise Failure(
-            f"rank {visible.index('False')} does not see {path}: give out= a directory that all processes share"
-        )
+        rank = visible.index("False")
+        raise Failure(f"rank {rank} does not see {path}: give out= a directory that all processes share")

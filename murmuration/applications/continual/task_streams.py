@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from murmuration.data import ImagePreparation, Preparation, Split
-from murmuration.data.dataset import encode_targets, prepare_inputs
+from murmuration.data.dataset import encode_targets, fit_preparation
 from murmuration.data.formats import load_source
-from murmuration.data.input_kinds import fit_preparation
-from murmuration.data.raw import LoadOptions, RawData, fingerprint, take
+from murmuration.data.inputs import prepare_raw
+from murmuration.data.raw import LoadOptions, RawData, take
 from murmuration.data.splits import split_rows
 from murmuration.system.errors import Misuse, listed, require_integer, unknown
 from murmuration.system.streams import generator
@@ -243,7 +243,7 @@ def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[li
     source, _, groups = text.removeprefix(SPLIT).rpartition(":")
     name, raw, classes, rows = loaded(source, options)
     members = class_groups(groups, classes, text)
-    digest, parts = fingerprint(raw), []
+    digest, parts = raw.fingerprint(), []
     for group in members:
         names = ", ".join(classes[label] for label in group)
         splits = {part: with_labels(x, y, group, scenario) for part, (x, y) in rows.items()}
@@ -305,7 +305,7 @@ def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Par
         table = torch.tensor([classes.index(label) for label in names])
         train, test = ((x, table[y]) for x, y in (rows["train"], rows["test"]))
         labels = tuple(sorted(set(train[1].tolist())))
-        parts.append(Part(name, raw, labels, train, test, fingerprint(raw)))
+        parts.append(Part(name, raw, labels, train, test, raw.fingerprint()))
     return parts, classes, " ".join(part.name for part in parts)
 
 
@@ -356,7 +356,7 @@ def prepared_tasks(
             order = torch.randperm(len(y), generator=generator(seed, "examples", place))[:examples].sort().values
             x, y = take(x, order.numpy()), y[order]
         try:
-            both = [Split(prepare_inputs(inputs, part.raw.peak, preparation), y) for inputs, y in ((x, y), part.test)]
+            both = [Split(prepare_raw(inputs, part.raw.peak, preparation), y) for inputs, y in ((x, y), part.test)]
         except Misuse as error:
             raise Misuse(f"task {place + 1} ({part.name}) does not fit task 1: {error}") from None
         tasks.append(Task(part.name, part.labels, *both))

@@ -20,7 +20,7 @@ import murmuration as mm
 from murmuration.data import Data, Split
 from murmuration.data.images import PART_FOLDERS, decode, folders_in, image_files, open_image
 from murmuration.data.preparation import fit_images
-from murmuration.data.raw import RawData, RawPart, fingerprint
+from murmuration.data.raw import RawData, RawPart
 from murmuration.models.nets.subpixel import SCALES
 from murmuration.system.errors import Misuse
 
@@ -91,7 +91,7 @@ def open_patches(patches: Patches) -> Data:
         name: Split(part.inputs, torch.as_tensor(part.targets), preparation.apply(part.inputs))
         for name, part in parts.items()
     }
-    digest = fingerprint(RawData(parts))
+    digest = RawData(parts).fingerprint()
     return Data(patches.name, "regression", **splits, classes=(), preparation=preparation, fingerprint=digest)
 
 

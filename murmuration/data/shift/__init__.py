@@ -6,12 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.dataset import Split, visible_inputs
-from murmuration.data.preparation import FeaturePreparation, ImagePreparation, Preparation, before_features, wrong_shape
+from murmuration.data.dataset import Split
+from murmuration.data.inputs import visible_inputs
+from murmuration.data.preparation import ImagePreparation, Preparation, before_features, with_features
+from murmuration.data.raw import require_shape
 from murmuration.data.shift.images import CORRUPTIONS, Corruption, corrupt, corruption_named
-from murmuration.data.shift.official import official_names, official_split
-from murmuration.data.shift.randomness import SEVERITIES, check_arguments, select_severities
-from murmuration.data.shift.tables import TABLE_SHIFTS, TableShift, shift_table, table_shifts_for
+from murmuration.data.shift.official import official_names as official_names, official_split as official_split
+from murmuration.data.shift.randomness import (
+    SEVERITIES as SEVERITIES,
+    check_arguments,
+    select_severities as select_severities,
+)
+from murmuration.data.shift.tables import TABLE_SHIFTS as TABLE_SHIFTS, TableShift, shift_table, table_shifts_for
 from murmuration.system.errors import Misuse, unknown
 
 AT_ONCE = 1 << 22  # values converted at a time: 32 MB in float64
@@ -31,12 +37,10 @@ def corruptions_for(preparation: Preparation) -> dict[str, Corruption | TableShi
     """
     preparation = before_features(preparation)
     if isinstance(preparation, ImagePreparation):
-        if preparation.shape[0] not in (1, 3, 4):
-            raise Misuse(
-                f"images of {preparation.shape[0]} channels: expected grey (1) or colour (3 or 4) for corruptions"
-            )
-        grey = preparation.shape[0] == 1
-        return {name: corruption for name, corruption in CORRUPTIONS.items() if not (grey and corruption.needs_colour)}
+        channels = preparation.shape[0]
+        if channels not in (1, 3, 4):
+            raise Misuse(f"images of {channels} channels: expected grey (1) or colour (3 or 4) for corruptions")
+        return {name: row for name, row in CORRUPTIONS.items() if channels > 1 or not row.needs_colour}
     return dict(table_shifts_for(preparation))
 
 
@@ -83,8 +87,7 @@ def shift_split(
         Prepared inputs (N, ...).
     """
     visible, x = visible_inputs(split, preparation, slice(examples))
-    shifted = shift_inputs(x, visible, name, severity, seed=seed)
-    return preparation.apply_prepared(shifted) if isinstance(preparation, FeaturePreparation) else shifted
+    return with_features(shift_inputs(x, visible, name, severity, seed=seed), preparation)
 
 
 def shift_inputs(
@@ -113,8 +116,7 @@ def shift_inputs(
         return shift_table(x, preparation, name, severity, seed=seed, first=first)
     (name,) = select_corruptions(preparation, [name])
     check_arguments(severity, seed, first)
-    if tuple(x.shape[1:]) != preparation.shape:
-        raise wrong_shape(x, preparation.shape)
+    require_shape(x, preparation.shape)
     out = torch.empty_like(x)
     step = max(1, AT_ONCE // int(np.prod(preparation.shape)))
     for start in range(0, len(x), step):
@@ -123,20 +125,3 @@ def shift_inputs(
         planes = pixels.transpose(0, 3, 1, 2)  # channels first: the only unambiguous layout
         out[start : start + step] = preparation.apply(planes, peak=255.0)
     return out
-
-
-__all__ = [
-    "CORRUPTIONS",
-    "SEVERITIES",
-    "TABLE_SHIFTS",
-    "TableShift",
-    "corrupt",
-    "corruptions_for",
-    "official_names",
-    "official_split",
-    "select_corruptions",
-    "select_severities",
-    "shift_inputs",
-    "shift_split",
-    "shift_table",
-]

@@ -1,6 +1,5 @@
 """Blurs: every pixel becomes a weighted mean of its neighbours; an image of one colour does not change."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +14,7 @@ def smooth(x: np.ndarray, deviation: float) -> np.ndarray:
     """Smooth x (N, H, W, ...) by a Gaussian of this standard deviation in pixels, cut at 4 of it, edges repeated."""
     from scipy.ndimage import gaussian_filter
 
-    sigma = (0.0, deviation, deviation) + (0.0,) * (x.ndim - 3)
-    return gaussian_filter(x, sigma, mode="nearest", truncate=4)
+    return gaussian_filter(x, (0.0, deviation, deviation, 0.0)[: x.ndim], mode="nearest", truncate=4)
 
 
 def gaussian_blur(x: np.ndarray, deviation: float, draws: Draws) -> np.ndarray:
@@ -34,8 +32,7 @@ def glass_blur(x: np.ndarray, parameters: tuple[float, int], draws: Draws) -> np
     deviation, passes = parameters
     x = np.floor(smooth(x, deviation) * np.float32(255) + np.float32(2e-4))
     count, height, width, _ = x.shape
-    image = np.arange(count)[:, None, None]
-    rows, columns = np.arange(2, height)[:, None], np.arange(2, width)
+    image, rows, columns = np.ogrid[:count, 2:height, 2:width]
     words = draws.words((passes, height - 2, width - 2))
     for step in range(passes):
         up, back = ((words[:, step] >> np.uint32(bit)) & np.uint32(1) for bit in (0, 1))
@@ -78,9 +75,8 @@ def defocus_map(height: int, width: int, parameters: tuple[float, float]) -> Any
     """Return the filter with a soft disk as a sparse map (H W, H W) of pixels."""
     from scipy.sparse import csr_array, kron
 
-    kernel = disk(*parameters)
     total = csr_array((height * width, height * width))
-    for row, weights in zip(range(-2, 3), kernel, strict=True):
+    for row, weights in zip(range(-2, 3), disk(*parameters), strict=True):
         across = sum(weight * mirrored_shift(width, step) for step, weight in zip(range(-2, 3), weights, strict=True))
         total = total + kron(mirrored_shift(height, row), across)
     return single_precision(total)
@@ -148,29 +144,14 @@ def smear(x: np.ndarray, parameters: tuple[int, float], degrees: np.ndarray) -> 
     weights = np.exp(-(np.arange(2 * radius + 1) ** 2) / (2 * deviation**2))
     weights = weights[weights >= NEGLIGIBLE * weights.sum()]
     weights /= weights.sum()
-    shifted = shift_function(x, len(weights) - 1)
-    angle = np.deg2rad(degrees.astype(np.float64))
-    out = np.zeros_like(x)
-    for i, weight in enumerate(weights):
-        down, right = round_half_down(i * np.sin(angle)), round_half_down(i * np.cos(angle))
-        out += np.float32(weight) * shifted(down, right)
-    return out
-
-
-def round_half_down(value: np.ndarray) -> np.ndarray:
-    """Round to the nearest integers (N,), halves down."""
-    return np.ceil(value - 0.5).astype(np.intp)
-
-
-def shift_function(x: np.ndarray, reach: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Return a function that reads x (N, H, W, C) at offsets (N,) down and right, each within ±reach."""
-    count, height, width, colours = x.shape
+    (count, height, width, colours), reach = x.shape, len(weights) - 1
     border = ((0, 0), (reach, reach), (reach, reach), (0, 0))
     lines = np.pad(x, border, mode="edge").reshape(count, height + 2 * reach, -1)  # (N, H', W' C)
     windows = np.lib.stride_tricks.sliding_window_view(lines, (height, width * colours), axis=(1, 2))
-    index = np.arange(count)
-
-    def shifted(down: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return windows[index, reach + down, colours * (reach + right)].reshape(x.shape)
-
-    return shifted
+    angle = np.deg2rad(degrees.astype(np.float64))
+    out = np.zeros_like(x)
+    for i, weight in enumerate(weights):
+        # rounded to whole pixels, halves down
+        down, right = (reach + np.ceil(i * part - 0.5).astype(np.intp) for part in (np.sin(angle), np.cos(angle)))
+        out += np.float32(weight) * windows[np.arange(count), down, colours * right].reshape(x.shape)
+    return out

@@ -7,15 +7,14 @@ change with the size, except that `elastic_transform` scales with the shorter si
 A new corruption is one function and one row of `TABLE`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from murmuration.data.shift import digital
 from murmuration.data.shift.blurs import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from murmuration.data.shift.digital import brightness, contrast, elastic_transform, jpeg_compression, pixelate, saturate
-from murmuration.data.shift.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.data.shift.weather import fog, frost, snow, spatter
 from murmuration.system.errors import Misuse, unknown
@@ -24,6 +23,9 @@ AT_ONCE = 1 << 17  # pixels corrupted at a time, so that they stay in the proces
 ALLOWANCE = np.float32(2e-4)  # of a grey level: truncation must not turn a rounding error into a darker level
 MIN_SIDE = 4  # pixels
 APPROXIMATE = "_approximate"
+VISIBLE = 64  # pixels a side to which small images are enlarged, by whole multiples
+GAP, LABEL, LINE = 4, 152, 16  # pixels between images, for a name beside them, for a line of text
+PAPER, INK = 255, 40
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ SPATTER = (  # mean, standard deviation, smoothing, threshold, opacity, and 1 fo
 SATURATE = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))  # factor and summand of the saturation
 
 TABLE = (
-    Corruption("gaussian_noise", "noise", "Gaussian noise", (0.04, 0.06, 0.08, 0.09, 0.10), gaussian_noise),
-    Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), shot_noise),
-    Corruption("impulse_noise", "noise", "salt and pepper", (0.01, 0.02, 0.03, 0.05, 0.07), impulse_noise),
+    Corruption("gaussian_noise", "noise", "Gaussian noise", (0.04, 0.06, 0.08, 0.09, 0.10), digital.gaussian_noise),
+    Corruption("shot_noise", "noise", "Poisson noise of few photons", (500, 250, 100, 75, 50), digital.shot_noise),
+    Corruption("impulse_noise", "noise", "salt and pepper", (0.01, 0.02, 0.03, 0.05, 0.07), digital.impulse_noise),
     Corruption("defocus_blur", "blur", "a lens out of focus", DEFOCUS, defocus_blur),
     Corruption("glass_blur", "blur", "seen through frosted glass", GLASS, glass_blur, "frosted_glass_blur"),
     Corruption("motion_blur_approximate", "blur", "a moving camera, unlike ImageMagick's", MOTION, motion_blur),
@@ -82,15 +84,15 @@ TABLE = (
     Corruption("snow_approximate", "weather", "falling snow, smeared unlike ImageMagick", SNOW, snow),
     Corruption("frost_approximate", "weather", "drawn frost, where CIFAR-10-C has photographs", FROST, frost),
     Corruption("fog", "weather", "fog of uneven thickness", FOG, fog),
-    Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), brightness),
-    Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), contrast),
-    Corruption("elastic_transform", "digital", "turned and stretched", ELASTIC, elastic_transform, "elastic"),
-    Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), pixelate),
-    Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), jpeg_compression),
-    Corruption("speckle_noise", "noise", "multiplicative noise", (0.06, 0.1, 0.12, 0.16, 0.2), speckle_noise),
+    Corruption("brightness", "weather", "more light", (0.05, 0.1, 0.15, 0.2, 0.3), digital.brightness),
+    Corruption("contrast", "digital", "less contrast", (0.75, 0.5, 0.4, 0.3, 0.15), digital.contrast),
+    Corruption("elastic_transform", "digital", "turned and stretched", ELASTIC, digital.elastic_transform, "elastic"),
+    Corruption("pixelate", "digital", "fewer pixels", (0.95, 0.9, 0.85, 0.75, 0.65), digital.pixelate),
+    Corruption("jpeg_compression", "digital", "JPEG compression", (80, 65, 58, 50, 40), digital.jpeg_compression),
+    Corruption("speckle_noise", "noise", "multiplicative noise", (0.06, 0.1, 0.12, 0.16, 0.2), digital.speckle_noise),
     Corruption("gaussian_blur", "blur", "a Gaussian filter", (0.4, 0.6, 0.7, 0.8, 1), gaussian_blur),
     Corruption("spatter", "weather", "drops of water, then of mud", SPATTER, spatter),
-    Corruption("saturate", "digital", "less colour, then more", SATURATE, saturate, needs_colour=True),
+    Corruption("saturate", "digital", "less colour, then more", SATURATE, digital.saturate, needs_colour=True),
 )
 CORRUPTIONS: dict[str, Corruption] = {corruption.name: corruption for corruption in TABLE}
 
@@ -162,11 +164,72 @@ def from_unit(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def check_images(images: np.ndarray) -> None:
     """Refuse images of other shapes or types than `corrupt` takes, and floats outside 0..1."""
     if not isinstance(images, np.ndarray) or (images.dtype != np.uint8 and images.dtype.kind != "f"):
-        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
-        raise Misuse(f"images of type {got}: expected an array of uint8 in 0..255 or of floats in 0..1")
+        dtype = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
+        raise Misuse(f"images of type {dtype}: expected an array of uint8 in 0..255 or of floats in 0..1")
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] not in (1, 3)):
         raise Misuse(f"images of shape {images.shape}: expected (N, H, W), (N, H, W, 1) or (N, H, W, 3)")
     if min(images.shape[1:3]) < MIN_SIDE:
         raise Misuse(f"images of {images.shape[1]} x {images.shape[2]} pixels: expected {MIN_SIDE} a side at least")
     if images.dtype.kind == "f" and images.size and not (images.min() >= 0 and images.max() <= 1):
         raise Misuse(f"images from {images.min():g} to {images.max():g}: expected floats in 0..1, or bytes (uint8)")
+
+
+# A contact sheet of corrupted images
+
+
+def sheet(
+    images: np.ndarray,
+    *,
+    names: Sequence[str] | None = None,
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    blocks: int = 1,
+    seed: int = 0,
+) -> np.ndarray:
+    """Draw a contact sheet (H, W, 3) uint8 with one row per corruption: the clean image, then each severity.
+
+    Row i shows image i modulo N of images (N, H, W), (N, H, W, 1) or (N, H, W, 3). The rows are laid out in `blocks`
+    side by side. Small images are enlarged by whole multiples. By default, all corruptions that change such images.
+    """
+    grey = images.ndim == 3 or images.shape[-1] == 1
+    usual = [name for name, corruption in CORRUPTIONS.items() if not (grey and corruption.needs_colour)]
+    selected = [corruption_named(name).name for name in (usual if names is None else names)]
+    if not selected or not len(images) or blocks < 1:
+        contents = f"{len(selected)} corruptions of {len(images)} images in {blocks} blocks"
+        raise Misuse(f"a sheet of {contents}: expected at least one of each")
+    rows = []
+    for number, name in enumerate(selected):
+        index = number % len(images)
+        clean = images[index : index + 1]
+        corrupted = [corrupt(clean, name, severity, seed=seed, first=index) for severity in severities]
+        rows.append([enlarge(image[0]) for image in (clean, *corrupted)])
+    heads = ["clean", *map(str, severities)]
+    depth = -(-len(rows) // blocks)
+    parts = [slice(start, start + depth) for start in range(0, len(rows), depth)]
+    sides = [block(selected[part], heads, rows[part], depth) for part in parts]
+    return np.concatenate(sides, axis=1)
+
+
+def enlarge(image: np.ndarray) -> np.ndarray:
+    """Enlarge an image (H, W) or (H, W, C) of bytes or floats to (k H, k W, 3) uint8 by repeating pixels."""
+    levels = image if image.dtype == np.uint8 else np.rint(255 * image.astype(np.float64)).astype(np.uint8)
+    colours = np.broadcast_to(levels.reshape(*levels.shape[:2], -1), (*levels.shape[:2], 3))
+    times = max(1, VISIBLE // max(levels.shape[:2]))
+    return colours.repeat(times, axis=0).repeat(times, axis=1)
+
+
+def block(names: Sequence[str], heads: Sequence[str], rows: list[list[np.ndarray]], depth: int) -> np.ndarray:
+    """Draw one block (h, w, 3) with space for `depth` rows: names to the left of the images, column heads above."""
+    from PIL import Image, ImageDraw
+
+    height, width = rows[0][0].shape[:2]
+    down, across = max(height, LINE) + GAP, width + GAP
+    page = Image.new("RGB", (LABEL + len(heads) * across + GAP, LINE + depth * down + GAP), (PAPER,) * 3)
+    pen = ImageDraw.Draw(page)
+    for column, head in enumerate(heads):
+        pen.text((LABEL + column * across, 2), head, fill=(INK,) * 3)
+    for row, (name, images) in enumerate(zip(names, rows, strict=True)):
+        top = LINE + row * down
+        pen.text((GAP, top + height // 2 - LINE // 2), name, fill=(INK,) * 3)
+        for column, image in enumerate(images):
+            page.paste(Image.fromarray(image), (LABEL + column * across, top))
+    return np.asarray(page)

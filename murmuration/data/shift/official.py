@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from murmuration.data.dataset import Split, prepare_inputs
+from murmuration.data.dataset import Split
+from murmuration.data.inputs import prepare_raw
 from murmuration.data.preparation import ImagePreparation, Preparation, before_features
 from murmuration.data.shift.randomness import SEVERITIES, check_arguments
 from murmuration.system.errors import Failure, Misuse, first_line, unknown
@@ -68,14 +69,22 @@ def official_split(
     check_arguments(severity, 0, 0)
     path, label_path = (Path(folder).expanduser() / f"{stem}.npy" for stem in (name, LABELS))
     pixels, labels = load_array(path), load_array(label_path)
-    check_arrays(pixels, labels, path)
+    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
+        raise Misuse(f"'{path}' has the shape {pixels.shape} of {pixels.dtype}: expected (50000, 32, 32, 3) of uint8")
+    if len(pixels) % len(SEVERITIES) or not len(pixels):
+        raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        layout = f"the shape {labels.shape} of {labels.dtype}"
+        raise Misuse(f"labels.npy beside '{path}' has {layout}: expected (N,) integers")
+    if len(labels) != len(pixels):
+        raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")
     count = len(pixels) // len(SEVERITIES)
     rows = slice((severity - 1) * count, severity * count)
     low, high = int(labels[rows].min()), int(labels[rows].max())
     if classes and not 0 <= low <= high < len(classes):
         label = high if high >= len(classes) else low
         raise Misuse(f"label {label} in '{label_path}': expected 0 to {len(classes) - 1}, as in training")
-    prepared = prepare_inputs(pixels[rows], 255.0, preparation)
+    prepared = prepare_raw(pixels[rows], 255.0, preparation)
     return Split(pixels[rows], torch.from_numpy(labels[rows].astype(np.int64)), prepared)
 
 
@@ -88,17 +97,3 @@ def load_array(path: Path) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise Misuse(f"'{path}' is an archive of arrays: expected a single one, as np.save writes it")
     return array
-
-
-def check_arrays(pixels: np.ndarray, labels: np.ndarray, path: Path) -> None:
-    """Refuse arrays that are not five severities of colour images in uint8 with one label each."""
-    if pixels.ndim != 4 or pixels.shape[3] != 3 or pixels.dtype != np.uint8:
-        raise Misuse(f"'{path}' has the shape {pixels.shape} of {pixels.dtype}: expected (50000, 32, 32, 3) of uint8")
-    if len(pixels) % len(SEVERITIES) or not len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} images: expected a multiple of five, one block for each severity")
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise Misuse(
-            f"labels.npy beside '{path}' has the shape {labels.shape} of {labels.dtype}: expected (N,) integers"
-        )
-    if len(labels) != len(pixels):
-        raise Misuse(f"'{path}' has {len(pixels)} images but labels.npy has {len(labels)} labels: expected as many")

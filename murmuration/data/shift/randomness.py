@@ -4,7 +4,7 @@ Numbers are addressed, not drawn in turn: Philox (Salmon et al. 2011) encrypts a
 index of the input in its data set. So an input gets the same noise however the data set is cut into batches.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from numbers import Integral
@@ -39,16 +39,16 @@ class Draws:
 
     def normals(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
         """Draw standard normal numbers (N, *shape)."""
-        out = np.empty((self.count, prod(shape)), dtype=np.float32)
-        for row, generator in zip(out, self.generators(purpose), strict=True):
-            generator.standard_normal(out=row, dtype=np.float32)
-        return out.reshape(self.count, *shape)
+        return self._floats(np.random.Generator.standard_normal, shape, purpose)
 
     def uniforms(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:
         """Draw uniform numbers (N, *shape) in [0, 1)."""
+        return self._floats(np.random.Generator.random, shape, purpose)
+
+    def _floats(self, draw: Callable, shape: tuple[int, ...], purpose: int) -> np.ndarray:
         out = np.empty((self.count, prod(shape)), dtype=np.float32)
         for row, generator in zip(out, self.generators(purpose), strict=True):
-            generator.random(out=row, dtype=np.float32)
+            draw(generator, out=row, dtype=np.float32)
         return out.reshape(self.count, *shape)
 
     def words(self, shape: tuple[int, ...], purpose: int = 0) -> np.ndarray:

@@ -16,13 +16,8 @@ import torch
 from torch import Tensor
 
 from murmuration.data.file_rows import blocks
-from murmuration.data.preparation import (
-    ArrayPreparation,
-    NumericColumn,
-    SeveralPreparation,
-    TablePreparation,
-    wrong_shape,
-)
+from murmuration.data.preparation import ArrayPreparation, NumericColumn, SeveralPreparation, TablePreparation
+from murmuration.data.raw import require_shape
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.system.errors import Misuse, listed, unknown
 
@@ -66,9 +61,7 @@ def layout_of(preparation: Any) -> Layout:
         raise Misuse("several inputs are not a table: corruptions take one, an image or a table")
     if not isinstance(preparation, TablePreparation):
         raise Misuse(f"inputs of shape {preparation.shape} are not a table: expected rows of D columns, (D,)")
-    numbers: list[tuple[int, int, float]] = []
-    categories: list[OneHot] = []
-    start = 0
+    start, numbers, categories = 0, list[tuple[int, int, float]](), list[OneHot]()
     for column in preparation.columns:
         width = len(column.prepared_names)
         if isinstance(column, NumericColumn):
@@ -127,20 +120,16 @@ def category_swaps(values: np.ndarray, layout: Layout, strength: float, draws: D
         # (N, categories), a view; all 0 for missing and unseen
         hot = values[:, block.start : block.start + block.count]
         rows = np.flatnonzero((swaps[:, q] < strength) & hot.any(axis=1))
-        old = hot[rows].argmax(axis=1)
-        step = 1 + (picks[rows, q] * (block.count - 1)).astype(np.int64)
+        old, step = hot[rows].argmax(axis=1), 1 + (picks[rows, q] * (block.count - 1)).astype(np.int64)
         hot[rows, old] = 0.0
         hot[rows, (old + step) % block.count] = 1.0
-
-
-Change = Callable[[np.ndarray, Layout, float, Draws], None]
 
 
 @dataclass(frozen=True)
 class TableShift:
     """One shift of prepared tables; `change` overwrites rows (N, D)."""
 
-    change: Change = field(repr=False)
+    change: Callable[[np.ndarray, Layout, float, Draws], None] = field(repr=False)
     kind: Kind
     severities: tuple[float, ...]  # the parameter of severities 1 to 5
     about: str
@@ -206,8 +195,7 @@ def shift_table(x: Tensor, preparation: Any, name: str, severity: int, *, seed: 
         applicable = listed(table_shifts_for(preparation))
         raise Misuse(f"{name} changes {shift.kind} columns and this table has none: expected one of {applicable}")
     check_arguments(severity, seed, first)
-    if tuple(x.shape[1:]) != (layout.width,):
-        raise wrong_shape(x, (layout.width,))
+    require_shape(x, (layout.width,))
     values = x.detach().cpu().numpy().copy()
     for rows in blocks(values):
         block, start = values[rows], first + rows.start

@@ -18,8 +18,7 @@ FROSTS, FROST_SIDE = 5, 160  # sheets of frost and their side in pixels
 WATER = np.array([175, 238, 238], dtype=np.float32) / 255  # pale turquoise
 MUD = np.array([63, 42, 20], dtype=np.float32) / 255  # brown
 FAR = 20.0  # pixels; all distances beyond count the same
-EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
-Neighbours = list[list[np.ndarray]]
+EMBOSS = (-2, -1, 0, -1, 1, 1, 0, 1, 2)  # weights of a pixel and its eight neighbours, row by row
 
 
 def fog(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:
@@ -43,11 +42,10 @@ def plasma(uniforms: np.ndarray, decay: float) -> np.ndarray:
     out = np.zeros((count, side, side), dtype=np.float32)
     wibble, step, used = 100.0, side, 0
     while step >= 2:
-        half = step // 2
-        cells = (side // step) ** 2
-        rough = uniforms[:, used : used + 3 * cells].reshape(count, 3, side // step, side // step)
+        half, points = step // 2, 3 * (side // step) ** 2
+        rough = uniforms[:, used : used + points].reshape(count, 3, side // step, side // step)
         rough = np.float32(wibble**2) * (2 * rough - 1)
-        used += 3 * cells
+        used += points
         corners = out[:, ::step, ::step]
         tops = corners + np.roll(corners, -1, axis=1)
         centres = (tops + np.roll(tops, -1, axis=2)) / 4 + rough[:, 0]
@@ -135,8 +133,7 @@ def spatter(x: np.ndarray, parameters: tuple[float, ...], draws: Draws) -> np.nd
     of their colour.
     """
     mean, deviation, sigma, threshold, weight, is_mud = parameters
-    layer = np.float32(mean) + np.float32(deviation) * draws.normals(x.shape[1:3])
-    layer = smooth(layer, sigma)
+    layer = smooth(np.float32(mean) + np.float32(deviation) * draws.normals(x.shape[1:3]), sigma)
     layer[layer < threshold] = 0
     colour = MUD if is_mud else WATER
     colour = colour if x.shape[3] == 3 else colour.mean(keepdims=True)
@@ -152,38 +149,34 @@ def drops(layer: np.ndarray) -> np.ndarray:
     """Return the light (N, H, W) that drops of water add, at most 1 in every image, for a layer of liquid in 0..255."""
     distance = np.minimum(chamfer(edges(layer)), FAR)
     height = equalise(np.floor(box_mean(distance) + np.float32(1e-4)).astype(np.intp))
-    relief = sum(
-        weight * near
-        for row, line in zip(EMBOSS, neighbours(height), strict=True)
-        for weight, near in zip(row, line, strict=True)
-    )
+    relief = sum(weight * near for weight, near in zip(EMBOSS, neighbours(height), strict=True))
     light = layer * np.rint(box_mean(np.clip(relief, 0, 255)))
     brightest = light.max(axis=(1, 2), keepdims=True)
     return light / np.where(brightest > 0, brightest, 1)
 
 
-def neighbours(x: np.ndarray, border: str = "reflect") -> Neighbours:
-    """Return the three by three neighbours of all pixels, each (N, H, W): neighbours(x)[1][1] is x."""
+def neighbours(x: np.ndarray, border: str = "reflect") -> list[np.ndarray]:
+    """Return the three by three neighbours of all pixels, row by row, each (N, H, W): neighbours(x)[4] is x."""
     fill = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=border)  # type: ignore[call-overload]
     height, width = x.shape[1:]
-    return [[fill[:, i : i + height, j : j + width] for j in range(3)] for i in range(3)]
+    return [fill[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
 
 
 def box_mean(x: np.ndarray) -> np.ndarray:
     """Return the mean (N, H, W) of each pixel and its eight neighbours."""
-    return sum(near for line in neighbours(x) for near in line) / np.float32(9)  # type: ignore[return-value]
+    return sum(neighbours(x)) / np.float32(9)  # type: ignore[return-value]
 
 
 def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
     """Find the Canny edges (N, H, W) of images in 0..255: gradient ridges above `low` connected to one above `high`."""
-    (a, b, c), (d, _, f), (g, h, i) = neighbours(layer, "edge")
+    a, b, c, d, _, f, g, h, i = neighbours(layer, "edge")
     right = (c + 2 * f + i) - (a + 2 * d + g)
     down = (g + 2 * h + i) - (a + 2 * b + c)
     size = np.abs(right) + np.abs(down)
     ridge = (size > low) & is_ridge(size, right, down)
     strong = ridge & (size > high)
     while True:
-        grown = ridge & np.logical_or.reduce([near for line in neighbours(strong, "constant") for near in line])
+        grown = ridge & np.logical_or.reduce(neighbours(strong, "constant"))
         if (grown == strong).all():
             return strong
         strong = grown
@@ -191,7 +184,7 @@ def edges(layer: np.ndarray, low: float = 50, high: float = 150) -> np.ndarray:
 
 def is_ridge(size: np.ndarray, right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """Return whether a gradient (N, H, W) is the largest along its own direction, rounded to 45 degrees."""
-    (a, b, c), (d, _, f), (g, h, i) = neighbours(size, "constant")
+    a, b, c, d, _, f, g, h, i = neighbours(size, "constant")
     flat = np.abs(down) < np.abs(right) * np.tan(np.pi / 8)
     steep = np.abs(down) > np.abs(right) * np.tan(3 * np.pi / 8)
     across = np.where(right * down < 0, (size > c) & (size > g), (size > a) & (size > i))
@@ -203,21 +196,17 @@ def chamfer(marked: np.ndarray) -> np.ndarray:
 
     Two passes, down and up; inside a row a running minimum of (distance - column) covers the steps of 1.
     """
-    far = np.float32(4 * FAR)
-    width = marked.shape[2]
-    count, height = marked.shape[:2]
+    far, (count, height, width) = np.float32(4 * FAR), marked.shape
     ramp = np.arange(width, dtype=np.float32)
     out = np.full((height + 2, count, width + 4), far, dtype=np.float32)  # two rows above, two columns on either side
     rows = np.where(marked, np.float32(0), far).transpose(1, 0, 2)
     for _ in range(2):
         out[:2] = far
         for row in range(height):
-            before, above = out[row], out[row + 1]
             best = rows[row]
-            for step, line, shift in STEPS:
-                best = np.minimum(best, (above if line == 1 else before)[:, 2 + shift : 2 + shift + width] + step)
-            best = np.minimum.accumulate(best - ramp, axis=1) + ramp
-            out[row + 2, :, 2:-2] = best
+            for step, up, shift in STEPS:
+                best = np.minimum(best, out[row + 2 - up, :, 2 + shift : 2 + shift + width] + step)
+            out[row + 2, :, 2:-2] = np.minimum.accumulate(best - ramp, axis=1) + ramp
         rows = out[2:, :, 2:-2][::-1, :, ::-1].copy()
     return rows.transpose(1, 0, 2)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
 from murmuration.data.columns import find_column
-from murmuration.data.dataset import visible_inputs
+from murmuration.data.inputs import visible_inputs
 from murmuration.data.preparation import Column, NumericColumn
 from murmuration.data.raw import is_table
 from murmuration.evaluation import EvalSet, Evaluation

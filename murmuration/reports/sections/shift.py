@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 import murmuration.reports.figures as figures
 import murmuration.reports.html as html
 from murmuration.data import ImagePreparation
-from murmuration.data.dataset import visible_inputs
+from murmuration.data.inputs import visible_inputs
 from murmuration.data.preparation import before_features
-from murmuration.data.shift.sheet import sheet
+from murmuration.data.shift.images import sheet
 from murmuration.evaluation import Evaluation, ShiftResult
 from murmuration.evaluation.metrics import MEASURES, Score, describe, shown_in
 from murmuration.reports.figures import Figure

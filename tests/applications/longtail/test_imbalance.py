@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.data.imbalance import long_tail_counts
+from murmuration.data.splits import long_tail_counts
 from murmuration.likelihoods import likelihood_from_json
 from murmuration.likelihoods.classes import Imbalanced, effective_weights, reversed_ranks
 from murmuration.models.nets import with_cosine_head

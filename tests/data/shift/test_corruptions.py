@@ -17,10 +17,9 @@ from murmuration.data.shift import (
     select_corruptions,
     shift_inputs,
 )
-from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named
-from murmuration.data.shift.noise import alias_tables
+from murmuration.data.shift.digital import alias_tables
+from murmuration.data.shift.images import CORRUPTIONS, corrupt, corruption_named, sheet
 from murmuration.data.shift.randomness import draws_for
-from murmuration.data.shift.sheet import sheet
 from murmuration.system.errors import Misuse
 
 NAMES = list(CORRUPTIONS)
