@@ -48,7 +48,7 @@ class Captured:
     bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Step:
     """One operator that was run."""
 
@@ -56,6 +56,7 @@ class Step:
     args: tuple
     kwargs: dict[str, Any]
     outputs: Any
+    repeated: bool = False  # whether a replay runs it again
 
     @property
     def results(self) -> list[Any]:
@@ -77,12 +78,6 @@ class Step:
         return [value for name, value in self.named.items() if name in changed]
 
     @property
-    def picks_rows(self) -> bool:
-        """Whether the operator selects by whole numbers, so that shapes do not depend on values."""
-        indices = tensors_of(self.args[1:])
-        return self.func.overloadpacket is torch.ops.aten.index and all(t.dtype == torch.int64 for t in indices)
-
-    @property
     def is_random(self) -> bool:
         """Whether the operator draws from a generator that is not among its arguments; attention may drop nothing."""
         if torch.Tag.nondeterministic_seeded not in self.func.tags:
@@ -102,9 +97,8 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.numbers: dict[int, int] = {}  # id of a tensor object -> number of the tensor
         self._views: dict[tuple, int] = {}  # memory that a tensor describes -> its number
-        self._live = {self.number(x) for x in inputs}  # tensors whose values depend on inputs
-        self._steps: list[Step] = []
-        self._repeated: list[bool] = []  # whether a replay runs the step again
+        self.live = {self.number(x) for x in inputs}  # tensors whose values depend on inputs
+        self.steps: list[Step] = []  # the results of those that are not repeated are constants
         self._inputs = {address_of(x) for x in inputs}
         self._storages = set(self._inputs)  # of live tensors
         self._draws = draws
@@ -112,15 +106,9 @@ class Recorder(TorchDispatchMode):
 
     def number(self, tensor: Tensor) -> int:
         """Return the number of a tensor; the object must live as long as the recorder."""
-        number = self.numbers.get(id(tensor))
-        if number is None:
-            number = self.numbers[id(tensor)] = self._views.setdefault(view_of(tensor), len(self.numbers))
-        return number
-
-    @property
-    def steps(self) -> list[Step]:
-        """The operators that a replay runs; the results of all others are constants."""
-        return [step for step, repeated in zip(self._steps, self._repeated, strict=True) if repeated]
+        if id(tensor) not in self.numbers:
+            self.numbers[id(tensor)] = self._views.setdefault(view_of(tensor), len(self.numbers))
+        return self.numbers[id(tensor)]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -129,68 +117,58 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         with torch._C.DisableTorchFunction():  # what follows reads addresses, which `RefuseEscapes` forbids to networks
-            return self._record(func, args, kwargs or {})
-
-    def _record(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        for tensor in tensors_of((args, kwargs)):
-            self.number(tensor)
-        step = Step(func, args, kwargs, func(*args, **kwargs))
-        if step.is_random or (not self._draws and torch.Tag.nondeterministic_seeded in func.tags):
-            raise NotCapturable(f"{func} draws random numbers")
-        self._bytes += sum(tensor.nbytes for tensor in tensors_of(step.outputs))
-        if self._bytes > RECORDED_BYTES:
-            raise NotCapturable(f"more than {RECORDED_BYTES} bytes of results")
-        values = func.overloadpacket not in MAKERS
-        repeated = values and any(self._is_live(tensor) for tensor in tensors_of((args, step.kwargs)))
-        if repeated:
-            self._check(step)
-            self._add(step)
-        self._steps.append(step)
-        self._repeated.append(repeated)
-        return step.outputs
-
-    def depends(self, result: Tensor) -> bool:
-        """Return whether a result depends on inputs."""
-        return self.number(result) in self._live
+            arguments = list(tensors_of((args, kwargs)))
+            for tensor in arguments:
+                self.number(tensor)
+            step = Step(func, args, kwargs or {}, func(*args, **(kwargs or {})))
+            if step.is_random or (not self._draws and torch.Tag.nondeterministic_seeded in func.tags):
+                raise NotCapturable(f"{func} draws random numbers")
+            self._bytes += sum(tensor.nbytes for tensor in tensors_of(step.outputs))
+            if self._bytes > RECORDED_BYTES:
+                raise NotCapturable(f"more than {RECORDED_BYTES} bytes of results")
+            if func.overloadpacket not in MAKERS and any(map(self._is_live, arguments)):
+                self._check(step)
+                self._repeat(step)
+            self.steps.append(step)
+            return step.outputs
 
     def _is_live(self, tensor: Tensor) -> bool:
         """Return whether a tensor's values depend on inputs; refuse a view of such a tensor that no operator made."""
-        if self.number(tensor) in self._live:
+        if self.number(tensor) in self.live:
             return True
         if tensor.numel() and address_of(tensor) in self._storages:
             raise NotCapturable("a view of a tensor that was made unnoticed")
         return False
 
-    def _add(self, step: Step) -> None:
-        """Mark the results of a step as dependent on inputs."""
+    def _repeat(self, step: Step) -> None:
+        """Mark a step as repeated, and its results as dependent on inputs."""
+        step.repeated = True
         for tensor in tensors_of(step.outputs):
             number = self.number(tensor)
             self._views[view_of(tensor)] = number  # again: an operator may change the shape in place
-            self._live.add(number)
+            self.live.add(number)
             self._storages.add(address_of(tensor))
 
     def _check(self, step: Step) -> None:
         """Refuse an operator on the inputs that may run otherwise the next time."""
+        func = step.func
         if any(not isinstance(tensor, Tensor | None) for tensor in tree_leaves(step.outputs)):
-            raise NotCapturable(f"{step.func} returns a value, not a tensor")
-        if DYNAMIC & set(step.func.tags) and not step.picks_rows:
-            raise NotCapturable(f"the shape of {step.func} depends on values")
+            raise NotCapturable(f"{func} returns a value, not a tensor")
+        index = func.overloadpacket is torch.ops.aten.index  # by whole numbers, it selects as many rows each time
+        if DYNAMIC & set(func.tags) and not (index and all(t.dtype == torch.int64 for t in tensors_of(step.args[1:]))):
+            raise NotCapturable(f"the shape of {func} depends on values")
         if any(has_tensors(value) and not isinstance(value, Tensor) for value in step.kwargs.values()):
-            raise NotCapturable(f"{step.func} takes tensors by name")
+            raise NotCapturable(f"{func} takes tensors by name")
         for tensor in tensors_of(step.written):
-            if address_of(tensor) in self._inputs:
-                raise NotCapturable(f"{step.func} writes to the inputs")
-            if self.number(tensor) not in self._live:
-                self._repeat(address_of(tensor))
-            if self.number(tensor) not in self._live:
-                raise NotCapturable(f"{step.func} writes to a constant")
-
-    def _repeat(self, storage: int) -> None:
-        """Mark the steps that made a constant as repeated: it is written to, and so depends on inputs."""
-        for index, step in enumerate(self._steps):
-            if any(address_of(t) == storage for t in tensors_of(step.outputs)):
-                self._repeated[index] = True
-                self._add(step)
+            address = address_of(tensor)
+            if address in self._inputs:
+                raise NotCapturable(f"{func} writes to the inputs")
+            if self.number(tensor) not in self.live:  # the constant depends on inputs from now on: it is made again
+                for maker in self.steps:
+                    if any(address_of(t) == address for t in tensors_of(maker.outputs)):
+                        self._repeat(maker)
+            if self.number(tensor) not in self.live:
+                raise NotCapturable(f"{func} writes to a constant")
 
 
 class RefuseEscapes(TorchFunctionMode):
@@ -228,9 +206,9 @@ def capture(
     recorder = Recorder(inputs, draws=draws)
     with RefuseEscapes(), recorder:
         results = function()
-    if not all(recorder.depends(result) for result in results):
+    if not all(recorder.number(result) in recorder.live for result in results):
         raise NotCapturable("a result does not depend on the inputs")
-    program = Program(recorder.steps, recorder.numbers, inputs)
+    program = Program([step for step in recorder.steps if step.repeated], recorder.numbers, inputs)
     return Captured((replay or Program.replay_of)(program, results), program.constant_bytes(external)), results
 
 
@@ -241,6 +219,11 @@ class Call:
     step: Step
     arguments: tuple[int, ...]
     results: tuple[int, ...]
+
+    @property
+    def into(self) -> int | tuple[int, ...]:
+        """The register of the only result, or those of several."""
+        return self.results if isinstance(self.step.outputs, list | tuple) else self.results[0]
 
 
 # An operator, what reads its arguments from the registers (None: it has them), where results go, what is freed.
@@ -258,20 +241,20 @@ class Program:
         self.constants: dict[int, Any] = {}  # register -> value
         self.inputs = self.registers = len(inputs)
         self._numbers = numbers  # id of a tensor object -> number of the tensor
-        self._tensors = {numbers[id(x)]: place for place, x in enumerate(inputs)}  # number -> register
+        # Number of a tensor, or text of another constant -> register.
+        self._places: dict[int | str, int] = {numbers[id(x)]: place for place, x in enumerate(inputs)}
         self.storages = {place: address_of(x) for place, x in enumerate(inputs)}  # by register; of views, their base's
-        self._others: dict[str, int] = {}  # text of a constant that is no tensor -> register
         results_of: dict[tuple, tuple[int, ...]] = {}  # call -> registers of its results
         pure = not any(step.written for step in steps)
         for step in steps:
             arguments = tuple(map(self._argument, flat_arguments(step)))
             if step.func is torch.ops.aten.detach.default:  # the same tensor: a replay has no gradients
-                self._tensors[numbers[id(step.outputs)]] = arguments[0]
+                self._places[numbers[id(step.outputs)]] = arguments[0]
                 continue
             key = (step.func, lengths(step), arguments, repr(plain_kwargs(step)))
             if pure and key in results_of:
                 pairs = zip(step.results, results_of[key], strict=True)
-                self._tensors |= {numbers[id(tensor)]: place for tensor, place in pairs if isinstance(tensor, Tensor)}
+                self._places |= {numbers[id(tensor)]: place for tensor, place in pairs if isinstance(tensor, Tensor)}
                 continue
             tensors = tensors_of((step.args, step.kwargs))
             bases = {address_of(tensor): self.storages[self.place(tensor)] for tensor in tensors}
@@ -280,34 +263,27 @@ class Program:
 
     def _argument(self, value: Any) -> int:
         """Return the register of an argument, which is a constant if it has none yet."""
-        if not isinstance(value, Tensor):
-            if repr(value) not in self._others:
-                self._others[repr(value)] = self._constant(value)
-            return self._others[repr(value)]
-        number = self._numbers[id(value)]
-        if number not in self._tensors:
-            self._tensors[number] = self._constant(value)
-            self.storages[self._tensors[number]] = address_of(value)
-        return self._tensors[number]
+        key = self._numbers[id(value)] if isinstance(value, Tensor) else repr(value)
+        if key not in self._places:
+            place = self._places[key] = self._new()
+            self.constants[place] = value
+            if isinstance(value, Tensor):
+                self.storages[place] = address_of(value)
+        return self._places[key]
 
     def _result(self, value: Any, bases: dict[int, int]) -> int:
         """Return the register of a result; an operator that writes in place returns a tensor that has one."""
         if not isinstance(value, Tensor):
             return self._new()
         number = self._numbers[id(value)]
-        if number not in self._tensors:
-            self._tensors[number] = self._new()
-            self.storages[self._tensors[number]] = bases.get(address_of(value), address_of(value))
-        return self._tensors[number]
+        if number not in self._places:
+            self._places[number] = self._new()
+            self.storages[self._places[number]] = bases.get(address_of(value), address_of(value))
+        return self._places[number]
 
     def place(self, tensor: Tensor) -> int:
         """Return the register of a tensor that has one."""
-        return self._tensors[self._numbers[id(tensor)]]
-
-    def _constant(self, value: Any) -> int:
-        place = self._new()
-        self.constants[place] = value
-        return place
+        return self._places[self._numbers[id(tensor)]]
 
     def _new(self) -> int:
         self.registers += 1
@@ -328,15 +304,12 @@ class Program:
         later = {*range(self.inputs), *outputs, *self.constants}  # registers that are still needed
         operations: list[Operation] = []
         for call in reversed(self.needed(outputs)):
-            overwrites = self._may_overwrite(call, later)
-            function = caller(call.step, IN_PLACE[call.step.func] if overwrites else binding(call.step.func))
-            multiple = isinstance(call.step.outputs, list | tuple)
+            function = IN_PLACE[call.step.func] if self._may_overwrite(call, later) else binding(call.step.func)
             freed = tuple({*call.arguments, *call.results} - later)
-            operations.append((function, reader(call.arguments), call.results if multiple else call.results[0], freed))
+            operations.append((caller(call.step, function), reader(call.arguments), call.into, freed))
             later |= set(call.arguments)
-        operations.reverse()
         blank: list[Any] = [self.constants.get(place) for place in range(self.registers)]
-        return replay_operations(operations, blank, slice(self.inputs), outputs)
+        return replay_operations(operations[::-1], blank, slice(self.inputs), outputs)
 
     def _may_overwrite(self, call: Call, later: set[int]) -> bool:
         """Return whether a pointwise operator may overwrite its argument: not needed later, same memory layout."""
@@ -348,10 +321,8 @@ class Program:
 
     def constant_bytes(self, external: set[int]) -> int:
         """Return the bytes of constants in storages that are not held elsewhere."""
-        sizes = {
-            address_of(tensor): tensor.untyped_storage().nbytes()
-            for tensor in tensors_of(list(self.constants.values()))
-        }
+        tensors = tensors_of(list(self.constants.values()))
+        sizes = {address_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
         return sum(size for address, size in sizes.items() if address not in external)
 
 
@@ -419,10 +390,9 @@ def binding(func: Any) -> Callable:
 
 def caller(step: Step, plain: Callable) -> Callable:
     """Return an operator as a function of its unpacked arguments."""
-    options = plain_kwargs(step)
+    options, counts = plain_kwargs(step), lengths(step)
     names = [name for name in step.kwargs if name not in options]
     function = partial(plain, **options) if options else plain
-    counts = lengths(step)
     if not any(counts) and not names:
         return function
 
@@ -456,3 +426,8 @@ def tensors_of(values: Any) -> Iterator[Tensor]:
 
 def has_tensors(values: Any) -> bool:
     return any(True for _ in tensors_of(values))
+
+
+def equal_bits(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors are equal in every bit, NaN included."""
+    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())

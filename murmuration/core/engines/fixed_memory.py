@@ -20,31 +20,12 @@ from murmuration.core.engines.capture import Call, Operation, Program, binding, 
 from murmuration.core.flat_buffers import padded_size
 
 aten = torch.ops.aten
-# Operators with a variant that writes to a given tensor, by the same kernel: its function, and the argument's name.
-PRODUCTS: dict[Any, tuple[Callable, str]] = {
-    aten.bmm.default: (torch.bmm, "out"),
-    aten.baddbmm.default: (torch.baddbmm, "out"),
-    aten.mm.default: (torch.mm, "out"),
-    aten.addmm.default: (torch.addmm, "out"),
-    aten.sum.dim_IntList: (torch.sum, "out"),
-    aten.mean.dim: (torch.mean, "out"),
-    aten._log_softmax.default: (torch._log_softmax, "out"),
-    aten._log_softmax_backward_data.default: (torch._log_softmax_backward_data, "out"),
-    aten.nll_loss2d_backward.default: (aten.nll_loss2d_backward.grad_input, "grad_input"),
-    aten.index_select.default: (torch.index_select, "out"),
-    aten.stack.default: (torch.stack, "out"),
-}
-POINTWISE: dict[Any, tuple[Callable, str]] = {  # these may write to an argument
-    aten.add.Tensor: (torch.add, "out"),
-    aten.sub.Tensor: (torch.sub, "out"),
-    aten.mul.Tensor: (torch.mul, "out"),
-    aten.maximum.default: (torch.maximum, "out"),
-    aten.minimum.default: (torch.minimum, "out"),
-    aten.tanh.default: (torch.tanh, "out"),
-    aten.threshold_backward.default: (aten.threshold_backward.grad_input, "grad_input"),
-    aten.tanh_backward.default: (aten.tanh_backward.grad_input, "grad_input"),
-}
-OUT = PRODUCTS | POINTWISE
+# Operators with a variant that writes to a given tensor, by the same kernel; pointwise ones may write to an argument.
+POINTWISE = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.maximum.default, aten.minimum.default}
+POINTWISE |= {aten.tanh.default, aten.threshold_backward.default, aten.tanh_backward.default}
+OUT = POINTWISE | {aten.bmm.default, aten.baddbmm.default, aten.mm.default, aten.addmm.default, aten.sum.dim_IntList}
+OUT |= {aten.mean.dim, aten._log_softmax.default, aten._log_softmax_backward_data.default, aten.stack.default}
+OUT |= {aten.nll_loss2d_backward.default, aten.index_select.default}
 IN_PLACE: dict[Any, Callable] = {aten.relu.default: torch.relu_}  # without such a variant, but for one in place
 BLANK = {aten.empty_like, aten.new_empty}  # memory without values
 FIXED_BYTES = 1 << 26  # of a program's buffers, at most
@@ -82,7 +63,9 @@ class Planner:
         self.calls = program.needed(self.outputs)
         self.fixed: dict[int, Any] = {**dict(enumerate(held)), **program.constants}  # register -> value
         self.buffers = Buffers()
-        self.last = self.last_uses()
+        # Index of the last call that uses each storage; results are used after all calls.
+        self.last: dict[int, float] = {s: index for index, call in enumerate(self.calls) for s in self.storages(call)}
+        self.last |= {program.storages[register]: math.inf for register in self.outputs}
         self.homes = self.join(results[joined])
         self.operations: list[Operation] = []
         for index, call in enumerate(self.calls):
@@ -96,19 +79,11 @@ class Planner:
         storages = self.program.storages
         return {storages[register] for register in (*call.arguments, *call.results) if register in storages}
 
-    def last_uses(self) -> dict[int, float]:
-        """Return the index of the last call that uses each storage; results are used after all calls."""
-        uses: dict[int, float] = {
-            storage: index for index, call in enumerate(self.calls) for storage in self.storages(call)
-        }
-        return uses | {self.program.storages[register]: math.inf for register in self.outputs}
-
     def join(self, results: Sequence[Tensor]) -> dict[int, Tensor]:
         """Allocate some of the results side by side in one vector; return its parts by storage, none if impossible."""
-        storages = [self.program.storages[self.program.place(result)] for result in results]
-        outputs = {
-            self.program.storages[call.results[0]]: call.step.outputs for call in self.calls if call.step.func in OUT
-        }
+        places = self.program.storages
+        storages = [places[self.program.place(result)] for result in results]
+        outputs = {places[call.results[0]]: call.step.outputs for call in self.calls if call.step.func in OUT}
         fits = all(
             result.is_contiguous() and result.dtype == results[0].dtype and outputs[storage].numel() == result.numel()
             for result, storage in zip(results, storages, strict=True)
@@ -116,31 +91,35 @@ class Planner:
         )
         if not results or not fits or not set(storages) <= set(outputs) or len(set(storages)) < len(storages):
             return {}
-        vector = results[0].new_zeros(sum(map(padded_size, results)))
-        parts = vector.split([padded_size(result) for result in results])
-        return dict(zip(storages, parts, strict=True))
+        sizes = [padded_size(result) for result in results]
+        return dict(zip(storages, results[0].new_zeros(sum(sizes)).split(sizes), strict=True))
 
     def plan(self, index: int, call: Call) -> None:
-        """Add the operation of a call, or none for a view of fixed memory."""
-        step, (target_register, *more) = call.step, call.results
-        constant = all(register in self.fixed for register in call.arguments)
-        if step.written or more or not isinstance(step.outputs, Tensor):
-            self.add(call, binding(step.func), index)
-        elif constant and is_view(call, self.program):
-            self.fixed[target_register] = caller(step, binding(step.func))(
-                *(self.fixed[register] for register in call.arguments)
-            )
-        elif step.func.overloadpacket in BLANK and is_dense(step.outputs):
-            self.fixed[target_register] = self.buffers.take(self.program.storages[target_register], step.outputs)
-        elif step.func in IN_PLACE and (target := self.overwritten(index, call)) is not None:
-            self.fixed[target_register] = target
-            self.add(call, IN_PLACE[step.func], index)
-        elif step.func in OUT and is_dense(step.outputs):
-            function, name = OUT[step.func]
-            self.fixed[target_register] = self.target(index, call)
-            self.add(call, partial(function, **{name: self.fixed[target_register]}), index)
-        else:
-            self.add(call, binding(step.func), index)
+        """Add the operation of a call, with its arguments bound if they are fixed; none for a view of fixed memory."""
+        step, storages, (register, *_) = call.step, self.program.storages, call.results
+        function, arguments = binding(step.func), [self.fixed.get(argument) for argument in call.arguments]
+        constant = all(argument in self.fixed for argument in call.arguments)
+        if isinstance(step.outputs, Tensor) and not step.written:
+            if constant and storages[register] in map(storages.get, call.arguments):
+                self.fixed[register] = caller(step, function)(*arguments)
+                return
+            if step.func.overloadpacket in BLANK and is_dense(step.outputs):
+                self.fixed[register] = self.buffers.take(storages[register], step.outputs)
+                return
+            if step.func in IN_PLACE and (target := self.overwritten(index, call)) is not None:
+                self.fixed[register], function = target, IN_PLACE[step.func]
+            elif step.func in OUT and is_dense(step.outputs):
+                target = self.fixed[register] = self.target(index, call)
+                backward = getattr(step.func.overloadpacket, "grad_input", None)  # torch has no binding of these
+                function = partial(backward, grad_input=target) if backward else partial(function, out=target)
+        run = caller(step, function)
+        if constant and all(result in self.fixed for result in call.results):
+            self.operations.append((partial(run, *arguments), None, call.into, ()))
+            return
+        later = {*self.fixed, *self.outputs, *range(self.program.inputs)}
+        later |= {argument for other in self.calls[index + 1 :] for argument in other.arguments}
+        freed = tuple({*call.arguments, *call.results} - later)
+        self.operations.append((run, reader(call.arguments), call.into, freed))
 
     def target(self, index: int, call: Call) -> Tensor:
         """Return the memory that an operator's result is written to."""
@@ -156,49 +135,17 @@ class Planner:
 
         Its buffer is the result's from now on.
         """
-        storages, like = self.program.storages, call.step.outputs
+        storages, like = self.program.storages, layout_of(call.step.outputs)
         storage = storages[call.results[0]]
-        if storage in self.homes:
-            return None
-        places = [candidate for candidate in call.arguments if candidate in storages]
-        for candidate in places:
+        places = [place for place in call.arguments if place in storages]
+        for candidate in places if storage not in self.homes else ():
             old = storages[candidate]
-            views = [self.fixed.get(register) for register in places if storages[register] == old]
-            reusable = all(isinstance(register, Tensor) and is_like(register, like) for register in views)
+            views = [self.fixed.get(place) for place in places if storages[place] == old]
+            reusable = all(isinstance(view, Tensor) and layout_of(view) == like for view in views)
             if old in self.buffers.used and self.last[old] == index and reusable:
                 self.buffers.used[storage] = self.buffers.used.pop(old)
                 return self.fixed[candidate]
         return None
-
-    def add(self, call: Call, function: Callable, index: int) -> None:
-        """Add an operation, with its arguments bound if they are fixed."""
-        run, places = caller(call.step, function), call.results
-        multiple = isinstance(call.step.outputs, list | tuple)
-        into = places if multiple else places[0]
-        if all(register in self.fixed for register in call.arguments) and all(
-            register in self.fixed for register in places
-        ):
-            self.operations.append(
-                (partial(run, *(self.fixed[register] for register in call.arguments)), None, into, ())
-            )
-            return
-        later = {*self.fixed, *self.outputs, *range(self.program.inputs)}
-        later |= {later_register for other in self.calls[index + 1 :] for later_register in other.arguments}
-        freed = tuple({*call.arguments, *places} - later)
-        self.operations.append((run, reader(call.arguments), into, freed))
-
-    def replay(self) -> Callable[..., list[Tensor]]:
-        """Return the function of the inputs that are not held."""
-        count, total = self.program.inputs, self.program.registers
-        blank: list[Any] = [self.fixed.get(register) for register in range(total)]
-        first = next((register for register in range(count) if register not in self.fixed), count)
-        return replay_operations(self.operations, blank, slice(first, count), self.outputs)
-
-
-def is_view(call: Call, program: Program) -> bool:
-    """Return whether a call's result is a view of one of its arguments."""
-    storage = program.storages[call.results[0]]
-    return any(program.storages.get(register) == storage for register in call.arguments)
 
 
 def is_dense(tensor: Tensor) -> bool:
@@ -206,9 +153,9 @@ def is_dense(tensor: Tensor) -> bool:
     return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
-def is_like(tensor: Tensor, other: Tensor) -> bool:
-    """Return whether two tensors have one layout."""
-    return (tensor.shape, tensor.stride(), tensor.dtype) == (other.shape, other.stride(), other.dtype)
+def layout_of(tensor: Tensor) -> tuple:
+    """Return everything that two tensors of one memory layout have in common."""
+    return tensor.shape, tensor.stride(), tensor.dtype
 
 
 def fixed_replay(
@@ -220,6 +167,7 @@ def fixed_replay(
     memory is replayed on new tensors every time.
     """
     planned = Planner(program, results, held, joined)
-    if planned.buffers.bytes <= FIXED_BYTES:
-        return planned.replay()
-    return partial(program.replay_of(results), *held)
+    if planned.buffers.bytes > FIXED_BYTES:
+        return partial(program.replay_of(results), *held)
+    blank: list[Any] = [planned.fixed.get(register) for register in range(program.registers)]
+    return replay_operations(planned.operations, blank, slice(len(held), program.inputs), planned.outputs)

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from murmuration.core.engines.capture import Captured, address_of, capture
+from murmuration.core.engines.capture import Captured, address_of, capture, equal_bits
 from murmuration.core.engines.outputs import join, member_outputs, passes
 from murmuration.core.engines.team import Engine, Team, assemble, engine
 from murmuration.core.population import Population
@@ -273,8 +273,3 @@ def key_of(x: Tensor, draws: int, alone: bool) -> Key:
 def unlike(x: Tensor) -> Tensor:
     """Return other inputs of the same kind; tokens stay in their range."""
     return 0.5 - x if x.is_floating_point() else x.flip(-1).clone(memory_format=torch.preserve_format)
-
-
-def equal_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors are equal in every bit, NaN included."""
-    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())
