@@ -24,7 +24,7 @@ it are replayed. A replay is bit-identical to the call itself; this is checked o
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ class Predictor:
         self.streams = {"seed": seed, "first_member": first_member}
         self._tensors = tuple(population.to_tensors().values())
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # which have versions
-        self._versions = self._read_versions()
+        self._versions: list[int] = []
         self._teams: dict[Engine, Team] = {}
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
         self._refused: set[Engine] = set()
@@ -175,11 +175,10 @@ class Predictor:
 
     def _outputs(self, runner: Engine, x: Tensor, draws: int) -> Tensor:
         """Return outputs (S, N, K) in contiguous memory, which decides how sums over them are rounded."""
-        if runner.workers or draws > 1:  # a kept structure would hold the drawn weights
-            with assemble(runner, self.module) as team:
-                return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
-        team = self._teams.setdefault(runner, Team(runner, self.module, None))
-        return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
+        kept = self._teams.setdefault(runner, Team(runner, self.module, None))
+        brief = runner.workers or draws > 1  # a kept structure would hold the drawn weights
+        with assemble(runner, self.module) if brief else nullcontext(kept) as team:
+            return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
 
     def _first_alone(self, x: Tensor, draws: int) -> Tensor:
         """Return outputs (draws, N, K) of the first member, run as a plain module."""
@@ -232,13 +231,9 @@ class Predictor:
             ):
                 self._captured[key] = captured
 
-    def _read_versions(self) -> list[int]:
-        """Return the version counters of the stored tensors."""
-        return [tensor._version for tensor in self._counted]
-
     def _forget_changed(self) -> None:
         """Drop captures if stored tensors were changed in place: constants may have been computed from them."""
-        versions = self._read_versions()
+        versions = [tensor._version for tensor in self._counted]
         if versions != self._versions:
             with self._lock:
                 self._captured, self._seen, self._versions = {}, {}, versions
