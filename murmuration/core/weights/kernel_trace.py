@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
+from traceback import walk_stack
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.weak import WeakIdKeyDictionary
 
-from murmuration.core.weights.dropout_masks import dropout_rate, is_random
+from murmuration.core.weights.dropout_masks import RANDOM, dropout_rate
 from murmuration.system.errors import Misuse
 
 LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the channel of its input, transposed or not
@@ -40,8 +41,6 @@ LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the cha
     torch.conv_transpose3d: (3, True),
 }
 PROJECTIONS = ("in_proj", "q_proj", "k_proj", "v_proj", "out_proj")  # of torch's attention
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORM_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 # Operators by the names of their functions and methods, without underscores: torch.add, Tensor.add_, Tensor.__radd__.
@@ -262,18 +261,10 @@ def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
         random = sorted(tracer.random - drawing)
         effect = tracer.effect_of_training(x, random, outputs, used) if random else ""
     tracer.add_unreached()
-    return KernelTrace(
-        tuple(tracer.kernels.values()),
-        tracer.has_dropout,
-        tuple(tracer.unsupported.items()),
-        tuple(tracer.biases),
-        final,
-        side_by_side,
-        tuple(random),
-        effect,
-        tuple(tracer.recomputed),
-        tuple((name, tracer.kind(name)) for name in tracer.parameters),
-    )
+    kinds = tuple((name, tracer.kinds.get(name, UNUSED)) for name in tracer.parameters)
+    unsupported, biases, recomputed = tuple(tracer.unsupported.items()), tuple(tracer.biases), tuple(tracer.recomputed)
+    evaluated = (tuple(tracer.kernels.values()), tracer.has_dropout, unsupported, biases, final, side_by_side)
+    return KernelTrace(*evaluated, tuple(random), effect, recomputed, kinds)
 
 
 @dataclass(frozen=True)
@@ -327,7 +318,7 @@ class KernelTracer(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        rate, draws_random = dropout_rate(func, args, kwargs), is_random(func)
+        rate, draws_random = dropout_rate(func, args, kwargs), func in RANDOM
         if rate or draws_random:
             self.has_dropout = True
             self.note_recomputed("dropout")
@@ -342,8 +333,7 @@ class KernelTracer(TorchFunctionMode):
         return result
 
     def origin(self, tensor: Any) -> Origin:
-        name = self.names.get(id(tensor))
-        if name is not None:
+        if (name := self.names.get(id(tensor))) is not None:
             return Origin(parameters=frozenset((name,)), kernel=name)
         origin: Origin = self.origins.get(tensor, CONSTANT) if isinstance(tensor, Tensor) else CONSTANT
         return origin
@@ -377,7 +367,7 @@ class KernelTracer(TorchFunctionMode):
 
     def note_recomputed(self, *names: str) -> None:
         """Record names that are used inside torch.utils.checkpoint, if it is running."""
-        if _under_checkpoint():
+        if any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame, _ in walk_stack(sys._getframe())):
             self.recomputed |= dict.fromkeys(names)
 
     def add_layer(self, result: Tensor, inputs: Iterable[Any], layers: set[str]) -> None:
@@ -390,7 +380,7 @@ class KernelTracer(TorchFunctionMode):
 
     def operator(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the parameters that meet activations in an operator, and the origins of its results."""
-        tensors = [item for item in flat((*args, *kwargs.values())) if isinstance(item, Tensor)]
+        tensors = list(tensors_in((*args, *kwargs.values())))
         origins = [self.origin(item) for item in tensors]
         if not any(item.activation or item.parameters for item in origins):
             return
@@ -407,8 +397,8 @@ class KernelTracer(TorchFunctionMode):
             self.kinds = {**dict.fromkeys(parameters, EMBEDDING), **self.kinds} if word in TABLES else self.kinds
             outcome, refused = replace(self.elementwise(word, tensors, origins, result), parameters=parameters), set()
         changed = (argument(args, 0),) if is_in_place(func) else ()
-        for tensor in flat((result, *changed)):
-            if isinstance(tensor, Tensor) and id(tensor) not in self.names:
+        for tensor in tensors_in((result, *changed)):
+            if id(tensor) not in self.names:
                 self.origins[tensor] = outcome
                 if refused:
                     self.add_layer(tensor, tensors, refused)
@@ -506,14 +496,13 @@ class KernelTracer(TorchFunctionMode):
         Of layers that reach the outputs those count that no other of them follows, and among these the ones with K
         outputs, if there are any: a gate with one output is no last layer.
         """
-        tensors = [other for other in flat((outputs,)) if isinstance(other, Tensor)]
-        if not tensors:
+        first = next(tensors_in((outputs,)), None)
+        if first is None:
             return (), False
-        layers = self.origin(tensors[0]).layers
+        layers = self.origin(first).layers
         layers = frozenset(name for name in layers if not any(name in self.before[other] for other in layers - {name}))
-        ordered = tuple(name for name in (*self.kernels, *sorted(layers)) if name in layers)
-        ordered = tuple(dict.fromkeys(ordered))
-        width = tensors[0].shape[1] if tensors[0].dim() > 1 else 1
+        ordered = tuple(dict.fromkeys(name for name in (*self.kernels, *sorted(layers)) if name in layers))
+        width = first.shape[1] if first.dim() > 1 else 1
         widths = {name: self.kernels[name].outputs for name in ordered if name in self.kernels}
         full = tuple(name for name in ordered if widths.get(name) == width)
         return full or ordered, not full and sum(widths.values()) == width
@@ -523,16 +512,14 @@ class KernelTracer(TorchFunctionMode):
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         self.module.eval()
         for name in random:
-            part = self.module.get_submodule(name)
-            part.training = True
+            self.module.get_submodule(name).training = True
         before, self.kernels = self.kernels, {}
         self.running.clear()
         modules = ", ".join(f"'{name}'" if name else "the network" for name in random)
         try:
             with self:
                 second = self.module(x.clone())
-            shapes = [[t.shape for t in flat((values,)) if isinstance(t, Tensor)] for values in (outputs, second)]
-            if shapes[0] != shapes[1]:
+            if [t.shape for t in tensors_in((outputs,))] != [t.shape for t in tensors_in((second,))]:
                 return f"training mode of {modules} changes the outputs' shape"
             moved = [n for n, b in self.module.named_buffers() if not torch.equal(b, buffers[n])]
             if moved:
@@ -564,10 +551,6 @@ class KernelTracer(TorchFunctionMode):
             if name not in self.kinds and parameter.dim() > 1 and parameter.requires_grad:
                 self.unsupported[name] = ""
 
-    def kind(self, name: str) -> str:
-        """Return the kind of a parameter."""
-        return self.kinds.get(name, UNUSED)
-
 
 def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, str]) -> Kernel | None:
     """Return the kernel of a layer that no pass has reached, if the parameter of this attribute is one."""
@@ -575,9 +558,8 @@ def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, s
     biases = () if bias is None else (bias,)
     if attribute == "weight" and isinstance(part, nn.Linear):
         return Kernel(name, part.in_features, part.out_features, biases=biases)
-    if attribute == "weight" and isinstance(part, (*CONVOLUTIONS, *TRANSPOSED)):
-        turned = isinstance(part, TRANSPOSED)
-        return Kernel(name, part.in_channels, part.out_channels, part.groups, turned, biases)
+    if attribute == "weight" and isinstance(part, nn.modules.conv._ConvNd):
+        return Kernel(name, part.in_channels, part.out_channels, part.groups, part.transposed, biases)
     if isinstance(part, nn.MultiheadAttention) and attribute.endswith("proj_weight"):
         rows, columns = part._parameters[attribute].shape  # type: ignore[union-attr]
         beside = names.get(id(part.in_proj_bias))
@@ -607,22 +589,12 @@ def argument(args: tuple, at: int) -> Any:
     return args[at] if len(args) > at else None
 
 
-def flat(values: Any) -> Iterator[Any]:
-    """Return the leaves of nested lists, tuples and dicts."""
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors among nested lists, tuples and dicts."""
     for value in values:
-        if isinstance(value, list | tuple):
-            yield from flat(value)
-        elif isinstance(value, dict):
-            yield from flat(value.values())
-        else:
+        if isinstance(value, Tensor):
             yield value
-
-
-def _under_checkpoint() -> bool:
-    """Return whether the running operator was called through torch.utils.checkpoint."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            return True
-        frame = frame.f_back
-    return False
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())
