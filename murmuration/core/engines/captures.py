@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.core.engines.capture import Captured, address_of, capture, equal_bits
-from murmuration.core.engines.fixed_memory import fixed_replay
+from murmuration.core.engines.capture import Captured, address_of, capture, equal_bits, fixed_replay
 from murmuration.system.streams import RepeatableNoise
 
 SHAPES = 8  # of batches and groups that are captured
 FIRST = 2  # steps before a capture: short runs have none
 PLAIN = ("torch.nn.", "murmuration.")  # packages whose modules compute the same at every step
+
 
 Compute = Callable[[], Sequence[Tensor]]
 
@@ -113,7 +113,7 @@ class Captures:
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
             addresses = {address_of(tensor) for tensor in step.held}
             fixed = partial(fixed_replay, held=step.held, joined=packed)
-            entry.captured, _ = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
+            entry.captured = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
             self.possible = equal(entry.captured, inputs, results)
 
 

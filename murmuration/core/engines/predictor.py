@@ -224,7 +224,7 @@ class Predictor:
         stored = {address_of(tensor) for tensor in self._tensors}
         with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
             with torch.no_grad():
-                captured, _ = capture(lambda: [self._outputs(runner, x, draws)], [x], stored)
+                captured = capture(lambda: [self._outputs(runner, x, draws)], [x], stored)
             used = sum(tensor.bytes for tensor in self._captured.values())
             if used + captured.bytes <= CAPTURED_BYTES and all(
                 equal_bits(captured.run(inputs)[0], self._outputs(runner, inputs, draws)) for inputs in (x, unlike(x))
