@@ -76,14 +76,8 @@ def max_pool2d(
     return MaxPool2d.apply(x, window)
 
 
-REPLACEMENTS: dict[Callable, Callable[..., Tensor]] = {
-    torch.conv2d: conv2d,
-    F.max_pool2d: max_pool2d,
-    torch.max_pool2d: max_pool2d,
-    F.relu: relu,
-    torch.relu: relu,
-    Tensor.relu: relu,
-}
+REPLACEMENTS: dict[Callable, Callable[..., Tensor]] = {F.relu: relu, torch.relu: relu, Tensor.relu: relu}
+REPLACEMENTS |= {torch.conv2d: conv2d, F.max_pool2d: max_pool2d, torch.max_pool2d: max_pool2d}
 
 
 def conv_gradients(out: Tensor, x: Tensor, weight: Tensor, settings: ConvSettings, mask: list[bool]) -> Any:

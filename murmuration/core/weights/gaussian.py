@@ -50,13 +50,8 @@ from murmuration.system.streams import Noise, many_normals, normals
 STD_PARAM, VARIANCE, DELTA, CENTRE = ":std_param", ":variance", ":delta", ":centre"  # auxiliary tensors of a weight
 ESTIMATORS = ("local", "draw", "flipout")
 STD_PARAMS = ("rho", "std", "alpha", "alpha-channel", "alpha-layer")
-CHOICES: dict[str, Sequence[str]] = {
-    "estimator": ESTIMATORS,
-    "std_param": STD_PARAMS,
-    "bias": ("gaussian", "point"),
-    "weighting": WEIGHTINGS,
-    "reduction": REDUCTIONS,
-}
+CHOICES: dict[str, Sequence[str]] = {"estimator": ESTIMATORS, "std_param": STD_PARAMS, "bias": ("gaussian", "point")}
+CHOICES |= {"weighting": WEIGHTINGS, "reduction": REDUCTIONS}
 LOG_ALPHA = 8.0  # bound of abs(log alpha)
 TINY = 1e-20  # keeps the logarithm of a standard deviation of zero finite
 LEAST_MEAN = 1e-8  # alpha acts on at least this: a standard deviation of exactly zero would have an infinite KL

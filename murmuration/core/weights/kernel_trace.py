@@ -31,15 +31,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 from murmuration.core.weights.dropout_masks import RANDOM, dropout_rate
 from murmuration.system.errors import Misuse
 
-LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the channel of its input, transposed or not
-    F.linear: (0, False),
-    torch.conv1d: (1, False),
-    torch.conv2d: (2, False),
-    torch.conv3d: (3, False),
-    torch.conv_transpose1d: (1, True),
-    torch.conv_transpose2d: (2, True),
-    torch.conv_transpose3d: (3, True),
-}
+# Operator -> axes behind the channel of its input, transposed or not.
+LINEARS: dict[Callable, tuple[int, bool]] = {F.linear: (0, False)}
+LINEARS |= {torch.conv1d: (1, False), torch.conv2d: (2, False), torch.conv3d: (3, False)}
+LINEARS |= {torch.conv_transpose1d: (1, True), torch.conv_transpose2d: (2, True), torch.conv_transpose3d: (3, True)}
 PROJECTIONS = ("in_proj", "q_proj", "k_proj", "v_proj", "out_proj")  # of torch's attention
 NORM_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -60,9 +55,10 @@ COPIES = {"to", "type", "float", "double", "half", "bfloat16", "contiguous", "cl
 POINTWISE = {"add", "radd", "sub", "rsub", "rtruediv", "clamp", "clip", "abs", "sign", "square", "sqrt", "exp", "tanh"}
 POINTWISE |= {"sigmoid", "softplus", "relu", "round", "where", "masked_fill", "hardtanh", "pow", "maximum", "minimum"}
 
-KERNEL, BIAS, EMBEDDING, NORM, ADDED, INPUT, SCALE, OTHER, UNUSED = (  # the kinds of parameters
-    *("kernel", "bias", "embedding", "norm", "added", "input", "scale", "other", "unused"),
-)
+FORMS = ("plain", "masked", "function")  # of kernels
+# The kinds of parameters.
+KERNEL, BIAS, EMBEDDING, NORM, ADDED = "kernel", "bias", "embedding", "norm", "added"
+INPUT, SCALE, OTHER, UNUSED = "input", "scale", "other", "unused"
 
 
 @dataclass(frozen=True)
@@ -345,7 +341,6 @@ class KernelTracer(TorchFunctionMode):
         like = Kernel("", 0, 0, groups, LINEARS[func][1], positions_per_channel=self.origin(x).positions)
         self.use((x,), INPUT)
         self.add_layer(result, (x,), self.note(func, weight, bias, like))
-        self.note_recomputed(*self.origin(weight).parameters, *self.origin(bias).parameters)
 
     def attention(self, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the kernels and biases of torch's attention."""
@@ -357,9 +352,7 @@ class KernelTracer(TorchFunctionMode):
         projections = [(arguments.get(f"{name}_weight"), arguments.get(f"{name}_bias")) for name in PROJECTIONS]
         for weight, bias in projections:
             if weight is not None:
-                layers = self.note(func, weight, bias, Kernel("", 0, 0))
-                self.add_layer(result[0], inputs, layers)
-                self.note_recomputed(*self.origin(weight).parameters, *self.origin(bias).parameters)
+                self.add_layer(result[0], inputs, self.note(func, weight, bias, Kernel("", 0, 0)))
                 inputs = [result[0]]  # the output projection follows the others
         loose = [bias for weight, bias in projections if weight is None]
         for bias in (*loose, arguments.get("bias_k"), arguments.get("bias_v")):
@@ -449,6 +442,7 @@ class KernelTracer(TorchFunctionMode):
         """Record a kernel with the attributes of `like`, and the bias beside it; returns the layer's parameters."""
         origin = self.origin(weight)
         name = origin.kernel
+        self.note_recomputed(*origin.parameters, *self.origin(bias).parameters)
         if not name or weight.shape != self.parameters[name].shape:
             for parameter in sorted(origin.added if origin.activation else origin.parameters):
                 self.note_unsupported(parameter, func, weight)
@@ -457,11 +451,9 @@ class KernelTracer(TorchFunctionMode):
         rows, columns = weight.shape[0], weight.shape[1] * like.groups
         inputs, outputs = (rows, columns) if like.transposed else (columns, rows)
         form = "plain" if id(weight) in self.names else origin.form
-        trained = self.parameters[name].requires_grad
-        new = replace(like, name=name, inputs=inputs, outputs=outputs, form=form, trained=trained)
+        new = replace(like, name=name, inputs=inputs, outputs=outputs, trained=self.parameters[name].requires_grad)
         recorded = self.kernels.get(name, new)
-        forms = ("plain", "masked", "function")
-        self.kernels[name] = replace(recorded, form=max(recorded.form, form, key=forms.index))
+        self.kernels[name] = replace(recorded, form=max(recorded.form, form, key=FORMS.index))
         self.kinds[name] = KERNEL
         self.note_bias(bias, name)
         return {name}

@@ -278,18 +278,15 @@ class Intercept(TorchFunctionMode):
         operator = self.operator(func)
         if self.bound.spec.precision != FLOAT32:
             operator = autocast_operator(operator)
-        if id(args[1]) in self.derived:
-            rate = self.bound.spec.rates[self.derived[id(args[1])][1]]
-            dropped = self.dropout(DROPOUT[LINEARS[func][0]], {"input": args[0], "p": rate, "training": True})
-            return operator(dropped, *args[1:], **kwargs)
-        if id(args[1]) not in self.bound.kernels:
-            return operator(*args, **kwargs)
-        into, out, dropped_rate = self.bound.scales(args[1])
-        x, weight, *after = args
+        (x, weight, *after), axes = args, LINEARS[func][0]
+        source, is_kernel = self.derived.get(id(weight)), id(weight) in self.bound.kernels
+        into, out, rate = self.bound.scales(weight) if is_kernel else (None, None, None)
+        rate = rate if source is None else self.bound.spec.rates[source[1]]
+        if rate is not None:
+            x = self.dropout(DROPOUT[axes], {"input": x, "p": rate, "training": True})
+        if not is_kernel:
+            return operator(x, weight, *after, **kwargs)
         bias, options = kwargs.pop("bias", after[0] if after else None), after[1:]
-        axes = LINEARS[func][0]
-        if dropped_rate is not None:
-            x = self.dropout(DROPOUT[axes], {"input": x, "p": dropped_rate, "training": True})
         if into is not None:
             x = x * self.broadcast(into if axes else repeat_channels(into, x.shape[-1]), axes)
 

@@ -30,8 +30,7 @@ class Structure:
             for attribute, tensor in holder.items()
             if tensor is not None
         ]
-        holders = {id(part._buffers) for part in self.module.modules()}
-        self._buffers = [slot for slot in self._slots if id(slot[0]) in holders]
+        self._buffers = [slot for slot in self._slots if not isinstance(slot[0][slot[1]], nn.Parameter)]
         self._mode: bool | None = None  # not known before the first call of train()
         self._edits: dict[tuple[str, bool], bool] = {}  # part and mode -> whether its passes change their inputs
 
