@@ -107,12 +107,25 @@ class Predictor:
             x = x.to(self.dtype)
         x = aligned(x)
         self._forget_changed()
-        outputs = self._replayed(x, draws)
-        if outputs is not None:
+        if (outputs := self._replayed(x, draws)) is not None:
             return outputs
-        engine_used, outputs = self._run(x, draws)
-        if not engine_used.workers and (engine_used.direct or len(x) <= FEW or self._uneven(x, draws)):
-            self._count(engine_used, x, draws)
+        failed: set[Engine] = set()
+        # A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
+        # inputs is raised again by the last.
+        for candidate in self._engines(x, draws):
+            try:
+                outputs = self._outputs(candidate, x, draws)
+                if not candidate.stacked or candidate in self._trusted or self._agrees(outputs, x, draws):
+                    break
+            except Exception:
+                if not candidate.stacked:
+                    raise
+            failed.add(candidate)
+        assert outputs is not None  # the last engine is not stacked
+        self._trusted.add(candidate)
+        self._refused |= failed
+        if not candidate.workers and (candidate.direct or len(x) <= FEW or self._uneven(x, draws)):
+            self._count(candidate, x, draws)
         return outputs
 
     def _replayed(self, x: Tensor, draws: int) -> Tensor | None:
@@ -128,26 +141,6 @@ class Predictor:
             return None
         with torch.no_grad():
             return join([capture.run(part)[0] for capture, part in zip(captures, parts, strict=True) if capture], dim=1)
-
-    def _run(self, x: Tensor, draws: int) -> tuple[Engine, Tensor]:
-        """Return the engine and its outputs.
-
-        A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
-        inputs is raised again by the last.
-        """
-        failed: set[Engine] = set()
-        for candidate in self._engines(x, draws):
-            try:
-                outputs = self._outputs(candidate, x, draws)
-                if not candidate.stacked or candidate in self._trusted or self._agrees(outputs, x, draws):
-                    self._trusted.add(candidate)
-                    self._refused |= failed
-                    return candidate, outputs
-            except Exception:
-                if not candidate.stacked:
-                    raise
-            failed.add(candidate)
-        raise AssertionError("the last engine is not stacked")
 
     def _engines(self, x: Tensor, draws: int) -> Iterator[Engine]:
         """Return the engines to try, the best first; the last is not stacked and runs every network."""

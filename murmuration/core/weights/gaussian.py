@@ -43,7 +43,6 @@ from murmuration.core.population import Named, Population, is_auxiliary, kept_ma
 from murmuration.core.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.core.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
 from murmuration.core.weights.kernel_trace import Kernel, KernelTrace, bias_of
-from murmuration.core.weights.priors import Prior
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import Noise, many_normals, normals
 
@@ -85,7 +84,7 @@ class Gaussian(WeightFamily):
     std_param: str = "rho"
     init_std_ratio: float = 0.1
     init_from: bool | str = False
-    prior: Prior = field(default=priors.HePrior())
+    prior: priors.Prior = field(default=priors.HePrior())
     beta: float = 0.01
     weighting: str = "uniform"
     kl_warmup: float = 0.25
@@ -104,9 +103,9 @@ class Gaussian(WeightFamily):
             )
         if self.samples < 1 or self.draws < 1:
             raise Misuse(f"samples={self.samples}, draws={self.draws}: need at least 1 each")
-        if not isinstance(self.prior, Prior):
+        if not isinstance(self.prior, priors.Prior):
             raise Misuse(f"prior={self.prior!r}: need a Prior, such as HePrior() or GaussianPrior(0.1)")
-        if type(self.prior).cost is Prior.cost:
+        if type(self.prior).cost is priors.Prior.cost:
             name = type(self.prior).__name__
             raise Misuse(f"prior={name}: it has no cost; define {name}.cost(weights, std, draw), the KL of each weight")
 
@@ -316,12 +315,13 @@ class Gaussian(WeightFamily):
         population = population.map(lambda tensor: tensor.detach().cpu())
         shared = {name: tensor[None] for name, tensor in population.shared.items()}
         first = rows_of(population.buffers, slice(1))
-        posteriors = []
-        for named, buffers, own in ((population.own, population.buffers, True), (shared, first, False)):
-            for name in distribution_names(named):
-                weights = _weight_tensor(name, named, buffers, spec, axes=1)
-                posteriors.append(priors.WeightPosterior(name, own, weights, self._std(name, named), self.prior))
-        return posteriors
+        return [
+            priors.WeightPosterior(
+                name, own, _weight_tensor(name, named, buffers, spec, axes=1), self._std(name, named), self.prior
+            )
+            for own, named, buffers in ((True, population.own, population.buffers), (False, shared, first))
+            for name in distribution_names(named)
+        ]
 
 
 def distribution_names(named: Named) -> list[str]:

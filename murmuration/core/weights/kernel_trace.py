@@ -427,9 +427,8 @@ class KernelTracer(TorchFunctionMode):
             return 1
         if after is before:
             return self.origin(before).positions
-        if before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1:
-            return before[0, 0].numel()
-        return 1
+        flattened = before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1
+        return before[0, 0].numel() if flattened else 1
 
     def use(self, tensors: Iterable[Any], kind: str) -> None:
         """Record parameters among the inputs of layers, or in sums."""

@@ -22,6 +22,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -245,12 +246,20 @@ class Intercept(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             return self.attention(ATTENTION.bind(*args, **kwargs).arguments)
         if func is F.scaled_dot_product_attention:
-            return self.scaled_attention(dropout_masks.attention_arguments(args, kwargs))
+            arguments = dropout_masks.attention_arguments(args, kwargs)
+            rate = 0.0 if self.bound.spec.dropout == "never" else arguments.pop("dropout_p", 0.0)
+            if rate or self.double_backward:  # in plain operators
+                return dropout_masks.attend(arguments, partial(self.dropped, rate=rate) if rate else lambda w: w)
+            return func(**{**arguments, "dropout_p": 0.0})
         if not dropout_masks.dropout_rate(func, args, kwargs):
             return self.other(func, args, kwargs)
         _, _, (_, _, rate, training, *_) = dropout_masks.recurrent_arguments(args)
-        settings = self.bound.dropout({"p": rate, "training": training})
-        return dropout_masks.recurrent_layers(func, args, lambda x: self.dropout(F.dropout, {"input": x, **settings}))
+        training = self.bound.dropout({"training": training})["training"]
+        return dropout_masks.recurrent_layers(func, args, partial(self.dropped, rate=rate, training=training))
+
+    def dropped(self, x: Tensor, axes: int = 0, *, rate: float, training: bool = True) -> Tensor:
+        """Return a tensor (..., C, *axes) with entries or, where there are axes behind, channels dropped."""
+        return self.dropout(DROPOUT[axes], {"input": x, "p": rate, "training": training})
 
     def attention(self, given: dict[str, Any]) -> Any:
         """Run torch's attention; operators inside it are intercepted if that makes a difference."""
@@ -266,24 +275,17 @@ class Intercept(TorchFunctionMode):
         finally:
             self.heads = 0
 
-    def scaled_attention(self, given: dict[str, Any]) -> Any:
-        """Run attention in plain operators if its weights are dropped or it is differentiated twice, else torch's."""
-        rate = 0.0 if self.bound.spec.dropout == "never" else given.pop("dropout_p", 0.0)
-        if not (rate or self.double_backward):
-            return F.scaled_dot_product_attention(**{**given, "dropout_p": 0.0})
-        return dropout_masks.attend(given, lambda w: self.dropout(F.dropout, {"input": w, "p": rate}) if rate else w)
-
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
         """Compute `op(x * in, K) * out + bias`, or with the bias inside; plain without auxiliary tensors."""
         operator = self.operator(func)
         if self.bound.spec.precision != FLOAT32:
-            operator = autocast_operator(operator)
+            operator = partial(run_autocast, operator)
         (x, weight, *after), axes = args, LINEARS[func][0]
         source, is_kernel = self.derived.get(id(weight)), id(weight) in self.bound.kernels
         into, out, rate = self.bound.scales(weight) if is_kernel else (None, None, None)
         rate = rate if source is None else self.bound.spec.rates[source[1]]
         if rate is not None:
-            x = self.dropout(DROPOUT[axes], {"input": x, "p": rate, "training": True})
+            x = self.dropped(x, axes, rate=rate)
         if not is_kernel:
             return operator(x, weight, *after, **kwargs)
         bias, options = kwargs.pop("bias", after[0] if after else None), after[1:]
@@ -358,13 +360,11 @@ class Intercept(TorchFunctionMode):
         return self.operator(func)(*args, **kwargs) if args else func(*args, **kwargs)
 
 
-def autocast_operator(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a linear operator with input, kernel and bias in the precision of autocast, where it is active."""
-
-    def run(x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **kwargs: Any) -> Tensor:
-        return operator(*as_autocast(x, weight, bias), *rest, **kwargs)
-
-    return run
+def run_autocast(
+    operator: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **kwargs: Any
+) -> Tensor:
+    """Run a linear operator with input, kernel and bias in the precision of autocast, where it is active."""
+    return operator(*as_autocast(x, weight, bias), *rest, **kwargs)
 
 
 class SafeSqrt(torch.autograd.Function):
