@@ -370,29 +370,6 @@ def replay_operations(
     return replay
 
 
-class Buffers:
-    """Memory of results by the storage that held them at the recording, and memory that is free again."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.used: dict[int, Tensor] = {}  # storage -> bytes (n,)
-        self._free: dict[int, list[Tensor]] = {}  # by size
-
-    def take(self, storage: int, like: Tensor) -> Tensor:
-        """Return a tensor like another, which fills the memory of a storage."""
-        free = self._free.setdefault(like.nbytes, [])
-        if not free:
-            self.bytes += like.nbytes
-        self.used[storage] = free.pop() if free else torch.empty(like.nbytes, dtype=torch.uint8, device=like.device)
-        return self.used[storage].view(like.dtype).as_strided(like.shape, like.stride())
-
-    def free(self, storage: int) -> None:
-        """Make the memory of a storage available again."""
-        if storage in self.used:
-            memory = self.used.pop(storage)
-            self._free[len(memory)].append(memory)
-
-
 class Planner:
     """The operations of a program, some inputs of which are always the same tensors, on fixed memory."""
 
@@ -401,7 +378,9 @@ class Planner:
         self.outputs = [program.place(result) for result in results]
         self.calls = program.needed(self.outputs)
         self.fixed: dict[int, Any] = {**dict(enumerate(held)), **program.constants}  # register -> value
-        self.buffers = Buffers()
+        self.bytes = 0  # of all buffers
+        self.used: dict[int, Tensor] = {}  # storage at the recording -> its buffer, bytes (n,)
+        self.free: dict[int, list[Tensor]] = {}  # size -> buffers that are free again
         # Index of the last call that uses each storage; results are used after all calls.
         self.last: dict[int, float] = {s: index for index, call in enumerate(self.calls) for s in self.storages(call)}
         self.last |= {program.storages[register]: math.inf for register in self.outputs}
@@ -410,8 +389,17 @@ class Planner:
         for index, call in enumerate(self.calls):
             self.plan(index, call)
             for storage in self.storages(call):
-                if self.last[storage] == index:
-                    self.buffers.free(storage)
+                if self.last[storage] == index and storage in self.used:
+                    memory = self.used.pop(storage)
+                    self.free[len(memory)].append(memory)
+
+    def take(self, storage: int, like: Tensor) -> Tensor:
+        """Return a tensor like another, which fills the buffer of a storage."""
+        free = self.free.setdefault(like.nbytes, [])
+        if not free:
+            self.bytes += like.nbytes
+        self.used[storage] = free.pop() if free else torch.empty(like.nbytes, dtype=torch.uint8, device=like.device)
+        return self.used[storage].view(like.dtype).as_strided(like.shape, like.stride())
 
     def storages(self, call: Step) -> set[int]:
         """Return the storages of a call's arguments and results."""
@@ -443,7 +431,7 @@ class Planner:
                 self.fixed[register] = caller(call, function)(*arguments)
                 return
             if call.func.overloadpacket in BLANK and is_dense(call.outputs):
-                self.fixed[register] = self.buffers.take(storages[register], call.outputs)
+                self.fixed[register] = self.take(storages[register], call.outputs)
                 return
             if call.func in IN_PLACE and (target := self.overwritten(index, call)) is not None:
                 self.fixed[register], function = target, IN_PLACE[call.func]
@@ -467,7 +455,7 @@ class Planner:
             home = self.homes[storage]
             return home.as_strided(like.shape, like.stride(), home.storage_offset())
         argument = self.overwritten(index, call) if call.func in POINTWISE else None
-        return self.buffers.take(storage, like) if argument is None else argument
+        return self.take(storage, like) if argument is None else argument
 
     def overwritten(self, index: int, call: Step) -> Tensor | None:
         """Return an argument that a pointwise operator may overwrite: not needed later, same memory layout.
@@ -481,8 +469,8 @@ class Planner:
             old = storages[candidate]
             views = [self.fixed.get(place) for place in places if storages[place] == old]
             reusable = all(isinstance(view, Tensor) and layout_of(view) == like for view in views)
-            if old in self.buffers.used and self.last[old] == index and reusable:
-                self.buffers.used[storage] = self.buffers.used.pop(old)
+            if old in self.used and self.last[old] == index and reusable:
+                self.used[storage] = self.used.pop(old)
                 return self.fixed[candidate]
         return None
 
@@ -506,7 +494,7 @@ def fixed_replay(
     memory is replayed on new tensors every time.
     """
     planned = Planner(program, results, held, joined)
-    if planned.buffers.bytes > FIXED_BYTES:
+    if planned.bytes > FIXED_BYTES:
         return partial(program.replay_of(results), *held)
     blank: list[Any] = [planned.fixed.get(register) for register in range(program.registers)]
     return replay_operations(planned.operations, blank, slice(len(held), program.inputs), planned.outputs)

@@ -51,8 +51,6 @@ ROUNDINGS = 20  # the same in units of rounding, for networks in half precision
 
 ATTENTION = {F.scaled_dot_product_attention, F.multi_head_attention_forward}
 
-Key = tuple
-
 
 class Predictor:
     """Repeated predictions of the members of one architecture; thread-safe."""
@@ -79,8 +77,7 @@ class Predictor:
             seed: Seed of random weights.
             first_member: Index of the first member in the random streams.
         """
-        self.module, self.weights, self.population, self.runner = module, weights, population, runner
-        self.dtype = dtype
+        self.module, self.weights, self.population, self.runner, self.dtype = module, weights, population, runner, dtype
         self.streams = {"seed": seed, "first_member": first_member}
         self._tensors = tuple(population.to_tensors().values())
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # which have versions
@@ -89,8 +86,8 @@ class Predictor:
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
         self._refused: set[Engine] = set()
         self._slow: str | None = None  # which of its inputs vmap is slow on; None: not known yet
-        self._captured: dict[Key, Captured] = {}
-        self._seen: dict[Key, int] = {}  # calls on inputs of a shape; -1: not captured
+        self._captured: dict[tuple, Captured] = {}
+        self._seen: dict[tuple, int] = {}  # calls on inputs of a shape; -1: not captured
         self._lock = threading.Lock()
 
     def __call__(self, x: Tensor, draws: int = 1) -> Tensor:
@@ -212,7 +209,7 @@ class Predictor:
             finally:
                 self._lock.release()
 
-    def _capture(self, runner: Engine, key: Key, x: Tensor, draws: int) -> None:
+    def _capture(self, runner: Engine, key: tuple, x: Tensor, draws: int) -> None:
         """Capture the call on inputs like x, if its replay has the same bits and its constants are small."""
         stored = {address_of(tensor) for tensor in self._tensors}
         with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
@@ -250,7 +247,7 @@ class CountMultiplications(TorchFunctionMode):
         return result
 
 
-def key_of(x: Tensor, draws: int, alone: bool) -> Key:
+def key_of(x: Tensor, draws: int, alone: bool) -> tuple:
     """Return what a capture depends on besides the network: everything about the inputs but their values, and autocast.
 
     `alone` tells the last pass of many inputs, on which members run one by one, from a call on as many inputs.

@@ -530,32 +530,23 @@ class KernelTracer(TorchFunctionMode):
                 name = self.names.get(id(parameter))
                 if parameter is None or name is None or name in self.kinds:
                     continue
-                kernel = static_kernel(part, attribute, name, self.names)
+                kernel, bias = None, part._parameters.get("bias")
+                if attribute == "weight" and isinstance(part, nn.Linear):
+                    kernel = Kernel(name, part.in_features, part.out_features)
+                elif attribute == "weight" and isinstance(part, nn.modules.conv._ConvNd):
+                    kernel = Kernel(name, part.in_channels, part.out_channels, part.groups, part.transposed)
+                elif isinstance(part, nn.MultiheadAttention) and attribute.endswith("proj_weight"):
+                    kernel = Kernel(name, parameter.shape[1], parameter.shape[0])
+                    bias = part._parameters.get("in_proj_bias") if attribute == "in_proj_weight" else None
+                elif isinstance(part, (nn.Embedding, nn.EmbeddingBag, *NORM_LAYERS)):
+                    self.kinds[name] = NORM if isinstance(part, NORM_LAYERS) else EMBEDDING
                 if kernel is not None:
-                    self.kernels[name] = replace(kernel, trained=parameter.requires_grad)
-                    self.kinds |= {name: KERNEL, **dict.fromkeys(kernel.biases, BIAS)}
-                elif isinstance(part, nn.Embedding | nn.EmbeddingBag):
-                    self.kinds[name] = EMBEDDING
-                elif isinstance(part, NORM_LAYERS):
-                    self.kinds[name] = NORM
+                    biases = (self.names[id(bias)],) if id(bias) in self.names else ()
+                    self.kernels[name] = replace(kernel, biases=biases, trained=parameter.requires_grad)
+                    self.kinds |= {name: KERNEL, **dict.fromkeys(biases, BIAS)}
         for name, parameter in self.parameters.items():
             if name not in self.kinds and parameter.dim() > 1 and parameter.requires_grad:
                 self.unsupported[name] = ""
-
-
-def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, str]) -> Kernel | None:
-    """Return the kernel of a layer that no pass has reached, if the parameter of this attribute is one."""
-    bias = names.get(id(part._parameters.get("bias")))
-    biases = () if bias is None else (bias,)
-    if attribute == "weight" and isinstance(part, nn.Linear):
-        return Kernel(name, part.in_features, part.out_features, biases=biases)
-    if attribute == "weight" and isinstance(part, nn.modules.conv._ConvNd):
-        return Kernel(name, part.in_channels, part.out_channels, part.groups, part.transposed, biases)
-    if isinstance(part, nn.MultiheadAttention) and attribute.endswith("proj_weight"):
-        rows, columns = part._parameters[attribute].shape  # type: ignore[union-attr]
-        beside = names.get(id(part.in_proj_bias))
-        return Kernel(name, columns, rows, biases=(beside,) if attribute == "in_proj_weight" and beside else ())
-    return None
 
 
 def name_of(func: Callable) -> str:

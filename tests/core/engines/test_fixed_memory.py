@@ -109,4 +109,4 @@ def test_memory_is_used_again():
             planned.append(programs.Planner(program, results, given[:1], slice(0, 0))) or program.replay_of(results)
         ),
     )
-    assert planned[0].buffers.bytes < 6 * 3 * 5 * 5 * 4
+    assert planned[0].bytes < 6 * 3 * 5 * 5 * 4
