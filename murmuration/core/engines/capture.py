@@ -51,6 +51,9 @@ FIXED_BYTES = 1 << 26  # of a program's buffers, at most
 IN_PLACE: dict[Any, Callable] = {aten.relu.default: torch.relu_}  # no such variant, but one for unused arguments
 NEW = ("empty", "zeros", "ones", "full")  # tensors like others, whatever their values
 MAKERS = {getattr(aten, text) for name in NEW for text in (f"new_{name}", f"{name}_like")}
+Compute = Callable[[], Sequence[Tensor]]
+Run = Callable[..., list[Tensor]]  # input tensors -> results
+Replay = Callable[["Program", Sequence[Tensor]], Run]  # makes the replayed function from a program and its results
 DYNAMIC = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
@@ -62,7 +65,7 @@ class NotCapturable(Exception):  # noqa: N818 - caught by predictors, which then
 class Captured:
     """A captured computation, and the bytes of the constants that it alone holds."""
 
-    run: Callable[..., list[Tensor]]  # input tensors -> results
+    run: Run
     bytes: int
 
 
@@ -201,12 +204,7 @@ class RefuseEscapes(TorchFunctionMode):
 
 
 def capture(
-    function: Callable[[], Sequence[Tensor]],
-    inputs: Sequence[Tensor],
-    external: set[int],
-    *,
-    draws: bool = True,
-    replay: "Replay | None" = None,
+    function: Compute, inputs: Sequence[Tensor], external: set[int], *, draws: bool = True, replay: Replay | None = None
 ) -> Captured:
     """Capture a computation, to be replayed on other tensors of the same shapes, strides and types.
 
@@ -305,7 +303,7 @@ class Program:
                 later |= set(call.arguments)
         return calls[::-1]
 
-    def replay_of(self, results: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
+    def replay_of(self, results: Sequence[Tensor]) -> Run:
         """Return the program as a function of its inputs; tensors are freed or overwritten after their last use."""
         outputs = [self.place(result) for result in results]
         later = {*range(self.inputs), *outputs, *self.constants}  # registers that are still needed
@@ -332,12 +330,7 @@ class Program:
         return sum(size for address, size in sizes.items() if address not in external)
 
 
-Replay = Callable[[Program, Sequence[Tensor]], Callable[..., list[Tensor]]]
-
-
-def replay_operations(
-    operations: list[Operation], blank: list[Any], input_slots: slice, outputs: list[int]
-) -> Callable[..., list[Tensor]]:
+def replay_operations(operations: list[Operation], blank: list[Any], input_slots: slice, outputs: list[int]) -> Run:
     """Return a function that runs operations on registers.
 
     Args:
@@ -485,9 +478,7 @@ def layout_of(tensor: Tensor) -> tuple:
     return tensor.shape, tensor.stride(), tensor.dtype
 
 
-def fixed_replay(
-    program: Program, results: Sequence[Tensor], held: Sequence[Tensor], joined: slice
-) -> Callable[..., list[Tensor]]:
+def fixed_replay(program: Program, results: Sequence[Tensor], held: Sequence[Tensor], joined: slice) -> Run:
     """Return a program as a function of its inputs without the first ones, which are always the tensors `held`.
 
     The results `joined` lie in one buffer (`flat_buffers.py`) where that is possible. A program that takes much

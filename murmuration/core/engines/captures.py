@@ -20,15 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.core.engines.capture import Captured, address_of, capture, equal_bits, fixed_replay
+from murmuration.core.engines.capture import Captured, Compute, address_of, capture, equal_bits, fixed_replay
 from murmuration.system.streams import RepeatableNoise
 
 SHAPES = 8  # of batches and groups that are captured
 FIRST = 2  # steps before a capture: short runs have none
 PLAIN = ("torch.nn.", "murmuration.")  # packages whose modules compute the same at every step
-
-
-Compute = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)

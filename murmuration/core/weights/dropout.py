@@ -92,9 +92,7 @@ class Masks(WeightFamily):
             raise Misuse("weights masks with rank-one factors: both would scale the inputs of kernels; choose one")
         masks, tensors = {}, {**population.own, **population.shared}
         generators = [streams(member) for member in range(population.members)]
-        for kernel in trace.kernels[1:]:
-            if kernel.name in population.fixed:
-                continue
+        for kernel in (k for k in trace.kernels[1:] if k.name not in population.fixed):
             dtype = tensors[kernel.name].dtype
             rows = [self.distribution.sample((kernel.inputs,), generator, dtype=dtype) for generator in generators]
             masks[kernel.name + INTO] = torch.stack(rows)

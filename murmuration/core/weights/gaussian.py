@@ -284,11 +284,10 @@ class Gaussian(WeightFamily):
 
     def for_draws(self, population: Population) -> "tuple[Gaussian, Population]":
         """Return the same distributions with their standard deviations stored directly."""
-
-        def direct(named: Named) -> Named:
-            return {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
-
-        own, shared = direct(population.own), direct(population.shared)
+        own, shared = (
+            {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
+            for named in (population.own, population.shared)
+        )
         return replace(self, std_param="std"), replace(population, own=own, shared=shared)
 
     def std(self, name: str, named: Named) -> Tensor | None:

@@ -96,24 +96,18 @@ def run_members(
             with structure.unchanged(x[0], part) as inputs, Intercept(bind(tensors, spec), noise, **settings):
                 outputs = structure(tensors, channels_last(inputs), part).unsqueeze(0)
             return at_least_float32(outputs)
+        # Inputs are one batch for all members; a factor of the first kernel would give members different ones at once.
+        common = x.stride(0) == 0 and not x.requires_grad and not any(name.endswith((INTO, OUT)) for name in own)
         with refuse_edits(x):
             if direct:
                 tensors = {**own, **shared}
                 with InterceptDirect(own, shared, bind(tensors, spec), noise, **settings):
                     outputs = structure(tensors, x, part)
-            elif shared and inputs_in_common(own, x):  # operators on shared tensors alone run once for all members
+            elif shared and common:  # operators on shared tensors alone run once for all members
                 outputs = vmap(one, in_dims=(0, None, None))(own, shared, channels_last(x[0]))
             else:
                 outputs = vmap(one, in_dims=(0, None, 0))(own, shared, x)
         return at_least_float32(outputs)
-
-
-def inputs_in_common(own: Named, x: Tensor) -> bool:
-    """Return whether inputs (m, B, ...) are one batch for all members, not differentiated, and members have no factors.
-
-    A factor of the first kernel gives members different inputs at once.
-    """
-    return x.stride(0) == 0 and not x.requires_grad and not any(name.endswith((INTO, OUT)) for name in own)
 
 
 @contextmanager
@@ -192,7 +186,10 @@ class Intercept(TorchFunctionMode):
             return self.random(func, args, kwargs)
         if func in NORMS and self.bound.spec.precision != FLOAT32:
             args, kwargs = tree_map_only(Tensor, at_least_float32, (args, kwargs))  # means and variances over a batch
-        sources = self.dropped_kernels(args, kwargs) if self.bound.spec.rates else []
+        rates, kernels = self.bound.spec.rates, self.bound.kernels
+        ids = [id(tensor) for tensor in tensors_in((args, kwargs))] if rates else []
+        names = [kernels.get(value) or self.derived.get(value, (None, ""))[1] for value in ids]
+        sources = [name for name in names if name in rates]  # kernels with dropped inputs, or functions of them
         if self.bound.kernels and not is_getter(func):
             args, kwargs = self.effective(args, kwargs, bool(sources))
         if func in COMPOSED:
@@ -201,12 +198,6 @@ class Intercept(TorchFunctionMode):
         if sources:
             self.derived |= {id(t): (t, sources[0]) for t in tensors_in((result,))}
         return result
-
-    def dropped_kernels(self, args: tuple, kwargs: dict[str, Any]) -> list[str]:
-        """Return the names of the kernels with dropped inputs that the arguments are, or are functions of."""
-        ids = [id(tensor) for tensor in tensors_in((args, kwargs))]
-        names = [self.bound.kernels.get(value) or self.derived.get(value, (None, ""))[1] for value in ids]
-        return [name for name in names if name in self.bound.spec.rates]
 
     def effective(self, args: Any, kwargs: Any, dropped: bool) -> tuple[Any, Any]:
         """Return the arguments of any other operator, with kernels as a plain network would have them.

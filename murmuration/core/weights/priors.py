@@ -88,7 +88,7 @@ class Prior(TextForm):
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float | None:
         """Return the standard deviation, broadcasting to the weights (...); None for a prior that is not Gaussian."""
-        return None
+        return self.fixed_std(weights.shape, weights.kernel)
 
     def fixed_std(self, shape: tuple[int, ...], kernel: Kernel | None) -> float | None:
         """Return the standard deviation of a Gaussian prior that does not depend on the weights, else None."""
@@ -99,12 +99,9 @@ class _Normal(Prior):
     """A Gaussian prior with one standard deviation per tensor."""
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        return gaussian_kl(weights.mean, std, weights.centre, self.std(weights, std))
-
-    def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float:
-        fixed = self.fixed_std(weights.shape, weights.kernel)
-        assert fixed is not None
-        return fixed
+        prior_std = self.std(weights, std)
+        assert prior_std is not None
+        return gaussian_kl(weights.mean, std, weights.centre, prior_std)
 
 
 @dataclass(frozen=True)
