@@ -121,7 +121,7 @@ def exchanged(ranks: Ranks, rank: int) -> dict[str, Any]:
     whole = torch.arange(members * width, dtype=torch.float32).view(members, width)
     mine = whole[ranks.rows(members).start : ranks.rows(members).stop]
     columns = ranks.to_columns(mine, members)
-    start = sum(ranks.columns(width)[: ranks.rank])
+    start = sum(ranks.counts(width)[: ranks.rank])
     return {
         "gathered": torch.equal(ranks.gather(mine, members), whole),
         "flags": ranks.gather(mine[:, 0] > 10, members).tolist(),

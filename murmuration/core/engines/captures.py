@@ -20,15 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.core.engines.capture import Captured, address_of, capture
-from murmuration.core.engines.fixed_memory import fixed_replay
+from murmuration.core.engines.capture import Captured, Compute, address_of, capture, equal_bits, fixed_replay
 from murmuration.system.streams import RepeatableNoise
 
 SHAPES = 8  # of batches and groups that are captured
 FIRST = 2  # steps before a capture: short runs have none
 PLAIN = ("torch.nn.", "murmuration.")  # packages whose modules compute the same at every step
-
-Compute = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -54,14 +51,6 @@ class StepInputs:
         """The noise of each member, made where a step draws from it."""
         return self.make_noise()
 
-    def draws(self) -> list[tuple[int, int]]:
-        """Return (member, number of random bits) for all draws of the step in order."""
-        return [(member, len(bits)) for member, noise in enumerate(self.noise) for bits in noise.drawn]
-
-    def bits(self) -> list[Tensor]:
-        """Return the random bits that were drawn."""
-        return [bits for noise in self.noise for bits in noise.drawn]
-
 
 @dataclass
 class Entry:
@@ -69,7 +58,7 @@ class Entry:
 
     settings: tuple
     held: list[Tensor]
-    draws: list[tuple[int, int]] = field(default_factory=list)
+    draws: list[tuple[int, int]] = field(default_factory=list)  # member and number of random bits of each draw
     steps: int = 0
     captured: Captured | None = None
     trusted: bool = False
@@ -103,13 +92,17 @@ class Captures:
 
         It returns `results`, and perhaps more. A replay puts the results `packed` into one buffer.
         """
-        entry = self._entry((step.key, *map(kind_of, step.given)), step)
-        if entry is None:
+        key = (step.key, *map(kind_of, step.given))
+        entry = self._entries.get(key)
+        if not self.possible or (entry is None and len(self._entries) >= SHAPES):
             return
+        if entry is None or not entry.fits(step):
+            entry = self._entries[key] = Entry(step.settings, step.held)
         entry.steps += 1
         if entry.steps <= FIRST:
             return
-        draws, inputs = step.draws(), [*step.given, *step.bits()]
+        draws = [(member, len(bits)) for member, noise in enumerate(step.noise) for bits in noise.drawn]
+        inputs = [*step.given, *(bits for noise in step.noise for bits in noise.drawn)]
         if entry.captured is not None:
             entry.trusted = self.possible = draws == entry.draws and equal(entry.captured, inputs, results)
             return
@@ -117,20 +110,8 @@ class Captures:
         with suppress(Exception):  # NotCapturable, or what an operator makes of being recorded
             addresses = {address_of(tensor) for tensor in step.held}
             fixed = partial(fixed_replay, held=step.held, joined=packed)
-            entry.captured, _ = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
+            entry.captured = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
             self.possible = equal(entry.captured, inputs, results)
-
-    def _entry(self, key: Any, step: StepInputs) -> Entry | None:
-        """Return the entry of a key, None if its steps are not captured."""
-        if not self.possible:
-            return None
-        entry = self._entries.get(key)
-        if entry is not None and entry.fits(step):
-            return entry
-        if entry is None and len(self._entries) >= SHAPES:
-            return None
-        self._entries[key] = Entry(step.settings, step.held)
-        return self._entries[key]
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -151,7 +132,4 @@ def equal(captured: Captured, inputs: Sequence[Tensor], results: Sequence[Tensor
     """Return whether a replay gives these results first, bit by bit and in the same memory layout; NaN equals NaN."""
     with torch.no_grad():
         replayed = captured.run(*inputs)
-    return all(
-        a.stride() == b.stride() and torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())
-        for a, b in zip(results, replayed, strict=False)
-    )
+    return all(a.stride() == b.stride() and equal_bits(a, b) for a, b in zip(results, replayed, strict=False))

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 
 from murmuration.core.engines.team import Engine, engine
+from murmuration.system.errors import first_line
 
 ROUNDS = 5  # interleaved rounds, after one step to fill caches
 TURN_SECONDS = 0.03  # minimum of a turn: threads of the previous engine keep spinning for a few milliseconds
@@ -54,8 +55,21 @@ def choose(requested: str, trial: Trial, members: int, cores: int | None = None)
     if requested == "auto":
         return by_rule(trial, cores)
     candidates = ["threads", "loop", "stacked", "threads-stacked"] if requested == "fastest" else [requested]
+    steps: dict[Engine, Step] = {}
+    refused, reason = [], ""
     with ExitStack() as stack:
-        steps, refused = _runnable(candidates, trial, stack, cores)
+        for name in candidates:
+            for candidate in dict.fromkeys(engine(name, direct, cores) for direct in (True, False)):
+                try:  # stacked members run directly if possible, else by vmap
+                    step = stack.enter_context(trial(candidate))
+                    step()
+                except Exception as error:  # any error of the network on this engine rules the engine out
+                    reason = first_line(error)[:160]
+                else:
+                    steps[candidate] = step
+                    break
+            else:
+                refused.append(f"{name} cannot run this net ({reason})")
         if not steps:
             return Choice(engine("loop"), f"{refused[0]}; members take turns instead")
         if requested != "fastest":
@@ -78,36 +92,6 @@ def by_rule(trial: Trial, cores: int | None = None) -> Choice:
     if threads.workers > 1 or cores is not None:
         return Choice(threads, "one core per member")
     return Choice(engine("loop"), "there is one core")
-
-
-def _runnable(
-    candidates: list[str], trial: Trial, stack: ExitStack, cores: int | None
-) -> tuple[dict[Engine, Step], list[str]]:
-    """Return the candidates that can make a step, and why the others cannot."""
-    steps: dict[Engine, Step] = {}
-    refused = []
-    for name in candidates:
-        try:
-            candidate, step = _first_step(name, trial, stack, cores)
-            steps[candidate] = step
-        except Exception as error:  # any error of the network on this engine rules the engine out
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            refused.append(f"{name} cannot run this net ({lines[0][:160]})")
-    return steps, refused
-
-
-def _first_step(name: str, trial: Trial, stack: ExitStack, cores: int | None) -> tuple[Engine, Step]:
-    """Return an engine and its step function, after one step; stacked engines run directly if possible."""
-    if engine(name).stacked:
-        try:
-            step = stack.enter_context(trial(engine(name, direct=True, cores=cores)))
-            step()
-            return engine(name, direct=True, cores=cores), step
-        except Exception:  # UnsupportedOp, or an operator that fails on the member axis: try vmap
-            pass
-    step = stack.enter_context(trial(engine(name, cores=cores)))
-    step()
-    return engine(name, cores=cores), step
 
 
 def _measure(steps: dict[Engine, Step]) -> dict[Engine, float]:

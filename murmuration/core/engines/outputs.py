@@ -84,18 +84,13 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def passes(x: Tensor, stacked: bool = False) -> Sequence[Tensor]:
-    """Return the inputs (N, ...) of each forward pass."""
-    size = pass_size(x, stacked)
-    return (x,) if isinstance(x, Tensor) and len(x) <= size else x.split(size)
+    """Return the inputs (N, ...) of each forward pass.
 
-
-def pass_size(x: Tensor, stacked: bool = False) -> int:
-    """Return the number of inputs (N, ...) per forward pass.
-
-    >>> pass_size(torch.empty(1000, 3, 32, 32)), pass_size(torch.empty(1000, 20))
-    (128, 1024)
+    >>> [len(part) for part in passes(torch.empty(200, 3, 32, 32))], len(passes(torch.empty(1024, 20)))
+    ([128, 72], 1)
     """
-    return max(1, min(STACKED_CHUNK if stacked else CHUNK, ENTRIES // max(1, math.prod(x.shape[1:]))))
+    size = max(1, min(STACKED_CHUNK if stacked else CHUNK, ENTRIES // max(1, math.prod(x.shape[1:]))))
+    return (x,) if isinstance(x, Tensor) and len(x) <= size else x.split(size)
 
 
 def members_of_draws(population: Population, group: slice, draws: int) -> Population:

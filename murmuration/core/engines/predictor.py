@@ -24,7 +24,7 @@ it are replayed. A replay is bit-identical to the call itself; this is checked o
 import math
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from murmuration.core.engines.capture import Captured, address_of, capture
+from murmuration.core.engines.capture import Captured, address_of, capture, equal_bits
 from murmuration.core.engines.outputs import join, member_outputs, passes
 from murmuration.core.engines.team import Engine, Team, assemble, engine
 from murmuration.core.population import Population
@@ -50,8 +50,6 @@ BOUND = 1e-3  # relative difference of stacked outputs to those of a member alon
 ROUNDINGS = 20  # the same in units of rounding, for networks in half precision
 
 ATTENTION = {F.scaled_dot_product_attention, F.multi_head_attention_forward}
-
-Key = tuple
 
 
 class Predictor:
@@ -79,18 +77,17 @@ class Predictor:
             seed: Seed of random weights.
             first_member: Index of the first member in the random streams.
         """
-        self.module, self.weights, self.population, self.runner = module, weights, population, runner
-        self.dtype = dtype
+        self.module, self.weights, self.population, self.runner, self.dtype = module, weights, population, runner, dtype
         self.streams = {"seed": seed, "first_member": first_member}
         self._tensors = tuple(population.to_tensors().values())
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # which have versions
-        self._versions = self._read_versions()
+        self._versions: list[int] = []
         self._teams: dict[Engine, Team] = {}
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
         self._refused: set[Engine] = set()
         self._slow: str | None = None  # which of its inputs vmap is slow on; None: not known yet
-        self._captured: dict[Key, Captured] = {}
-        self._seen: dict[Key, int] = {}  # calls on inputs of a shape; -1: not captured
+        self._captured: dict[tuple, Captured] = {}
+        self._seen: dict[tuple, int] = {}  # calls on inputs of a shape; -1: not captured
         self._lock = threading.Lock()
 
     def __call__(self, x: Tensor, draws: int = 1) -> Tensor:
@@ -107,12 +104,25 @@ class Predictor:
             x = x.to(self.dtype)
         x = aligned(x)
         self._forget_changed()
-        outputs = self._replayed(x, draws)
-        if outputs is not None:
+        if (outputs := self._replayed(x, draws)) is not None:
             return outputs
-        engine_used, outputs = self._run(x, draws)
-        if not engine_used.workers and (engine_used.direct or len(x) <= FEW or self._uneven(x, draws)):
-            self._count(engine_used, x, draws)
+        failed: set[Engine] = set()
+        # A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
+        # inputs is raised again by the last.
+        for candidate in self._engines(x, draws):
+            try:
+                outputs = self._outputs(candidate, x, draws)
+                if not candidate.stacked or candidate in self._trusted or self._agrees(outputs, x, draws):
+                    break
+            except Exception:
+                if not candidate.stacked:
+                    raise
+            failed.add(candidate)
+        assert outputs is not None  # the last engine is not stacked
+        self._trusted.add(candidate)
+        self._refused |= failed
+        if not candidate.workers and (candidate.direct or len(x) <= FEW or self._uneven(x, draws)):
+            self._count(candidate, x, draws)
         return outputs
 
     def _replayed(self, x: Tensor, draws: int) -> Tensor | None:
@@ -128,26 +138,6 @@ class Predictor:
             return None
         with torch.no_grad():
             return join([capture.run(part)[0] for capture, part in zip(captures, parts, strict=True) if capture], dim=1)
-
-    def _run(self, x: Tensor, draws: int) -> tuple[Engine, Tensor]:
-        """Return the engine and its outputs.
-
-        A network that cannot be stacked raises an error of some kind, and the next engine is tried; a mistake in the
-        inputs is raised again by the last.
-        """
-        failed: set[Engine] = set()
-        for candidate in self._engines(x, draws):
-            try:
-                outputs = self._outputs(candidate, x, draws)
-                if not candidate.stacked or candidate in self._trusted or self._agrees(outputs, x, draws):
-                    self._trusted.add(candidate)
-                    self._refused |= failed
-                    return candidate, outputs
-            except Exception:
-                if not candidate.stacked:
-                    raise
-            failed.add(candidate)
-        raise AssertionError("the last engine is not stacked")
 
     def _engines(self, x: Tensor, draws: int) -> Iterator[Engine]:
         """Return the engines to try, the best first; the last is not stacked and runs every network."""
@@ -175,11 +165,10 @@ class Predictor:
 
     def _outputs(self, runner: Engine, x: Tensor, draws: int) -> Tensor:
         """Return outputs (S, N, K) in contiguous memory, which decides how sums over them are rounded."""
-        if runner.workers or draws > 1:  # a kept structure would hold the drawn weights
-            with assemble(runner, self.module) as team:
-                return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
-        team = self._teams.setdefault(runner, Team(runner, self.module, None))
-        return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
+        kept = self._teams.setdefault(runner, Team(runner, self.module, None))
+        brief = runner.workers or draws > 1  # a kept structure would hold the drawn weights
+        with assemble(runner, self.module) if brief else nullcontext(kept) as team:
+            return member_outputs(team, self.weights, self.population, x, draws, **self.streams).contiguous()
 
     def _first_alone(self, x: Tensor, draws: int) -> Tensor:
         """Return outputs (draws, N, K) of the first member, run as a plain module."""
@@ -220,25 +209,21 @@ class Predictor:
             finally:
                 self._lock.release()
 
-    def _capture(self, runner: Engine, key: Key, x: Tensor, draws: int) -> None:
+    def _capture(self, runner: Engine, key: tuple, x: Tensor, draws: int) -> None:
         """Capture the call on inputs like x, if its replay has the same bits and its constants are small."""
         stored = {address_of(tensor) for tensor in self._tensors}
         with suppress(Exception):  # NotCapturable, or whatever an operator makes of other inputs
             with torch.no_grad():
-                captured, _ = capture(lambda: [self._outputs(runner, x, draws)], [x], stored)
+                captured = capture(lambda: [self._outputs(runner, x, draws)], [x], stored)
             used = sum(tensor.bytes for tensor in self._captured.values())
             if used + captured.bytes <= CAPTURED_BYTES and all(
                 equal_bits(captured.run(inputs)[0], self._outputs(runner, inputs, draws)) for inputs in (x, unlike(x))
             ):
                 self._captured[key] = captured
 
-    def _read_versions(self) -> list[int]:
-        """Return the version counters of the stored tensors."""
-        return [tensor._version for tensor in self._counted]
-
     def _forget_changed(self) -> None:
         """Drop captures if stored tensors were changed in place: constants may have been computed from them."""
-        versions = self._read_versions()
+        versions = [tensor._version for tensor in self._counted]
         if versions != self._versions:
             with self._lock:
                 self._captured, self._seen, self._versions = {}, {}, versions
@@ -262,7 +247,7 @@ class CountMultiplications(TorchFunctionMode):
         return result
 
 
-def key_of(x: Tensor, draws: int, alone: bool) -> Key:
+def key_of(x: Tensor, draws: int, alone: bool) -> tuple:
     """Return what a capture depends on besides the network: everything about the inputs but their values, and autocast.
 
     `alone` tells the last pass of many inputs, on which members run one by one, from a call on as many inputs.
@@ -273,8 +258,3 @@ def key_of(x: Tensor, draws: int, alone: bool) -> Key:
 def unlike(x: Tensor) -> Tensor:
     """Return other inputs of the same kind; tokens stay in their range."""
     return 0.5 - x if x.is_floating_point() else x.flip(-1).clone(memory_format=torch.preserve_format)
-
-
-def equal_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors are equal in every bit, NaN included."""
-    return torch.equal(a.nan_to_num(), b.nan_to_num()) and torch.equal(a.isnan(), b.isnan())

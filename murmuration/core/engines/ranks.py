@@ -14,7 +14,6 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -74,8 +73,8 @@ class Ranks:
         >>> [Ranks(rank, size=3).rows(8) for rank in range(3)]
         [range(0, 3), range(3, 6), range(6, 8)]
         """
-        rank = self.rank if rank is None else rank
-        return range(*(-(-members * edge // self.size) for edge in (rank, rank + 1)))
+        first = self.rank if rank is None else rank
+        return range(*(-(-members * edge // self.size) for edge in (first, first + 1)))
 
     def gather(self, tensor: Tensor, members: int) -> Tensor:
         """Gather the rows of all members.
@@ -97,8 +96,8 @@ class Ranks:
         gathered = [torch.empty_like(sent, memory_format=torch.contiguous_format) for _ in range(self.size)]
         dist.all_gather(gathered, sent.contiguous(), self.members)
         self._count("gather", (self.size - 1) * sent.numel() * sent.element_size())
-        parts = [part[: len(self.rows(members, rank))] for rank, part in enumerate(gathered)]
-        return torch.cat(parts).to(tensor.device, tensor.dtype)
+        parts = zip(gathered, self.counts(members), strict=True)
+        return torch.cat([part[:count] for part, count in parts]).to(tensor.device, tensor.dtype)
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sum tensors over the ranks with other members, in one exchange per dtype; shapes stay the same."""
@@ -115,18 +114,17 @@ class Ranks:
     def _reduce(self, tensors: Sequence[Tensor], group: Any, name: str) -> list[Tensor]:
         sums = list(tensors)
         for dtype in dict.fromkeys(t.dtype for t in tensors):
-            indices = [index for index, t in enumerate(tensors) if t.dtype == dtype]
-            flat = self._sent(torch.cat([tensors[index].flatten() for index in indices]))
+            alike = {index: t for index, t in enumerate(tensors) if t.dtype == dtype}
+            flat = self._sent(torch.cat([t.flatten() for t in alike.values()]))
             dist.all_reduce(flat, group=group)
             self._count(name, flat.numel() * flat.element_size())
-            sizes = [tensors[index].numel() for index in indices]
-            for index, part in zip(indices, flat.split(sizes), strict=True):
-                sums[index] = part.view(tensors[index].shape).to(tensors[index].device)
+            for (index, t), part in zip(alike.items(), flat.split([t.numel() for t in alike.values()]), strict=True):
+                sums[index] = part.view(t.shape).to(t.device)
         return sums
 
-    def columns(self, width: int) -> list[int]:
-        """Return the number of columns of each rank, if rows of this width are divided among all ranks."""
-        return [len(range(*pair)) for pair in pairwise(-(-width * edge // self.size) for edge in range(self.size + 1))]
+    def counts(self, total: int) -> list[int]:
+        """Return how many of all rows or columns each rank has, if they are divided among all ranks."""
+        return [len(self.rows(total, rank)) for rank in range(self.size)]
 
     def to_columns(self, rows: Tensor, members: int) -> Tensor:
         """Exchange rows for columns.
@@ -140,13 +138,11 @@ class Ranks:
         """
         if self.size == 1:
             return rows
-        widths = self.columns(rows.shape[1])
+        widths = self.counts(rows.shape[1])
         sent = self._sent(torch.cat([part.flatten() for part in rows.split(widths, 1)]))
-        counts = [len(self.rows(members, rank)) for rank in range(self.size)]
-        received = self._exchange(
-            sent, [len(rows) * width for width in widths], [count * widths[self.rank] for count in counts]
-        )
-        return received.view(members, widths[self.rank]).to(rows.device)
+        width = widths[self.rank]
+        received = self._exchange(sent, [len(rows) * w for w in widths], [n * width for n in self.counts(members)])
+        return received.view(members, width).to(rows.device)
 
     def to_rows(self, columns: Tensor, width: int) -> Tensor:
         """Exchange columns for rows: the inverse of `to_columns`.
@@ -160,16 +156,11 @@ class Ranks:
         """
         if self.size == 1:
             return columns
-        members, widths = len(columns), self.columns(width)
-        counts = [len(self.rows(members, rank)) for rank in range(self.size)]
-        received = self._exchange(
-            self._sent(columns.contiguous().flatten()),
-            [count * columns.shape[1] for count in counts],
-            [counts[self.rank] * w for w in widths],
-        )
-        parts = received.split([counts[self.rank] * w for w in widths])
-        rows = [part.view(counts[self.rank], w) for part, w in zip(parts, widths, strict=True)]
-        return torch.cat(rows, 1).to(columns.device)
+        counts = self.counts(len(columns))
+        into = [counts[self.rank] * w for w in self.counts(width)]
+        sent = self._sent(columns.contiguous().flatten())
+        parts = self._exchange(sent, [count * columns.shape[1] for count in counts], into).split(into)
+        return torch.cat([part.view(counts[self.rank], -1) for part in parts], 1).to(columns.device)
 
     def _exchange(self, sent: Tensor, out: list[int], into: list[int]) -> Tensor:
         received = sent.new_empty(sum(into))
@@ -276,17 +267,21 @@ def find_ranks(members: int, parts: int = 1) -> Ranks:
             f"{world} processes for {members} members: start {members * parts} with torchrun, or write"
             f" ranks_per_member={fitting}, which splits every batch"
         )
-    every, own = list(range(world)), (rank // parts, rank % parts)
-    blocks = [every[first : first + parts] for first in range(0, world, parts)] if parts > 1 else []
-    columns = [every[part::parts] for part in range(parts)] if parts > 1 else []
-    groups = {tuple(ranks): dist.new_group(ranks) for ranks in [*blocks, *columns]}  # made by all, in one order
-    block = groups[tuple(blocks[own[0]])] if blocks else None
-    column = groups[tuple(columns[own[1]])] if columns else dist.group.WORLD
-    return Ranks(own[0], size, own[1], parts, column, block, exchange_devices(), own_cores())
+    (block, part), block_group, column_group = divmod(rank, parts), None, dist.group.WORLD
+    if parts > 1:  # all processes make all groups, in one order
+        blocks = [dist.new_group(list(range(first, first + parts))) for first in range(0, world, parts)]
+        columns = [dist.new_group(list(range(first, world, parts))) for first in range(parts)]
+        block_group, column_group = blocks[block], columns[part]
+    return Ranks(block, size, part, parts, column_group, block_group, exchange_devices(), own_cores())
+
+
+def available_cores() -> list[int]:
+    """Return the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def own_cores() -> int:
     """Return the cores that this process may use, divided by the number of processes that may use the same ones."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    cores = available_cores()
     text = json.dumps([socket.gethostname(), cores])
     return max(1, len(cores) // exchange_texts(text).count(text))

@@ -5,22 +5,23 @@ workers run groups in parallel (none: the calling thread, with all cores inside 
 """
 
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from murmuration.core.engines.captures import Captures, StepInputs
-from murmuration.core.engines.ranks import ALONE, Ranks
+from murmuration.core.engines.ranks import ALONE, Ranks, available_cores
 from murmuration.core.weights import Structure
 from murmuration.system.workers import single_core_pool
 
 Item = TypeVar("Item")
+# Name -> whether worker threads run groups, and whether members are stacked.
+ENGINES = {"loop": (False, False), "stacked": (False, True), "threads": (True, False), "threads-stacked": (True, True)}
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,8 @@ def engine(name: str, direct: bool = False, cores: int | None = None) -> Engine:
     Returns:
         The engine.
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = cores or max(1, count or 1)
-    return {
-        "loop": Engine("loop"),
-        "stacked": Engine("stacked", stacked=True, direct=direct),
-        "threads": Engine("threads", workers=workers),
-        "threads-stacked": Engine("threads-stacked", workers=workers, stacked=True, direct=direct),
-    }[name]
+    threads, stacked = ENGINES[name]
+    return Engine(name, (cores or len(available_cores())) if threads else 0, stacked, direct and stacked)
 
 
 class Task(Protocol[Item]):
@@ -105,12 +100,8 @@ class Team:
     def __init__(
         self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None, ranks: Ranks = ALONE
     ) -> None:
-        self.engine = engine
-        self.ranks = ranks
-        self.captures = Captures(module)
-        self._original = module
-        self._pool = pool
-        self._local = threading.local()
+        self.engine, self.ranks, self.captures = engine, ranks, Captures(module)
+        self._original, self._pool, self._local = module, pool, threading.local()
 
     def structure(self, training: bool) -> Structure:
         """Return the network's structure for this thread.
@@ -138,10 +129,8 @@ class Team:
         inputs = task.inputs() if self.captures.possible else None
         if inputs is None:
             return task.run(None)
-        tensors = self.captures.replay(inputs)
-        if tensors is not None:
-            result = task.unpack(tensors)
-            if result is not None:
+        if (tensors := self.captures.replay(inputs)) is not None:
+            if (result := task.unpack(tensors)) is not None:
                 return result
             for noise in inputs.noise:
                 noise.rewind()
@@ -198,8 +187,5 @@ def assemble(engine: Engine, module: nn.Module, ranks: Ranks = ALONE) -> Iterato
     Yields:
         The team.
     """
-    if not engine.workers:
-        yield Team(engine, module, None, ranks)
-        return
-    with single_core_pool(engine.workers) as pool:
+    with single_core_pool(engine.workers) if engine.workers else nullcontext() as pool:
         yield Team(engine, module, pool, ranks)

@@ -14,9 +14,9 @@ A distribution of your own derives from `Distribution` and defines `atoms` or `g
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from murmuration.system.option_text import short
 NODES = 60  # of the Gauss-Hermite rule: exact for polynomials up to degree 119
 
 Atoms = tuple[tuple[float, float], ...]  # (value, probability) pairs
-Kind = TypeVar("Kind", bound="TextForm")
 
 
 class TextForm:
@@ -39,12 +38,14 @@ class TextForm:
         rule: What its numbers must be, for error messages.
         example: An example, for error messages.
         what: The noun of error messages.
+        kinds: The classes that text stands for.
     """
 
     word: ClassVar[str] = ""
     rule: ClassVar[str] = "other numbers"
     example: ClassVar[str] = ""
     what: ClassVar[str]
+    kinds: ClassVar[tuple[type[Any], ...]]
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self._numbers())) or not self.is_valid():
@@ -67,18 +68,23 @@ class TextForm:
             f"{cls.what} '{text}' is not understood: {cls.word} takes {cls.rule}; write for example {cls.example}"
         )
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse an object of one of the `kinds` from text; raise Misuse for anything else.
 
-def parse_kind(text: str, what: str, kinds: Iterable[type[Kind]]) -> Kind:
-    """Parse an object of one of these classes from text; raise Misuse for anything else."""
-    word, *parts = text.split("_")
-    classes = {kind.word: kind for kind in kinds}
-    if word not in classes:
-        raise unknown(what, word, classes)
-    try:
-        numbers = [float(part) for part in parts]
-        return classes[word](*numbers)
-    except (ValueError, TypeError) as error:  # not a number, or a wrong count
-        raise error if isinstance(error, Misuse) else classes[word].misuse(text) from None
+        >>> Distribution.parse("normal_-1_0.5").second_moment
+        1.25
+        >>> str(Distribution.parse("sign_.75"))
+        'sign_0.75'
+        """
+        word, *parts = text.split("_")
+        classes = {kind.word: kind for kind in cls.kinds}
+        if word not in classes:
+            raise unknown(cls.what, word, classes)
+        try:
+            return classes[word](*map(float, parts))
+        except (ValueError, TypeError) as error:  # not a number, or a wrong count
+            raise error if isinstance(error, Misuse) else classes[word].misuse(text) from None
 
 
 class Distribution(TextForm):
@@ -125,9 +131,12 @@ class Distribution(TextForm):
         return self._half_moment(-1.0)
 
     def _half_moment(self, sign: float) -> float:
+        """Return E max(sign u, 0); of a Gaussian m Phi(m/s) + s phi(m/s)."""
         if self.atoms:
             return sum(max(sign * value, 0.0) * probability for value, probability in self.atoms)
-        return gaussian_half_moment(sign * self.mean, self.std)
+        mean, std = sign * self.mean, self.std
+        below = 0.5 * math.erfc(-(mean / std) / math.sqrt(2))
+        return mean * below + std * math.exp(-0.5 * (mean / std) ** 2) / math.sqrt(2 * math.pi)
 
     def nodes(self) -> tuple[Tensor, Tensor]:
         """Return quadrature nodes: exact for atoms, for a Gaussian exact for polynomials of degree below 120.
@@ -161,33 +170,10 @@ class Distribution(TextForm):
         indices = torch.bucketize(uniform, probabilities.cumsum(0)[:-1].to(device), right=True)
         return values.to(device)[indices].to(dtype)
 
-    @classmethod
-    def parse(cls, text: str) -> "Distribution":
-        """Parse a distribution from text; raise Misuse for anything else.
-
-        >>> Distribution.parse("normal_-1_0.5").second_moment
-        1.25
-        >>> str(Distribution.parse("sign_.75"))
-        'sign_0.75'
-        """
-        return parse_kind(text, cls.what, DISTRIBUTIONS)
-
-
-def gaussian_half_moment(mean: float, std: float) -> float:
-    """Return E max(u, 0) of a Gaussian: m Phi(m/s) + s phi(m/s).
-
-    >>> round(gaussian_half_moment(1.0, 0.5), 10)
-    1.0042453513
-    """
-    ratio = mean / std
-    below = 0.5 * math.erfc(-ratio / math.sqrt(2))
-    return mean * below + std * math.exp(-0.5 * ratio**2) / math.sqrt(2 * math.pi)
-
 
 def _two_values(first: float, probability: float, second: float) -> Atoms:
     """Return the atoms of `first` with this probability, else `second`; atoms of probability zero are omitted."""
-    both = ((first, probability), (second, 1.0 - probability))
-    return tuple(atom for atom in both if atom[1] > 0)
+    return tuple(atom for atom in ((first, probability), (second, 1.0 - probability)) if atom[1] > 0)
 
 
 @dataclass(frozen=True)
@@ -278,4 +264,4 @@ class InvertedDropout(Bernoulli):
         return _two_values(1.0 / self.keep, self.keep, 0.0)
 
 
-DISTRIBUTIONS = (Ones, Rademacher, RandomSign, Normal, Interpolation, Bernoulli, InvertedDropout)
+Distribution.kinds = (Ones, Rademacher, RandomSign, Normal, Interpolation, Bernoulli, InvertedDropout)

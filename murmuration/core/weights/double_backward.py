@@ -76,14 +76,8 @@ def max_pool2d(
     return MaxPool2d.apply(x, window)
 
 
-REPLACEMENTS: dict[Callable, Callable[..., Tensor]] = {
-    torch.conv2d: conv2d,
-    F.max_pool2d: max_pool2d,
-    torch.max_pool2d: max_pool2d,
-    F.relu: relu,
-    torch.relu: relu,
-    Tensor.relu: relu,
-}
+REPLACEMENTS: dict[Callable, Callable[..., Tensor]] = {F.relu: relu, torch.relu: relu, Tensor.relu: relu}
+REPLACEMENTS |= {torch.conv2d: conv2d, F.max_pool2d: max_pool2d, torch.max_pool2d: max_pool2d}
 
 
 def conv_gradients(out: Tensor, x: Tensor, weight: Tensor, settings: ConvSettings, mask: list[bool]) -> Any:
@@ -190,33 +184,25 @@ class MaxPool2d(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Any:
         x, indices = ctx.saved_tensors
-        return MaxPool2dBackward.apply(slope, x.detach(), indices, ctx.window), None
+        return MaxPool2dSelection.apply(slope, x.detach(), indices, ctx.window, False), None
 
 
-class MaxPool2dBackward(torch.autograd.Function):
-    """Elements (B, C, h, w) added at their indices to zeros like x (B, C, H, W): the transpose of the selection."""
+class MaxPool2dSelection(torch.autograd.Function):
+    """The selection of the largest elements, or its transpose: each other's derivatives.
+
+    With `gather` the elements (B, C, h, w) of a tensor like x (B, C, H, W) at the indices, in channels-last format;
+    else elements (B, C, h, w) added at their indices to zeros like x.
+    """
 
     @staticmethod
-    def forward(ctx: Any, slope: Tensor, x: Tensor, indices: Tensor, window: PoolSettings) -> Tensor:
+    def forward(ctx: Any, values: Tensor, x: Tensor, indices: Tensor, window: PoolSettings, gather: bool) -> Tensor:
         ctx.save_for_backward(x, indices)
-        ctx.window = window
-        return torch.ops.aten.max_pool2d_with_indices_backward(slope, x, *window, indices)
-
-    @staticmethod
-    def backward(ctx: Any, along: Tensor) -> Any:
-        return MaxPool2dGather.apply(along, *ctx.saved_tensors, ctx.window), None, None, None
-
-
-class MaxPool2dGather(torch.autograd.Function):
-    """The elements (B, C, h, w) of a tensor like x (B, C, H, W) at the selected indices, in channels-last format."""
-
-    @staticmethod
-    def forward(ctx: Any, along: Tensor, x: Tensor, indices: Tensor, window: PoolSettings) -> Tensor:
-        ctx.save_for_backward(x, indices)
-        ctx.window = window
-        rows, values = (tensor.permute(0, 2, 3, 1).flatten(1, 2) for tensor in (along, indices))  # (B, H W, C)
-        return rows.gather(1, values).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
+        ctx.settings = window, not gather
+        if not gather:
+            return torch.ops.aten.max_pool2d_with_indices_backward(values, x, *window, indices)
+        rows, places = (tensor.permute(0, 2, 3, 1).flatten(1, 2) for tensor in (values, indices))  # (B, H W, C)
+        return rows.gather(1, places).unflatten(1, indices.shape[2:]).permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> Any:
-        return MaxPool2dBackward.apply(slope, *ctx.saved_tensors, ctx.window), None, None, None
+        return MaxPool2dSelection.apply(slope, *ctx.saved_tensors, *ctx.settings), None, None, None, None

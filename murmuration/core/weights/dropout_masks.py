@@ -26,25 +26,18 @@ CHANNELS = -1  # one decision covers a whole channel, whatever the number of axe
 COVERED: dict[Callable, int] = {F.dropout: 0, F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}
 COVERED |= {torch.dropout: 0, torch.dropout_: 0, torch.feature_dropout: CHANNELS, torch.feature_dropout_: CHANNELS}
 ALPHA: dict[Callable, int] = {F.alpha_dropout: 0, torch.alpha_dropout: 0, torch.alpha_dropout_: 0}
-ALPHA |= {F.feature_alpha_dropout: CHANNELS, torch.feature_alpha_dropout: CHANNELS}
-ALPHA |= {torch.feature_alpha_dropout_: CHANNELS}
+ALPHA |= dict.fromkeys((F.feature_alpha_dropout, torch.feature_alpha_dropout, torch.feature_alpha_dropout_), CHANNELS)
 COVERED |= ALPHA
 SELU_LOW = -1.7580993408473766  # the value that SELU tends to at -infinity, which alpha dropout puts in
 RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-FILLS = (Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_)  # random functions that overwrite a tensor
 LIKES = (torch.rand_like, torch.randn_like)
 SIZES = (torch.rand, torch.randn)
 COINS = (torch.bernoulli, Tensor.bernoulli)
-RANDOM = frozenset((*FILLS, *LIKES, *SIZES, *COINS))
+RANDOM = frozenset((*LIKES, *SIZES, *COINS, Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_))
 
 
 def is_dropout(func: Callable) -> bool:
     return func in COVERED
-
-
-def is_random(func: Callable) -> bool:
-    """Return whether a function draws random numbers that `draw_random` takes from a member's stream."""
-    return func in RANDOM
 
 
 def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
@@ -64,7 +57,9 @@ def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, A
     if covered:
         shape[-covered:] = [1] * covered
     exact = at_least_float32(x)  # the reciprocal of the rate is not rounded to half precision
-    mask = keep_masks(shape, 1 - rate, noise, exact) if stacked else keep_mask(shape, 1 - rate, noise[0], exact)
+    like = exact if stacked else exact.unsqueeze(0)
+    mask = keep_masks(shape, 1 - rate, noise if stacked else noise[:1], like)
+    mask = mask if stacked else mask.squeeze(0)
     if func not in ALPHA:
         return (exact * mask).to(x.dtype)
     keep = round((1 - rate) * STEPS) / STEPS
@@ -93,11 +88,6 @@ def dropout_rate(func: Callable, args: tuple, kwargs: dict[str, Any]) -> float:
     else:
         return 0.0
     return rate if round(rate * STEPS) else 0.0
-
-
-def keep_mask(shape: list[int], keep: float, noise: Noise, like: Tensor) -> Tensor:
-    """Return a mask of this shape from one stream; `like` gives dtype and device."""
-    return keep_masks(shape, keep, [noise], like.unsqueeze(0)).squeeze(0)
 
 
 def keep_masks(shape: list[int], keep: float, noise: Sequence[Noise], like: Tensor) -> Tensor:

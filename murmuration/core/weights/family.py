@@ -11,7 +11,7 @@ Realised kernels may have auxiliary tensors beside them: `K:in` (C_in,) scales t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -20,12 +20,10 @@ from murmuration.core.population import Population
 from murmuration.core.weights.distributions import Distribution
 from murmuration.core.weights.elbo import ELBO
 from murmuration.core.weights.kernel_trace import Kernel, KernelTrace
+from murmuration.core.weights.priors import WeightPosterior
 from murmuration.system.devices import FLOAT32
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import Noise
-
-if TYPE_CHECKING:
-    from murmuration.core.weights.priors import WeightPosterior
 
 Named = dict[str, Tensor]
 Rows = dict[int, Tensor | None]  # member axes, 1 or 0 -> standard deviations of all such tensors, (m, P) or (P,)
@@ -80,13 +78,10 @@ class Realised:
 
     def with_buffers(self, buffers: Named, fixed: Named | None = None) -> "Realised":
         """Add buffers (m, ...) and fixed parameters, (1, ...) or (m, ...), to the tensors of the pass."""
-        own, common = {**self.own, **buffers}, dict(self.shared)
-        for name, tensor in (fixed or {}).items():
-            if len(tensor) == 1:
-                common[name] = tensor[0]
-            else:
-                own[name] = tensor
-        return replace(self, own=own, shared=common)
+        fixed = fixed or {}
+        own = {**self.own, **buffers, **{name: tensor for name, tensor in fixed.items() if len(tensor) > 1}}
+        shared = {**self.shared, **{name: tensor[0] for name, tensor in fixed.items() if len(tensor) == 1}}
+        return replace(self, own=own, shared=shared)
 
 
 class WeightFamily:
@@ -208,7 +203,7 @@ class WeightFamily:
         """Return the standard deviations of a tensor of `named`, in its shape; None if it is not a distribution."""
         return None
 
-    def posteriors(self, population: Population, spec: ForwardSpec) -> "list[WeightPosterior]":
+    def posteriors(self, population: Population, spec: ForwardSpec) -> list[WeightPosterior]:
         """Return the tensors of a population that are distributions, each with its prior."""
         return []
 

@@ -29,7 +29,7 @@ deviations at `init_std_ratio` times their absolute values (MOPED, Krishnan et a
 """
 
 import math
-from collections.abc import Sequence, Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -43,20 +43,14 @@ from murmuration.core.population import Named, Population, is_auxiliary, kept_ma
 from murmuration.core.weights.elbo import ELBO, REDUCTIONS, WEIGHTINGS
 from murmuration.core.weights.family import INTO, OUT, ForwardSpec, MovesStd, Realised, Rows, Streams, WeightFamily
 from murmuration.core.weights.kernel_trace import Kernel, KernelTrace, bias_of
-from murmuration.core.weights.priors import Prior
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import Noise, many_normals, normals
 
 STD_PARAM, VARIANCE, DELTA, CENTRE = ":std_param", ":variance", ":delta", ":centre"  # auxiliary tensors of a weight
 ESTIMATORS = ("local", "draw", "flipout")
 STD_PARAMS = ("rho", "std", "alpha", "alpha-channel", "alpha-layer")
-CHOICES: dict[str, Sequence[str]] = {
-    "estimator": ESTIMATORS,
-    "std_param": STD_PARAMS,
-    "bias": ("gaussian", "point"),
-    "weighting": WEIGHTINGS,
-    "reduction": REDUCTIONS,
-}
+CHOICES: dict[str, Sequence[str]] = {"estimator": ESTIMATORS, "std_param": STD_PARAMS, "bias": ("gaussian", "point")}
+CHOICES |= {"weighting": WEIGHTINGS, "reduction": REDUCTIONS}
 LOG_ALPHA = 8.0  # bound of abs(log alpha)
 TINY = 1e-20  # keeps the logarithm of a standard deviation of zero finite
 LEAST_MEAN = 1e-8  # alpha acts on at least this: a standard deviation of exactly zero would have an infinite KL
@@ -90,7 +84,7 @@ class Gaussian(WeightFamily):
     std_param: str = "rho"
     init_std_ratio: float = 0.1
     init_from: bool | str = False
-    prior: Prior = field(default=priors.HePrior())
+    prior: priors.Prior = field(default=priors.HePrior())
     beta: float = 0.01
     weighting: str = "uniform"
     kl_warmup: float = 0.25
@@ -109,9 +103,9 @@ class Gaussian(WeightFamily):
             )
         if self.samples < 1 or self.draws < 1:
             raise Misuse(f"samples={self.samples}, draws={self.draws}: need at least 1 each")
-        if not isinstance(self.prior, Prior):
+        if not isinstance(self.prior, priors.Prior):
             raise Misuse(f"prior={self.prior!r}: need a Prior, such as HePrior() or GaussianPrior(0.1)")
-        if type(self.prior).cost is Prior.cost:
+        if type(self.prior).cost is priors.Prior.cost:
             name = type(self.prior).__name__
             raise Misuse(f"prior={name}: it has no cost; define {name}.cost(weights, std, draw), the KL of each weight")
 
@@ -162,21 +156,11 @@ class Gaussian(WeightFamily):
             names = [name for kernel in trace.kernels for name in (kernel.name, *kernel.biases) if kernel.trained]
             trace.require_once(self.matching(names, trace), "its noise")
 
-    def chosen(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
-        """Return the names of these tensors that are distributions; raise Misuse for a pattern without a match."""
-        matches, patterns = self.matching(names, trace), self._patterns
-        idle = [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]
-        if self.where in ("all", "last", "factors"):
-            idle = []
-        if not matches and self.where != "factors":  # a single member has no factors
-            idle = idle or [self.where]
-        for pattern in idle:
-            raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
-        return matches
-
     @property
     def _patterns(self) -> list[str]:
-        return [pattern.strip() for pattern in self.where.split(";")]
+        """The patterns of names, if that is what `where` is."""
+        words = ("all", "last", "factors")
+        return [] if self.where in words else [pattern.strip() for pattern in self.where.split(";")]
 
     def matching(self, names: Sequence[str], trace: KernelTrace) -> list[str]:
         """Return the names of these tensors that `where` and `bias` make distributions."""
@@ -192,9 +176,8 @@ class Gaussian(WeightFamily):
                 return False
             if self.where == "last":
                 return name in last
-            if self.where == "all":
-                return name in kernels or name in biases
-            return any(fnmatchcase(name, pattern) for pattern in self._patterns)
+            patterns = self._patterns
+            return any(fnmatchcase(name, p) for p in patterns) if patterns else name in kernels or name in biases
 
         return [name for name in names if wanted(name)]
 
@@ -203,9 +186,14 @@ class Gaussian(WeightFamily):
     ) -> Population:
         """Return the population with a standard deviation beside every tensor that is to be a distribution.
 
-        With `init_from` the trained weights are stored as the centres of the priors, among the buffers.
+        With `init_from` the trained weights are stored as the centres of the priors, among the buffers. A pattern
+        without a match raises Misuse.
         """
-        names, members = self.chosen([*population.own, *population.shared], trace), population.members
+        every, members = [*population.own, *population.shared], population.members
+        names = self.matching(every, trace)
+        idle = [pattern for pattern in self._patterns if not any(fnmatchcase(name, pattern) for name in every)]
+        for pattern in idle or ([] if names or self.where == "factors" else [self.where]):  # one member has no factors
+            raise Misuse(f"where={pattern} matches no tensor of the net: write all, last, factors or patterns of names")
         kernels = {kernel.name: kernel for kernel in trace.kernels}
         if initial_std is not None and any(is_auxiliary(name) for name in names):
             raise Misuse(f"where={self.where} makes factors distributions, and ivon would pull them to 0: write all")
@@ -247,30 +235,34 @@ class Gaussian(WeightFamily):
         by_operators = training and self.estimator != "draw"
         kernels = spec.kernels.values() if by_operators else ()
         noisy = {n for kernel in kernels if kernel.form == "plain" for n in (kernel.name, *kernel.biases)}
-        own_weights, shared_weights = (
-            {name: t for name, t in named.items() if not name.endswith(STD_PARAM)} for named in (own, shared)
-        )
         rows: Rows = {1: self.std_row(own, 1), 0: self.std_row(shared, 0)}
+        weights = {
+            axes: {name: tensor for name, tensor in named.items() if not name.endswith(STD_PARAM)}
+            for axes, named in ((1, own), (0, shared))
+        }
         means, stds = {}, {}  # of tensors that are drawn here
-        for named, weights, axes in ((own, own_weights, 1), (shared, shared_weights, 0)):
-            row, names = rows[axes], set(distribution_names(named))
+        for named, axes in ((own, 1), (shared, 0)):
+            row, names = rows[axes], distribution_names(named)
             if row is None:
                 continue
-            local = {name for name in names & noisy if self.estimator == "local" or named[name].dim() - axes == 1}
-            if local:
-                for name, variance in _split_row(row.square(), named, axes, local).items():
-                    weights[name + VARIANCE] = _zero_pruned(variance, name, buffers, axes)
-            if names > local:
-                for name, std in _split_row(row, named, axes, names - local).items():
+            local = {n for n in names if n in noisy and (self.estimator == "local" or named[n].dim() - axes == 1)}
+            likes = [named[name] for name in names]
+            parts = priors.split_flat(row, likes, axes) if len(local) < len(names) else likes
+            squares = priors.split_flat(row.square(), likes, axes) if local else likes
+            for name, std, variance in zip(names, parts, squares, strict=True):
+                mask = kept_mask(name, buffers, own=bool(axes))
+                if name in local:
+                    weights[axes][name + VARIANCE] = variance if mask is None else variance * mask
+                else:
                     means[name] = named[name] if axes else named[name].expand(len(noise), *named[name].shape)
-                    stds[name] = _zero_pruned(std, name, buffers, axes)
+                    stds[name] = std if mask is None else std * mask
         for name, eps in zip(means, many_normals(noise, list(means.values())), strict=True):
             if name in noisy:
-                own_weights[name + DELTA] = stds[name] * eps
+                weights[1][name + DELTA] = stds[name] * eps
             else:
-                own_weights[name] = torch.addcmul(means[name], stds[name], eps)
-                shared_weights.pop(name, None)
-        return Realised(own_weights, shared_weights, spec, rows)
+                weights[1][name] = torch.addcmul(means[name], stds[name], eps)
+                weights[0].pop(name, None)
+        return Realised(weights[1], weights[0], spec, rows)
 
     def complexity(
         self, spec: ForwardSpec, own: Named, shared: Named, buffers: Named, noise: Sequence[Noise], stds: Rows | None
@@ -292,11 +284,10 @@ class Gaussian(WeightFamily):
 
     def for_draws(self, population: Population) -> "tuple[Gaussian, Population]":
         """Return the same distributions with their standard deviations stored directly."""
-
-        def direct(named: Named) -> Named:
-            return {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
-
-        own, shared = direct(population.own), direct(population.shared)
+        own, shared = (
+            {**named, **{name + STD_PARAM: self._std(name, named) for name in distribution_names(named)}}
+            for named in (population.own, population.shared)
+        )
         return replace(self, std_param="std"), replace(population, own=own, shared=shared)
 
     def std(self, name: str, named: Named) -> Tensor | None:
@@ -323,12 +314,13 @@ class Gaussian(WeightFamily):
         population = population.map(lambda tensor: tensor.detach().cpu())
         shared = {name: tensor[None] for name, tensor in population.shared.items()}
         first = rows_of(population.buffers, slice(1))
-        posteriors = []
-        for named, buffers, own in ((population.own, population.buffers, True), (shared, first, False)):
-            for name in distribution_names(named):
-                weights = _weight_tensor(name, named, buffers, spec, axes=1)
-                posteriors.append(priors.WeightPosterior(name, own, weights, self._std(name, named), self.prior))
-        return posteriors
+        return [
+            priors.WeightPosterior(
+                name, own, _weight_tensor(name, named, buffers, spec, axes=1), self._std(name, named), self.prior
+            )
+            for own, named, buffers in ((True, population.own, population.buffers), (False, shared, first))
+            for name in distribution_names(named)
+        ]
 
 
 def distribution_names(named: Named) -> list[str]:
@@ -344,22 +336,8 @@ def distribution_names(named: Named) -> list[str]:
 def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, axes: int) -> priors.WeightTensor:
     centre = buffers.get(name + CENTRE, 1.0 if name.endswith((INTO, OUT)) else 0.0)  # fresh factors lie around 1
     centre = centre if axes or isinstance(centre, float) else centre[0]
-    return priors.WeightTensor(
-        named[name], centre, spec.kernels.get(name), kept_mask(name, buffers, own=bool(axes)), axes
-    )
-
-
-def _split_row(row: Tensor, named: Named, axes: int, wanted: AbstractSet[str]) -> Named:
-    """Return the parts of a row of all distributions that belong to the wanted ones, each in its shape."""
-    names = distribution_names(named)
-    parts = priors.split_flat(row, [named[name] for name in names], axes)
-    return {name: part for name, part in zip(names, parts, strict=True) if name in wanted}
-
-
-def _zero_pruned(values: Tensor, name: str, buffers: Named, axes: int) -> Tensor:
-    """Return variances or standard deviations of a tensor, zero where it is pruned."""
     mask = kept_mask(name, buffers, own=bool(axes))
-    return values if mask is None else values * mask
+    return priors.WeightTensor(named[name], centre, spec.kernels.get(name), mask, axes)
 
 
 def _normals_for_shared(noise: Sequence[Noise], like: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
+from traceback import walk_stack
 from typing import Any
 
 import torch
@@ -27,21 +28,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.weak import WeakIdKeyDictionary
 
-from murmuration.core.weights.dropout_masks import dropout_rate, is_random
+from murmuration.core.weights.dropout_masks import RANDOM, dropout_rate
 from murmuration.system.errors import Misuse
 
-LINEARS: dict[Callable, tuple[int, bool]] = {  # operator -> axes behind the channel of its input, transposed or not
-    F.linear: (0, False),
-    torch.conv1d: (1, False),
-    torch.conv2d: (2, False),
-    torch.conv3d: (3, False),
-    torch.conv_transpose1d: (1, True),
-    torch.conv_transpose2d: (2, True),
-    torch.conv_transpose3d: (3, True),
-}
+# Operator -> axes behind the channel of its input, transposed or not.
+LINEARS: dict[Callable, tuple[int, bool]] = {F.linear: (0, False)}
+LINEARS |= {torch.conv1d: (1, False), torch.conv2d: (2, False), torch.conv3d: (3, False)}
+LINEARS |= {torch.conv_transpose1d: (1, True), torch.conv_transpose2d: (2, True), torch.conv_transpose3d: (3, True)}
 PROJECTIONS = ("in_proj", "q_proj", "k_proj", "v_proj", "out_proj")  # of torch's attention
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 NORM_LAYERS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 # Operators by the names of their functions and methods, without underscores: torch.add, Tensor.add_, Tensor.__radd__.
@@ -61,9 +55,10 @@ COPIES = {"to", "type", "float", "double", "half", "bfloat16", "contiguous", "cl
 POINTWISE = {"add", "radd", "sub", "rsub", "rtruediv", "clamp", "clip", "abs", "sign", "square", "sqrt", "exp", "tanh"}
 POINTWISE |= {"sigmoid", "softplus", "relu", "round", "where", "masked_fill", "hardtanh", "pow", "maximum", "minimum"}
 
-KERNEL, BIAS, EMBEDDING, NORM, ADDED, INPUT, SCALE, OTHER, UNUSED = (  # the kinds of parameters
-    *("kernel", "bias", "embedding", "norm", "added", "input", "scale", "other", "unused"),
-)
+FORMS = ("plain", "masked", "function")  # of kernels
+# The kinds of parameters.
+KERNEL, BIAS, EMBEDDING, NORM, ADDED = "kernel", "bias", "embedding", "norm", "added"
+INPUT, SCALE, OTHER, UNUSED = "input", "scale", "other", "unused"
 
 
 @dataclass(frozen=True)
@@ -262,18 +257,10 @@ def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
         random = sorted(tracer.random - drawing)
         effect = tracer.effect_of_training(x, random, outputs, used) if random else ""
     tracer.add_unreached()
-    return KernelTrace(
-        tuple(tracer.kernels.values()),
-        tracer.has_dropout,
-        tuple(tracer.unsupported.items()),
-        tuple(tracer.biases),
-        final,
-        side_by_side,
-        tuple(random),
-        effect,
-        tuple(tracer.recomputed),
-        tuple((name, tracer.kind(name)) for name in tracer.parameters),
-    )
+    kinds = tuple((name, tracer.kinds.get(name, UNUSED)) for name in tracer.parameters)
+    unsupported, biases, recomputed = tuple(tracer.unsupported.items()), tuple(tracer.biases), tuple(tracer.recomputed)
+    evaluated = (tuple(tracer.kernels.values()), tracer.has_dropout, unsupported, biases, final, side_by_side)
+    return KernelTrace(*evaluated, tuple(random), effect, recomputed, kinds)
 
 
 @dataclass(frozen=True)
@@ -327,7 +314,7 @@ class KernelTracer(TorchFunctionMode):
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        rate, draws_random = dropout_rate(func, args, kwargs), is_random(func)
+        rate, draws_random = dropout_rate(func, args, kwargs), func in RANDOM
         if rate or draws_random:
             self.has_dropout = True
             self.note_recomputed("dropout")
@@ -342,8 +329,7 @@ class KernelTracer(TorchFunctionMode):
         return result
 
     def origin(self, tensor: Any) -> Origin:
-        name = self.names.get(id(tensor))
-        if name is not None:
+        if (name := self.names.get(id(tensor))) is not None:
             return Origin(parameters=frozenset((name,)), kernel=name)
         origin: Origin = self.origins.get(tensor, CONSTANT) if isinstance(tensor, Tensor) else CONSTANT
         return origin
@@ -355,7 +341,6 @@ class KernelTracer(TorchFunctionMode):
         like = Kernel("", 0, 0, groups, LINEARS[func][1], positions_per_channel=self.origin(x).positions)
         self.use((x,), INPUT)
         self.add_layer(result, (x,), self.note(func, weight, bias, like))
-        self.note_recomputed(*self.origin(weight).parameters, *self.origin(bias).parameters)
 
     def attention(self, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the kernels and biases of torch's attention."""
@@ -367,9 +352,7 @@ class KernelTracer(TorchFunctionMode):
         projections = [(arguments.get(f"{name}_weight"), arguments.get(f"{name}_bias")) for name in PROJECTIONS]
         for weight, bias in projections:
             if weight is not None:
-                layers = self.note(func, weight, bias, Kernel("", 0, 0))
-                self.add_layer(result[0], inputs, layers)
-                self.note_recomputed(*self.origin(weight).parameters, *self.origin(bias).parameters)
+                self.add_layer(result[0], inputs, self.note(func, weight, bias, Kernel("", 0, 0)))
                 inputs = [result[0]]  # the output projection follows the others
         loose = [bias for weight, bias in projections if weight is None]
         for bias in (*loose, arguments.get("bias_k"), arguments.get("bias_v")):
@@ -377,7 +360,7 @@ class KernelTracer(TorchFunctionMode):
 
     def note_recomputed(self, *names: str) -> None:
         """Record names that are used inside torch.utils.checkpoint, if it is running."""
-        if _under_checkpoint():
+        if any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame, _ in walk_stack(sys._getframe())):
             self.recomputed |= dict.fromkeys(names)
 
     def add_layer(self, result: Tensor, inputs: Iterable[Any], layers: set[str]) -> None:
@@ -390,7 +373,7 @@ class KernelTracer(TorchFunctionMode):
 
     def operator(self, func: Callable, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """Record the parameters that meet activations in an operator, and the origins of its results."""
-        tensors = [item for item in flat((*args, *kwargs.values())) if isinstance(item, Tensor)]
+        tensors = list(tensors_in((*args, *kwargs.values())))
         origins = [self.origin(item) for item in tensors]
         if not any(item.activation or item.parameters for item in origins):
             return
@@ -407,8 +390,8 @@ class KernelTracer(TorchFunctionMode):
             self.kinds = {**dict.fromkeys(parameters, EMBEDDING), **self.kinds} if word in TABLES else self.kinds
             outcome, refused = replace(self.elementwise(word, tensors, origins, result), parameters=parameters), set()
         changed = (argument(args, 0),) if is_in_place(func) else ()
-        for tensor in flat((result, *changed)):
-            if isinstance(tensor, Tensor) and id(tensor) not in self.names:
+        for tensor in tensors_in((result, *changed)):
+            if id(tensor) not in self.names:
                 self.origins[tensor] = outcome
                 if refused:
                     self.add_layer(tensor, tensors, refused)
@@ -444,9 +427,8 @@ class KernelTracer(TorchFunctionMode):
             return 1
         if after is before:
             return self.origin(before).positions
-        if before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1:
-            return before[0, 0].numel()
-        return 1
+        flattened = before.dim() > 2 and after.shape == (len(before), before[0].numel()) and before.shape[1] > 1
+        return before[0, 0].numel() if flattened else 1
 
     def use(self, tensors: Iterable[Any], kind: str) -> None:
         """Record parameters among the inputs of layers, or in sums."""
@@ -459,6 +441,7 @@ class KernelTracer(TorchFunctionMode):
         """Record a kernel with the attributes of `like`, and the bias beside it; returns the layer's parameters."""
         origin = self.origin(weight)
         name = origin.kernel
+        self.note_recomputed(*origin.parameters, *self.origin(bias).parameters)
         if not name or weight.shape != self.parameters[name].shape:
             for parameter in sorted(origin.added if origin.activation else origin.parameters):
                 self.note_unsupported(parameter, func, weight)
@@ -467,11 +450,9 @@ class KernelTracer(TorchFunctionMode):
         rows, columns = weight.shape[0], weight.shape[1] * like.groups
         inputs, outputs = (rows, columns) if like.transposed else (columns, rows)
         form = "plain" if id(weight) in self.names else origin.form
-        trained = self.parameters[name].requires_grad
-        new = replace(like, name=name, inputs=inputs, outputs=outputs, form=form, trained=trained)
+        new = replace(like, name=name, inputs=inputs, outputs=outputs, trained=self.parameters[name].requires_grad)
         recorded = self.kernels.get(name, new)
-        forms = ("plain", "masked", "function")
-        self.kernels[name] = replace(recorded, form=max(recorded.form, form, key=forms.index))
+        self.kernels[name] = replace(recorded, form=max(recorded.form, form, key=FORMS.index))
         self.kinds[name] = KERNEL
         self.note_bias(bias, name)
         return {name}
@@ -506,14 +487,13 @@ class KernelTracer(TorchFunctionMode):
         Of layers that reach the outputs those count that no other of them follows, and among these the ones with K
         outputs, if there are any: a gate with one output is no last layer.
         """
-        tensors = [other for other in flat((outputs,)) if isinstance(other, Tensor)]
-        if not tensors:
+        first = next(tensors_in((outputs,)), None)
+        if first is None:
             return (), False
-        layers = self.origin(tensors[0]).layers
+        layers = self.origin(first).layers
         layers = frozenset(name for name in layers if not any(name in self.before[other] for other in layers - {name}))
-        ordered = tuple(name for name in (*self.kernels, *sorted(layers)) if name in layers)
-        ordered = tuple(dict.fromkeys(ordered))
-        width = tensors[0].shape[1] if tensors[0].dim() > 1 else 1
+        ordered = tuple(dict.fromkeys(name for name in (*self.kernels, *sorted(layers)) if name in layers))
+        width = first.shape[1] if first.dim() > 1 else 1
         widths = {name: self.kernels[name].outputs for name in ordered if name in self.kernels}
         full = tuple(name for name in ordered if widths.get(name) == width)
         return full or ordered, not full and sum(widths.values()) == width
@@ -523,16 +503,14 @@ class KernelTracer(TorchFunctionMode):
         buffers = {name: buffer.clone() for name, buffer in self.module.named_buffers()}
         self.module.eval()
         for name in random:
-            part = self.module.get_submodule(name)
-            part.training = True
+            self.module.get_submodule(name).training = True
         before, self.kernels = self.kernels, {}
         self.running.clear()
         modules = ", ".join(f"'{name}'" if name else "the network" for name in random)
         try:
             with self:
                 second = self.module(x.clone())
-            shapes = [[t.shape for t in flat((values,)) if isinstance(t, Tensor)] for values in (outputs, second)]
-            if shapes[0] != shapes[1]:
+            if [t.shape for t in tensors_in((outputs,))] != [t.shape for t in tensors_in((second,))]:
                 return f"training mode of {modules} changes the outputs' shape"
             moved = [n for n, b in self.module.named_buffers() if not torch.equal(b, buffers[n])]
             if moved:
@@ -552,37 +530,23 @@ class KernelTracer(TorchFunctionMode):
                 name = self.names.get(id(parameter))
                 if parameter is None or name is None or name in self.kinds:
                     continue
-                kernel = static_kernel(part, attribute, name, self.names)
+                kernel, bias = None, part._parameters.get("bias")
+                if attribute == "weight" and isinstance(part, nn.Linear):
+                    kernel = Kernel(name, part.in_features, part.out_features)
+                elif attribute == "weight" and isinstance(part, nn.modules.conv._ConvNd):
+                    kernel = Kernel(name, part.in_channels, part.out_channels, part.groups, part.transposed)
+                elif isinstance(part, nn.MultiheadAttention) and attribute.endswith("proj_weight"):
+                    kernel = Kernel(name, parameter.shape[1], parameter.shape[0])
+                    bias = part._parameters.get("in_proj_bias") if attribute == "in_proj_weight" else None
+                elif isinstance(part, (nn.Embedding, nn.EmbeddingBag, *NORM_LAYERS)):
+                    self.kinds[name] = NORM if isinstance(part, NORM_LAYERS) else EMBEDDING
                 if kernel is not None:
-                    self.kernels[name] = replace(kernel, trained=parameter.requires_grad)
-                    self.kinds |= {name: KERNEL, **dict.fromkeys(kernel.biases, BIAS)}
-                elif isinstance(part, nn.Embedding | nn.EmbeddingBag):
-                    self.kinds[name] = EMBEDDING
-                elif isinstance(part, NORM_LAYERS):
-                    self.kinds[name] = NORM
+                    biases = (self.names[id(bias)],) if id(bias) in self.names else ()
+                    self.kernels[name] = replace(kernel, biases=biases, trained=parameter.requires_grad)
+                    self.kinds |= {name: KERNEL, **dict.fromkeys(biases, BIAS)}
         for name, parameter in self.parameters.items():
             if name not in self.kinds and parameter.dim() > 1 and parameter.requires_grad:
                 self.unsupported[name] = ""
-
-    def kind(self, name: str) -> str:
-        """Return the kind of a parameter."""
-        return self.kinds.get(name, UNUSED)
-
-
-def static_kernel(part: nn.Module, attribute: str, name: str, names: dict[int, str]) -> Kernel | None:
-    """Return the kernel of a layer that no pass has reached, if the parameter of this attribute is one."""
-    bias = names.get(id(part._parameters.get("bias")))
-    biases = () if bias is None else (bias,)
-    if attribute == "weight" and isinstance(part, nn.Linear):
-        return Kernel(name, part.in_features, part.out_features, biases=biases)
-    if attribute == "weight" and isinstance(part, (*CONVOLUTIONS, *TRANSPOSED)):
-        turned = isinstance(part, TRANSPOSED)
-        return Kernel(name, part.in_channels, part.out_channels, part.groups, turned, biases)
-    if isinstance(part, nn.MultiheadAttention) and attribute.endswith("proj_weight"):
-        rows, columns = part._parameters[attribute].shape  # type: ignore[union-attr]
-        beside = names.get(id(part.in_proj_bias))
-        return Kernel(name, columns, rows, biases=(beside,) if attribute == "in_proj_weight" and beside else ())
-    return None
 
 
 def name_of(func: Callable) -> str:
@@ -607,22 +571,12 @@ def argument(args: tuple, at: int) -> Any:
     return args[at] if len(args) > at else None
 
 
-def flat(values: Any) -> Iterator[Any]:
-    """Return the leaves of nested lists, tuples and dicts."""
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors among nested lists, tuples and dicts."""
     for value in values:
-        if isinstance(value, list | tuple):
-            yield from flat(value)
-        elif isinstance(value, dict):
-            yield from flat(value.values())
-        else:
+        if isinstance(value, Tensor):
             yield value
-
-
-def _under_checkpoint() -> bool:
-    """Return whether the running operator was called through torch.utils.checkpoint."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
-            return True
-        frame = frame.f_back
-    return False
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+        elif isinstance(value, dict):
+            yield from tensors_in(value.values())

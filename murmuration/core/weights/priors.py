@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from murmuration.core.weights.distributions import TextForm, parse_kind
+from murmuration.core.weights.distributions import TextForm
 from murmuration.core.weights.kernel_trace import Kernel, fan_in
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695  # of the approximation by Molchanov, Ashukha and Vetrov (2017)
@@ -63,6 +63,9 @@ class WeightTensor:
 class Prior(TextForm):
     """A prior of independent weights, around `WeightTensor.centre`. A subclass defines `cost`.
 
+    >>> Prior.parse("mixture_0.5_1_0.0025")
+    MixturePrior(weight=0.5, wide=1.0, narrow=0.0025)
+
     Attributes:
         monte_carlo: Whether `cost` is an unbiased estimate from one draw.
     """
@@ -85,32 +88,20 @@ class Prior(TextForm):
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float | None:
         """Return the standard deviation, broadcasting to the weights (...); None for a prior that is not Gaussian."""
-        return None
+        return self.fixed_std(weights.shape, weights.kernel)
 
     def fixed_std(self, shape: tuple[int, ...], kernel: Kernel | None) -> float | None:
         """Return the standard deviation of a Gaussian prior that does not depend on the weights, else None."""
         return None
-
-    @classmethod
-    def parse(cls, text: str) -> "Prior":
-        """Return the prior that a text stands for.
-
-        >>> Prior.parse("mixture_0.5_1_0.0025")
-        MixturePrior(weight=0.5, wide=1.0, narrow=0.0025)
-        """
-        return parse_kind(text, cls.what, PRIORS)
 
 
 class _Normal(Prior):
     """A Gaussian prior with one standard deviation per tensor."""
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        return gaussian_kl(weights.mean, std, weights.centre, self.std(weights, std))
-
-    def std(self, weights: WeightTensor, std: Tensor) -> Tensor | float:
-        fixed = self.fixed_std(weights.shape, weights.kernel)
-        assert fixed is not None
-        return fixed
+        prior_std = self.std(weights, std)
+        assert prior_std is not None
+        return gaussian_kl(weights.mean, std, weights.centre, prior_std)
 
 
 @dataclass(frozen=True)
@@ -153,12 +144,12 @@ class LearnedPrior(_Normal):
 
 @dataclass(frozen=True)
 class ArdPrior(Prior):
-    """N(0, t^2) with the t of least KL, one per weight (automatic relevance determination)."""
+    """N(0, t^2) with the t^2 = mean^2 + std^2 of least KL, one per weight (automatic relevance determination)."""
 
     word, rule, example = "ard", "no numbers", "ard"
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
-        return ard_kl(weights.mean - weights.centre, std)
+        return 0.5 * torch.log1p(((weights.mean - weights.centre) / std).square())
 
     def std(self, weights: WeightTensor, std: Tensor) -> Tensor:
         return ((weights.mean - weights.centre).square() + std.square()).sqrt()
@@ -192,11 +183,13 @@ class LogUniformPrior(Prior):
     word, rule, example = "log-uniform", "no numbers", "log-uniform"
 
     def cost(self, weights: WeightTensor, std: Tensor, draw: Draw) -> Tensor:
+        """Return the approximation of Molchanov et al., zero where alpha = std^2 / mean^2 is infinite."""
         log_mean = (weights.mean - weights.centre).abs().clamp_min(1e-20).log()
-        return log_uniform_kl(2 * (std.log() - log_mean))
+        log_alpha = 2 * (std.log() - log_mean)
+        return K1 * (1 - torch.sigmoid(K2 + K3 * log_alpha)) + 0.5 * F.softplus(-log_alpha)
 
 
-PRIORS = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUniformPrior)
+Prior.kinds = (GaussianPrior, HePrior, LearnedPrior, ArdPrior, MixturePrior, LogUniformPrior)
 
 
 def gaussian_kl(mean: Tensor, std: Tensor, prior_mean: Tensor | float, prior_std: Tensor | float) -> Tensor:
@@ -233,8 +226,13 @@ def total_cost(prior: Prior, tensors: Sequence[WeightTensor], stds: Tensor, draw
     """
     scales = [prior.fixed_std(tensor.shape, tensor.kernel) for tensor in tensors]
     fixed = tuple(scale for scale in scales if scale is not None)
-    if len(fixed) == len(tensors) and all(tensor.kept is None for tensor in tensors):
-        return _joint_cost(tensors, stds, fixed, axes)
+    if len(fixed) == len(tensors) and all(tensor.kept is None for tensor in tensors):  # fewer, larger operators
+        sizes = tuple(math.prod(tensor.shape) for tensor in tensors)
+        constant = sum(size * (math.log(scale) - 0.5) for size, scale in zip(sizes, fixed, strict=True))
+        away = [t.mean if isinstance(t.centre, float) and t.centre == 0 else t.mean - t.centre for t in tensors]
+        row = concat_flat(away, axes)
+        cost: Tensor = GaussianTotal.apply(row, stds, _precisions(fixed, sizes, row.dtype, row.device))
+        return cost + constant
     total = stds.new_zeros(())
     for tensor, std in zip(tensors, split_flat(stds, [tensor.mean for tensor in tensors], axes), strict=True):
         cost = masked_cost(prior, tensor, std, draw)
@@ -243,24 +241,11 @@ def total_cost(prior: Prior, tensors: Sequence[WeightTensor], stds: Tensor, draw
     return total
 
 
-def _joint_cost(tensors: Sequence[WeightTensor], stds: Tensor, scales: tuple[float, ...], axes: int) -> Tensor:
-    """Return `total_cost` for Gaussian priors of these scales, with all tensors in one row: fewer, larger operators."""
-    sizes = tuple(math.prod(tensor.shape) for tensor in tensors)
-    constant = sum(size * (math.log(scale) - 0.5) for size, scale in zip(sizes, scales, strict=True))
-    row = concat_flat([_away(tensor.mean, tensor.centre) for tensor in tensors], axes)
-    cost: Tensor = GaussianTotal.apply(row, stds, _precisions(scales, sizes, row.dtype, row.device))
-    return cost + constant
-
-
 @lru_cache(8)  # the same at every step of a run
 def _precisions(scales: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return 1 / scale^2 of every entry (P,) of tensors of these sizes."""
     precisions = torch.tensor([scale**-2 for scale in scales], dtype=dtype, device=device)
     return precisions.repeat_interleave(torch.tensor(sizes, device=device))
-
-
-def _away(mean: Tensor, centre: Tensor | float) -> Tensor:
-    return mean if isinstance(centre, float) and centre == 0 else mean - centre
 
 
 def concat_flat(tensors: Sequence[Tensor], axes: int = 0) -> Tensor:
@@ -294,16 +279,6 @@ class GaussianTotal(torch.autograd.Function):
         slope = slope.unsqueeze(-1)
         steep = slope * precision
         return away * steep, torch.addcmul(std * steep, std.reciprocal(), slope, value=-1), None
-
-
-def ard_kl(mean: Tensor, std: Tensor) -> Tensor:
-    """Return the KL to N(0, t^2) with the t^2 = mean^2 + std^2 that makes it least: 1/2 log(1 + 1/alpha)."""
-    return 0.5 * torch.log1p((mean / std).square())
-
-
-def log_uniform_kl(log_alpha: Tensor) -> Tensor:
-    """Return Molchanov et al.'s approximation of the KL to the log-uniform prior, zero where alpha is infinite."""
-    return K1 * (1 - torch.sigmoid(K2 + K3 * log_alpha)) + 0.5 * F.softplus(-log_alpha)
 
 
 def log_normal(values: Tensor, std: float) -> Tensor:

@@ -121,9 +121,8 @@ class VmapLinear(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
         inputs = _lead(x, in_dims[0], info.batch_size)
         kernel = weight if in_dims[1] is None else weight.movedim(in_dims[1], 0)
-        if bias is None or in_dims[2] is None:
-            return batched_linear(inputs, kernel, bias), 0
-        return batched_linear(inputs, kernel, bias.movedim(in_dims[2], 0)), 0
+        bias = bias if bias is None or in_dims[2] is None else bias.movedim(in_dims[2], 0)
+        return batched_linear(inputs, kernel, bias), 0
 
 
 class VmapDropout(torch.autograd.Function):

@@ -30,8 +30,7 @@ class Structure:
             for attribute, tensor in holder.items()
             if tensor is not None
         ]
-        holders = {id(part._buffers) for part in self.module.modules()}
-        self._buffers = [slot for slot in self._slots if id(slot[0]) in holders]
+        self._buffers = [slot for slot in self._slots if not isinstance(slot[0][slot[1]], nn.Parameter)]
         self._mode: bool | None = None  # not known before the first call of train()
         self._edits: dict[tuple[str, bool], bool] = {}  # part and mode -> whether its passes change their inputs
 
@@ -116,13 +115,8 @@ def describe_outputs(given: Any, count: int = -1, width: int = -1) -> tuple[str,
     >>> describe_outputs({"logits": torch.zeros(2, 3), "hidden": torch.zeros(2, 8)}, 2, 3)
     ("a dict of 'logits' (2, 3), 'hidden' (2, 8)", "write output='logits'")
     """
-    parts: dict[Any, Any] = {}
-    if isinstance(given, Mapping):
-        parts = dict(given)
-    elif isinstance(given, list | tuple):
-        parts = dict(enumerate(given))
-    elif hasattr(given, "__dict__"):
-        parts = vars(given)
+    parts: Mapping[Any, Any] = given if isinstance(given, Mapping) else getattr(given, "__dict__", {})
+    parts = dict(enumerate(given)) if isinstance(given, list | tuple) else parts
     shapes = {name: tuple(part.shape) for name, part in parts.items() if isinstance(part, Tensor)}
     listed = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items()) or "no tensors"
     fit = [name for name, shape in shapes.items() if shape == (count, width)]

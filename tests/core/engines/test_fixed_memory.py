@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import murmuration.core.engines.fixed_memory as fixed_memory
-from murmuration.core.engines.capture import Captured, capture
-from murmuration.core.engines.fixed_memory import fixed_replay
+import murmuration.core.engines.capture as programs
+from murmuration.core.engines.capture import Captured, capture, fixed_replay
 from murmuration.core.flat_buffers import flat_view
 
 Function = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]  # weights (3, 4, 6), x (3, 5, 6), y (3, 5, 4)
@@ -23,7 +22,7 @@ def inputs(seed: int) -> list[Tensor]:
 def captured(function: Function, given: list[Tensor], joined: slice = slice(0, 0)) -> Captured:
     """The function on fixed memory, with the weights held."""
     replay = partial(fixed_replay, held=given[:1], joined=joined)
-    return capture(lambda: list(function(*given)), given, set(), replay=replay)[0]
+    return capture(lambda: list(function(*given)), given, set(), replay=replay)
 
 
 def layer(w: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -67,9 +66,9 @@ def many(w: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("function", [layer, used_later, transposed, in_place, many])
-@pytest.mark.parametrize("limit", [fixed_memory.FIXED_BYTES, -1])
+@pytest.mark.parametrize("limit", [programs.FIXED_BYTES, -1])
 def test_replays_have_the_bits_of_the_function(monkeypatch: pytest.MonkeyPatch, function: Function, limit: int):
-    monkeypatch.setattr(fixed_memory, "FIXED_BYTES", limit)
+    monkeypatch.setattr(programs, "FIXED_BYTES", limit)
     w, *first = inputs(0)
     replay = captured(function, [w, *first])
     for seed in (1, 2, 1):
@@ -107,7 +106,7 @@ def test_memory_is_used_again():
         given,
         set(),
         replay=lambda program, results: (
-            planned.append(fixed_memory.Planner(program, results, given[:1], slice(0, 0))) or program.replay_of(results)
+            planned.append(programs.Planner(program, results, given[:1], slice(0, 0))) or program.replay_of(results)
         ),
     )
-    assert planned[0].buffers.bytes < 6 * 3 * 5 * 5 * 4
+    assert planned[0].bytes < 6 * 3 * 5 * 5 * 4

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from murmuration.core.weights.distributions import DISTRIBUTIONS, Distribution
+from murmuration.core.weights.distributions import Distribution
 from murmuration.system.errors import Misuse
 
 # text: E u, E u², E max(u, 0), E max(-u, 0)
@@ -121,7 +121,8 @@ def test_odd_spellings_get_one_text():
 
 
 def test_every_kind_shows_a_form_that_works():
-    assert {str(Distribution.parse(kind.example)) for kind in DISTRIBUTIONS} == {kind.example for kind in DISTRIBUTIONS}
+    examples = {kind.example for kind in Distribution.kinds}
+    assert {str(Distribution.parse(example)) for example in examples} == examples
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from murmuration.core.weights import ForwardSpec, Realised, Structure, double_backward, run_members
-from murmuration.core.weights.double_backward import MaxPool2dBackward, MaxPool2dGather, conv2d, max_pool2d, relu
+from murmuration.core.weights.double_backward import MaxPool2dSelection, conv2d, max_pool2d, relu
 from murmuration.system.streams import Noise
 
 CONVOLUTIONS = {
@@ -130,10 +130,10 @@ def test_the_backward_of_a_pool_and_its_gather_are_each_other_s_transposes() -> 
     x, window = images(0, 2, 3, 7, 7), ([3, 3], [2, 2], [1, 1], [1, 1], False)
     out, places = torch.ops.aten.max_pool2d_with_indices(x, *window)
     slope, along = images(1, *out.shape), images(2, *x.shape)
-    scattered = MaxPool2dBackward.apply(slope, x, places, window)
-    gathered = MaxPool2dGather.apply(along, x, places, window)
+    scattered = MaxPool2dSelection.apply(slope, x, places, window, False)
+    gathered = MaxPool2dSelection.apply(along, x, places, window, True)
     torch.testing.assert_close((scattered * along).sum(), (slope * gathered).sum(), rtol=1e-12, atol=0)
-    gathered = MaxPool2dGather.apply(along.requires_grad_(), x, places, window)
+    gathered = MaxPool2dSelection.apply(along.requires_grad_(), x, places, window, True)
     torch.testing.assert_close(torch.autograd.grad(gathered, along, slope)[0], scattered, rtol=0, atol=0)
 
 

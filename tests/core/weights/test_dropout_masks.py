@@ -1,12 +1,16 @@
 import torch
 import torch.nn.functional as F
 
-from murmuration.core.weights.dropout_masks import apply_dropout, keep_mask
+from murmuration.core.weights.dropout_masks import apply_dropout, keep_masks
 from murmuration.system.streams import Noise
 
 
 def source(seed: int) -> Noise:
     return Noise(seed, 0)
+
+
+def keep_mask(shape: list[int], keep: float, noise: Noise, like: torch.Tensor) -> torch.Tensor:
+    return keep_masks(shape, keep, [noise], like.unsqueeze(0)).squeeze(0)
 
 
 def test_the_kept_fraction_and_the_mean_are_those_of_dropout():

@@ -5,7 +5,12 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import vmap
 
-from murmuration.core.weights.local_reparam import MIN_VARIANCE, sample_outputs
+from murmuration.core.weights.operators import MIN_VARIANCE, SafeSqrt
+
+
+def sample_outputs(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
+    """Return mean + sqrt(variance) noise of three tensors (...), as a noisy kernel does."""
+    return torch.addcmul(mean, SafeSqrt.apply(variance), noise)
 
 
 def three(*shape: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

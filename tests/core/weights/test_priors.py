@@ -9,15 +9,7 @@ from torch.distributions import Normal, kl_divergence
 
 from murmuration.core.weights.gaussian import STD_PARAMS, softplus_inverse, std_from, std_to_param, stored_shape
 from murmuration.core.weights.kernel_trace import Kernel, fan_in, trace_kernels
-from murmuration.core.weights.priors import (
-    Prior,
-    WeightTensor,
-    ard_kl,
-    gaussian_kl,
-    log_normal,
-    log_uniform_kl,
-    mixture_log_density,
-)
+from murmuration.core.weights.priors import Prior, WeightTensor, gaussian_kl, log_normal, mixture_log_density
 from murmuration.system.errors import Misuse
 
 DRAWS = 200_000
@@ -90,6 +82,14 @@ def test_mixture_density():
     grid = torch.linspace(-8, 8, 400_001, dtype=torch.float64)
     mass = torch.trapezoid(mixture_log_density(grid, 0.25, 1.0, 0.05).exp(), grid)
     assert mass.item() == pytest.approx(1, abs=1e-9)
+
+
+def ard_kl(mean: Tensor, std: Tensor) -> Tensor:
+    return Prior.parse("ard").cost(WeightTensor(mean), std, normal)
+
+
+def log_uniform_kl(log_alpha: Tensor) -> Tensor:
+    return Prior.parse("log-uniform").cost(WeightTensor(torch.ones_like(log_alpha)), (0.5 * log_alpha).exp(), normal)
 
 
 def test_ard_and_log_uniform():

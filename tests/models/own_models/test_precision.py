@@ -12,9 +12,8 @@ from torch import Tensor, nn
 import murmuration as mm
 from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.population import Population, populate
-from murmuration.core.weights import POINT, NetworkWeights, Structure, run_members, trace_kernels
+from murmuration.core.weights import POINT, WEIGHTS, NetworkWeights, Structure, run_members, trace_kernels
 from murmuration.core.weights.dropout_masks import apply_dropout
-from murmuration.core.weights.table import WEIGHTS
 from murmuration.system import devices, streams
 from murmuration.system.devices import at_least_float32, computing_in
 from murmuration.system.errors import Misuse
