@@ -26,8 +26,7 @@ from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import Show
 from murmuration.training import TrainSpec, begin, choose_engine, membership
 from murmuration.training.fitting import resume
-from murmuration.training.loading import load, reopen, source_again
-from murmuration.training.manifests import engine_from
+from murmuration.training.loading import engine_from, load, reopen, source_again
 from murmuration.training.membership import ADDING, STREAMS, StoredMembers
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.run import show_nothing, with_posthoc
