@@ -19,7 +19,7 @@ from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.given_weights import with_weights
 from murmuration.models.nets.source import Net, NetSource
-from murmuration.models.nets.validation import require_same_plain_tensors
+from murmuration.models.nets.validation import digest, require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.directory import versions as versions
@@ -35,7 +35,7 @@ from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.folds import fit_folds, fit_models, pooled
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loading import engine_from, load as load, narrow_source as narrow_source, reopen, source_again
-from murmuration.training.loop import digest, start_from
+from murmuration.training.loop import start_from
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.resolve import checked_source, resolve
 from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
@@ -274,7 +274,7 @@ def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:
             "recipe": spec.recipe.to_json(),
             "plan": spec.plan.to_json(),
             "net": net,
-            "weights": digest(list(spec.member(0).state_dict().values()))[:16],
+            "weights": digest(*spec.member(0).state_dict().values())[:16],
             "torch": torch.__version__,
         }
         agree(json.loads(json.dumps(facts, default=str)))

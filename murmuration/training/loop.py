@@ -1,10 +1,8 @@
 """The training loop: epochs of steps, validation after each, collection of weights, and a record of every epoch."""
 
-import hashlib
 import math
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,6 +19,7 @@ from murmuration.core.state import State, StepConfig
 from murmuration.core.step import step
 from murmuration.data import Split
 from murmuration.likelihoods.imbalance import Experts
+from murmuration.models.nets.validation import digest
 from murmuration.runs.checkpoints import Progress
 from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm
@@ -53,7 +52,7 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     own = [*population.own.values(), *(t for name, t in population.buffers.items() if is_auxiliary(name))]
     equal = all(torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own)
     if not spec.ranks.alone:
-        digests = spec.ranks.texts(digest([tensor[:1] for tensor in own]) if equal else "")
+        digests = spec.ranks.texts(digest(*(tensor[:1] for tensor in own)) if equal else "")
         equal = "" not in digests and len(set(digests)) == 1
     if plan.members == 1 or not equal:
         return
@@ -271,7 +270,7 @@ def gather_population(spec: TrainSpec, population: Population, counts: Tensor | 
 
 def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
     """A fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
-    digests = spec.ranks.texts(digest([tensor]) if len(tensor) == 1 else "")
+    digests = spec.ranks.texts(digest(tensor) if len(tensor) == 1 else "")
     if "" not in digests and len(set(digests)) == 1:
         return tensor
     return spec.ranks.gather(tensor.expand(len(spec.rows), *tensor.shape[1:]), spec.plan.members)
@@ -282,11 +281,3 @@ def gather_diverged(spec: TrainSpec, state: State) -> dict[int, Divergence]:
     first = spec.rows.start
     own_records = [(first + row, lost.reason, lost.restored) for row, lost in state.diverged.items()]
     return {row: Divergence(*reason) for part in spec.ranks.records(own_records) for row, *reason in part}
-
-
-def digest(tensors: Sequence[Tensor]) -> str:
-    """The SHA-256 of the values of some tensors."""
-    sha256 = hashlib.sha256()
-    for tensor in tensors:
-        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return sha256.hexdigest()
