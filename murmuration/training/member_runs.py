@@ -131,10 +131,8 @@ def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
         reason = f"its members were trained with different settings ({', '.join(different)})"
     if reason is not None:
         first = 1 + max(number for _, number in earlier.streams)
-        raise Misuse(
-            f"{path}: {reason}, so more of them cannot be those that a larger run would have had; train a run with"
-            f" first_member={first} (--first-member {first}) and merge the two"
-        )
+        advice = f"train a run with first_member={first} (--first-member {first}) and merge the two"
+        raise Misuse(f"{path}: {reason}, so more of them cannot be those that a larger run would have had; {advice}")
 
 
 def for_several(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -203,10 +203,9 @@ def refuse_differences(parts: Sequence[StoredMembers]) -> None:
         theirs = identity(part)
         for what, value in identity(first).items():
             if value != theirs[what]:
-                raise Misuse(
-                    f"{part.name} cannot be merged with {first.name}: they have another {what} ({_short(value)} and"
-                    f" {_short(theirs[what])}); merge runs that differ in members alone"
-                )
+                differ = f"they have another {what} ({_short(value)} and {_short(theirs[what])})"
+                names = f"{part.name} cannot be merged with {first.name}"
+                raise Misuse(f"{names}: {differ}; merge runs that differ in members alone")
 
 
 def identity(part: StoredMembers) -> dict[str, Any]:

@@ -113,10 +113,8 @@ class Method:
         bound = self._bound(0)
         bound.check_times(schedule=None, has_optimizer=self.plan.optimizer is not None, stops_early=False)
         if type(bound.dynamics) is not Dynamics and not self._timed:
-            raise Misuse(
-                f"dynamics {self.recipe.text('dynamics')} depends on the length of training: write epochs=, and"
-                " steps_per_epoch= or batch_size="
-            )
+            advice = "write epochs=, and steps_per_epoch= or batch_size="
+            raise Misuse(f"dynamics {self.recipe.text('dynamics')} depends on the length of training: {advice}")
 
     def _bind(self, seed: int) -> BoundRecipe:
         plan = self.plan

@@ -47,10 +47,8 @@ def pretrained_state(
         raise Misuse("pretrained= is for networks by name: for your nn.Module write init_from=, such as a file")
     scaled = any(isinstance(layer, PixelScale) for layer in module.modules())
     if scaled and preparation is not None and not isinstance(preparation, ImagePreparation):
-        raise Misuse(
-            f"pretrained {net} takes pixels, and the inputs are numbers of another scale: give images of bytes, or of"
-            " floats in 0..1 with inputs='images'"
-        )
+        advice = "give images of bytes, or of floats in 0..1 with inputs='images'"
+        raise Misuse(f"pretrained {net} takes pixels, and the inputs are numbers of another scale: {advice}")
     file = published_file(net) if weights is True else Path(str(weights))
     tensors, own = translated(net, read_weights(file), module), dict(module.state_dict())
     pixel_names = {

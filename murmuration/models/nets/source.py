@@ -61,10 +61,8 @@ def net_source(
 def check_net(net: Any) -> None:
     """Refuse an object that is not a network, most often examples passed as the first argument."""
     if not isinstance(net, str) and not callable(net):
-        raise Misuse(
-            f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); give a name, an nn.Module"
-            " or a function that builds one"
-        )
+        advice = "give a name, an nn.Module or a function that builds one"
+        raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); {advice}")
 
 
 def name_of(factory: Callable[..., Any]) -> str:

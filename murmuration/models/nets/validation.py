@@ -69,10 +69,8 @@ def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
     except Exception as error:  # a user's network may raise anything on an input of the wrong shape
         refuse_precision(module, x)
         if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
-            raise Misuse(
-                "the net has an embedding and cannot take inputs in floating point: write inputs='tokens' for inputs"
-                f" that are whole numbers ({first_line(error)})"
-            ) from error
+            advice = f"write inputs='tokens' for inputs that are whole numbers ({first_line(error)})"
+            raise Misuse(f"the net has an embedding and cannot take inputs in floating point: {advice}") from error
         raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
     if not isinstance(outputs, Tensor):
         got, pick = describe_outputs(outputs, len(x), width)
