@@ -47,7 +47,10 @@ def refresh_batch_norm(
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
             tensors = tensors.with_buffers(population.buffers, population.fixed)
-            inputs, redirect = part.to(population.device).expand(population.members, *part.shape), team.engine.name == "loop"
+            inputs, redirect = (
+                part.to(population.device).expand(population.members, *part.shape),
+                team.engine.name == "loop",
+            )
             with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
                 run_members(structure, tensors, inputs, noise, team.engine.direct)
         for norm, momentum in zip(norms, momenta, strict=True):
@@ -59,7 +62,6 @@ def refresh_batch_norm(
     for name in names:
         own_statistics = members.buffers[name][rows.start : rows.stop]
         members.buffers[name].copy_(team.ranks.gather(own_statistics, members.members))
-
 
 
 def statistics(module: nn.Module) -> list[str]:

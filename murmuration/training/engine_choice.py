@@ -57,7 +57,6 @@ def engine_for_optimizer(plan: Plan) -> str:
     return name if plan.members > 1 else plan.engine
 
 
-
 def draws_globally(module: nn.Module, x: Tensor) -> bool:
     """Whether a training pass takes numbers from torch's global generator that dropout interception does not cover."""
     population = populate(lambda _: module, 1)

@@ -88,7 +88,6 @@ def start_from(spec: TrainSpec, population: Population) -> Progress:
     )
 
 
-
 def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
     """Train from where `progress` stands to the end; returns the members of the ensemble."""
     config, state = spec.method.step_config, progress.state
@@ -187,7 +186,6 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
 def validation_weight(split: Split) -> Tensor | None:
     """The sample weights (N,) of a split, if it has any that are not all zero."""
     return None if split.weight is None or not bool(split.weight.any()) else split.weight
-
 
 
 def restore_diverged(progress: Progress) -> None:

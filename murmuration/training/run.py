@@ -242,16 +242,15 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
 
 def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
     """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
-    val, config = data.val, plan.posthoc
-    if config is None:
+    if plan.posthoc is None:
         return ensemble
-    if len(val) < FEWEST:
-        reason = f"{len(val)} validation examples, and it takes {FEWEST}"
-        advice = "give more examples, a larger share of them for validation, or folds"
-        warnings.warn(f"not calibrated: {reason}; {advice}", stacklevel=2)
-        return ensemble
-    try:
-        return ensemble.fit_posthoc(val, config=config)
-    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        warnings.warn(f"not calibrated: {error}", stacklevel=2)
-        return ensemble
+    if len(data.val) < FEWEST:
+        reason = f"{len(data.val)} validation examples, and it takes {FEWEST}"
+        reason += "; give more examples, a larger share of them for validation, or folds"
+    else:
+        try:
+            return ensemble.fit_posthoc(data.val, config=plan.posthoc)
+        except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+            reason = str(error)
+    warnings.warn(f"not calibrated: {reason}", stacklevel=2)
+    return ensemble

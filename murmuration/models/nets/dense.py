@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.models.nets.embeddings import Edges, Embedding, embedding
+from murmuration.models.nets.embeddings import Embedding, embedding
 from murmuration.system.errors import Misuse, unknown
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -78,15 +78,14 @@ def mlp(
     activation: str = "relu",
     dropout: float = 0.0,
     scale: bool = False,
-    edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
     """Build a network of dense layers on the flattened input; dropout, if any, follows each activation.
 
-    `embed` and `edges` are those of an embedding of numbers (`embedding`). With `scale`, every channel before the first
-    dense layer has a trained factor.
+    `embed` are keywords of an embedding of numbers (`embedding`). With `scale`, every channel before the first dense
+    layer has a trained factor.
     """
-    embedded, width = embedding(math.prod(input_shape), edges, **embed)
+    embedded, width = embedding(math.prod(input_shape), **embed)
     body: list[nn.Module] = [nn.Flatten(), *embedded, *([Scale(width)] if scale else [])]
     for before, after in pairwise((width, *hidden)):
         body += [nn.Linear(before, after), activation_named(activation)]
@@ -101,7 +100,6 @@ def residual_mlp(
     hidden: tuple[int, ...] = (128, 128),
     activation: str = "relu",
     dropout: float = 0.1,
-    edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
     """Build a dense layer and a residual block for each of `hidden`, which must be equal (Gorishniy et al. 2021).
@@ -110,7 +108,7 @@ def residual_mlp(
     """
     if not hidden or len(set(hidden)) > 1:
         raise Misuse(f"hidden={hidden} of a residual network: expected equal widths, such as (128, 128)")
-    embedded, channels = embedding(math.prod(input_shape), edges, **embed)
+    embedded, channels = embedding(math.prod(input_shape), **embed)
     width = hidden[0]
     blocks = [Residual(width, activation, dropout) for _ in hidden]
     body = [nn.Flatten(), *embedded, nn.Linear(channels, width), *blocks, nn.LayerNorm(width)]

@@ -195,7 +195,7 @@ def check_embedding(options: dict[str, Any]) -> None:
 
 def embedding(
     width: int,
-    edges: Edges | None,
+    edges: Edges | None = None,
     *,
     embed: str = "none",
     bins: int = 16,

@@ -158,7 +158,7 @@ def uniform_bounds(module: nn.Module) -> dict[str, float]:
     """Return bounds of absolute initial values of parameters that torch's layers draw uniformly."""
     bounds: dict[str, float] = {}
     for prefix, layer in module.named_modules():
-        names = [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters(recurse=False)]
+        names = [name for name, _ in layer.named_parameters(prefix, recurse=False)]
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             bounds |= dict.fromkeys(names, layer.hidden_size**-0.5)
         elif isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
@@ -177,14 +177,14 @@ def difference(tensor: Tensor, fresh: Tensor, other: Tensor, bound: float | None
         return ""
     if torch.equal(fresh, other):
         return f"differs by up to {(tensor - fresh).abs().max().item():.3g} from a new initialisation"
-    values, new = tensor.double(), fresh.double()
+    values = tensor.double().flatten()
     largest = values.abs().max().item()
     if bound is not None and largest > bound * (1 + 1e-6):
         return f"has a value of {largest:.3g}, beyond the {bound:.3g} of a new initialisation"
-    if largest == 0 or (values.numel() > 1 and bool((values == values.flatten()[0]).all())):
-        return f"is {values.flatten()[0].item():g} throughout, a new initialisation is random"
-    if values.numel() < MIN_ENTRIES:
+    if largest == 0 or (len(values) > 1 and bool((values == values[0]).all())):
+        return f"is {values[0].item():g} throughout, a new initialisation is random"
+    if len(values) < MIN_ENTRIES:
         return ""
-    std, expected = values.std().item(), new.std().item()
-    far = abs(math.log(std / expected)) > MAX_STANDARD_ERRORS / math.sqrt(values.numel())
+    std, expected = values.std().item(), fresh.double().std().item()
+    far = abs(math.log(std / expected)) > MAX_STANDARD_ERRORS / math.sqrt(len(values))
     return f"has a standard deviation of {std:.3g}, a new initialisation {expected:.3g}" if far else ""
