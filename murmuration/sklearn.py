@@ -396,8 +396,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
         self._single = values.ndim == 1
         self._targets = target_names(y, table, 1 if self._single else values.shape[1])
-        columns = values.reshape(len(values), -1).T
-        self._fit("regression", table, dict(zip(self._targets, columns, strict=True)), weight)
+        self._fit("regression", table, dict(zip(self._targets, values.reshape(len(values), -1).T, strict=True)), weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803

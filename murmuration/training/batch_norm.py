@@ -47,10 +47,8 @@ def refresh_batch_norm(
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
             tensors = tensors.with_buffers(population.buffers, population.fixed)
-            inputs, redirect = (
-                part.to(population.device).expand(population.members, *part.shape),
-                team.engine.name == "loop",
-            )
+            inputs = part.to(population.device).expand(population.members, *part.shape)
+            redirect = team.engine.name == "loop"
             with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
                 run_members(structure, tensors, inputs, noise, team.engine.direct)
         for norm, momentum in zip(norms, momenta, strict=True):
@@ -60,8 +58,7 @@ def refresh_batch_norm(
     if rows:
         team.map(run, [slice(rows.start + g.start, rows.start + g.stop) for g in team.engine.groups(len(rows))])
     for name in names:
-        own_statistics = members.buffers[name][rows.start : rows.stop]
-        members.buffers[name].copy_(team.ranks.gather(own_statistics, members.members))
+        members.buffers[name].copy_(team.ranks.gather(members.buffers[name][rows.start : rows.stop], members.members))
 
 
 def statistics(module: nn.Module) -> list[str]:

@@ -118,8 +118,7 @@ def fit(
             return train_run(*run.spec(), out, show)
         else:
             spec, source = run.spec(pooled(run.data))
-            train = partial(train_run, source=source, out=None, show=show)
-            ensemble = fit_folds(spec, run.data, folds, train, show)
+            ensemble = fit_folds(spec, run.data, folds, partial(train_run, source=source, out=None, show=show), show)
     if out is not None and is_first():
         ensemble.save(out)
     return ensemble

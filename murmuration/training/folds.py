@@ -84,8 +84,7 @@ def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpe
         own = replace(plan, posthoc=None, first_member=plan.first_member + fold * plan.members)
         return train(replace(spec, data=part, plan=own, recipe=replace(recipe, models=())))
 
-    models = models_for(recipe.models, data.task)
-    ensemble = cross_fit(spec.data, folds, plan, spec.likelihood, models, networks, show)
+    ensemble = cross_fit(spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show)
     record = {"recipe": recipe.to_json(), "plan": plan.to_json()}
     record["data"] = runs.describe_data(data, spec.likelihood.task)
     return replace(ensemble, recipe=recipe, history=[], manifest={**ensemble.manifest, **record})
@@ -150,16 +149,14 @@ def cross_fit(
     timed = replace(base, manifest={**base.manifest, "seconds": time.perf_counter() - start})
     joint = with_members(timed, networks, fitted, selection)
     if out_of_folds.task == REGRESSION:  # intervals need the absolute residuals of out-of-fold means
-        residuals = (out_of_folds.mean - y).abs()
-        joint.manifest[FOLDS] |= {"fold": numbers[rows].tolist(), "residuals": residuals.tolist()}
+        joint.manifest[FOLDS] |= {"fold": numbers[rows].tolist(), "residuals": (out_of_folds.mean - y).abs().tolist()}
     if plan.posthoc is None:
         return joint
     if len(y) < FEWEST:
         reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
         warnings.warn(f"not calibrated: {reason}", stacklevel=2)
         return joint
-    counts = joint.manifest["data"]["class_counts"]
-    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, counts))
+    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest["data"]["class_counts"]))
 
 
 def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Predictive:

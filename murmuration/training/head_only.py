@@ -48,8 +48,8 @@ def _refuse_unfit_settings(spec: TrainSpec) -> None:
         raise Misuse(f"{problem}: give mm.open_data(dataset, in_memory=True), or a data set without augmentation")
     reason = None
     if coupling is not None and coupling.space.candidates():
-        reason = "it is chosen on corrupted inputs, and features have none; write its settings out, such as"
-        reason += " lengthscales=pca"
+        advice = "write its settings out, such as lengthscales=pca"
+        reason = f"it is chosen on corrupted inputs, and features have none; {advice}"
     elif coupling is not None and FEATURES in coupling.space.needs:
         reason = "all members have the same features; write coupling outputs"
     if reason is not None:

@@ -80,12 +80,11 @@ def engine_from(manifest: dict[str, Any]) -> Engine:
 
 def _device_to_load(manifest: dict[str, Any]) -> str:
     """The device that a run was trained on, or the CPU with a warning if it is missing."""
-    trained = manifest.get("plan", {}).get("device", CPU)
-    if is_available(trained):
-        return str(trained)
-    warnings.warn(
-        f"the run was trained on {trained}, which is not available here: its members are on the CPU", stacklevel=3
-    )
+    device = str(manifest.get("plan", {}).get("device", CPU))
+    if is_available(device):
+        return device
+    reason = f"the run was trained on {device}, which is not available here"
+    warnings.warn(f"{reason}: its members are on the CPU", stacklevel=3)
     return CPU
 
 
@@ -104,8 +103,7 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
             raise Misuse(f"{what}: give data=mm.open_data(...) as before")
         reading = reading if data is None else {**reading, "source": data}
         if "features" in reading:
-            features = features_again(run, record["preparation"], manifest.get(runs.FILES, {}))
-            reading = {**reading, "features": features}
+            reading = {**reading, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
         data = open_data(**reading)
     if data.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")

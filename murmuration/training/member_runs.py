@@ -120,7 +120,6 @@ def add_members(
 def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
     """Refuse a run whose further members could not be those that a larger run would have had."""
     manifest, plan = earlier.manifest, earlier.manifest["plan"]
-    reason = None
     if "init_from" in manifest["net"] or "init_from=" in manifest["recipe"]["weights"]:
         reason = "its members began with given weights"
     elif plan.get("same"):
@@ -129,10 +128,11 @@ def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
         reason = "its members stopped together, by the validation NLL of their mixture (stop_by=ensemble)"
     elif different := earlier.manifest.get("merged", {}).get("different"):
         reason = f"its members were trained with different settings ({', '.join(different)})"
-    if reason is not None:
-        first = 1 + max(number for _, number in earlier.streams)
-        advice = f"train a run with first_member={first} (--first-member {first}) and merge the two"
-        raise Misuse(f"{path}: {reason}, so more of them cannot be those that a larger run would have had; {advice}")
+    else:
+        return
+    first = 1 + max(number for _, number in earlier.streams)
+    advice = f"train a run with first_member={first} (--first-member {first}) and merge the two"
+    raise Misuse(f"{path}: {reason}, so more of them cannot be those that a larger run would have had; {advice}")
 
 
 def for_several(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -82,15 +82,15 @@ def require_independent(path: Path, manifest: dict[str, Any], tensors: Iterable[
     """Refuse members that were trained with regard to each other, by the reason."""
     recipe, plan = manifest["recipe"], manifest["plan"]
     shared = [name.partition("/")[2] for name in tensors if name.startswith("shared/")]
-    reason = None
     if recipe["coupling"] != "none":
         reason = f"they repel each other during training (coupling {recipe['coupling']})"
     elif shared:
         reason = f"they share trained tensors ({shared[0]} and {len(shared) - 1} more, sharing {recipe['sharing']})"
     elif plan.get("batch_order") == "split":
         reason = "they split the batches among them (batch order split)"
-    if reason is not None:
-        raise Misuse(f"{path}: members of recipe {recipe['name']} depend on each other: {reason}; train it anew")
+    else:
+        return
+    raise Misuse(f"{path}: members of recipe {recipe['name']} depend on each other: {reason}; train it anew")
 
 
 def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
@@ -150,8 +150,7 @@ def rows_of(diverged: dict[str, str], rows: Sequence[int]) -> dict[str, str]:
 
 def joined_diverged(parts: Iterable[dict[str, str]], rows: Sequence[int]) -> dict[str, str]:
     """The diverged rows of several runs, numbered run after run."""
-    starts = accumulate(rows, initial=0)
-    numbered = zip(starts, parts, strict=False)
+    numbered = zip(accumulate(rows, initial=0), parts, strict=False)
     return {str(start + int(row)): text for start, part in numbered for row, text in part.items()}
 
 
@@ -162,10 +161,9 @@ def refuse_twice(parts: Sequence[StoredMembers]) -> None:
         for seed, number in part.streams:
             if (seed, number) in seen_runs:
                 before = seen_runs[seed, number]
-                raise Misuse(
-                    f"{before} and {part.name} both hold the member of seed {seed} and number {number}: train one of"
-                    " them with another seed, or another first member (first_member=5, --first-member 5)"
-                )
+                advice = "with another seed, or another first member (first_member=5, --first-member 5)"
+                both = f"{before} and {part.name} both hold the member of seed {seed} and number {number}"
+                raise Misuse(f"{both}: train one of them {advice}")
         seen_runs |= dict.fromkeys(part.streams, part.name)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.roles import ParameterRoles, roles_before_training
 from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
@@ -356,3 +357,23 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
             raise Misuse(f"the net is on {net_device}, and device='{device}': write device='{net_device}'")
         on_cpu = source if net_device is None else NetSource(lambda: source.build().cpu(), source.record)
         return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
+
+
+def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:
+    """The role of every parameter of a network under a recipe, as a table, without training.
+
+    `data` is what `fit` takes, or a tensor of inputs (N, ...) as the network takes them, for an `nn.Module` or a
+    function that builds one. A recipe that would refuse the network says so in the last line.
+
+    >>> roles = parameter_roles(nn.Linear(4, 3), "bayes", torch.zeros(2, 4))
+    >>> roles["weight"].gaussian
+    True
+    """
+    check_net(net)
+    parsed_recipe = make_recipe(recipe)
+    if isinstance(data, torch.Tensor):
+        if isinstance(net, str):
+            raise Misuse(f"net='{net}' with inputs alone, which do not say how many outputs it has: give data with y")
+        return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), parsed_recipe, data)
+    spec, _ = resolve(net, data, parsed_recipe).spec()
+    return roles_before_training(spec.member(0), parsed_recipe, spec.data.train.prepared[: spec.plan.batch_size])

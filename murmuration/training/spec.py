@@ -109,10 +109,9 @@ class TrainSpec:
             "a net with batch normalisation": Structure(self.member(0)).mixes_examples,
         }
         for reason in (text for text, holds in reasons.items() if holds):
-            raise Misuse(
-                f"ranks_per_member={self.plan.ranks_per_member} with {reason}, which needs a whole batch in one"
-                f" process: leave it out, and start no more processes than members ({self.plan.members})"
-            )
+            problem = f"ranks_per_member={self.plan.ranks_per_member} with {reason}, which needs a whole batch in one"
+            advice = f"leave it out, and start no more processes than members ({self.plan.members})"
+            raise Misuse(f"{problem} process: {advice}")
 
     def member(self, index: int) -> nn.Module:
         """Return the network that a member starts as: a trained one, or fresh from its initialisation stream.
@@ -143,10 +142,9 @@ class TrainSpec:
         states = [dict(net.named_parameters()) for net in networks]
         for name, tensor in population.shared.items():
             if not is_named(name, self.reset) and any(not torch.equal(tensor, state[name]) for state in states):
-                raise Misuse(
-                    f"init_from has {len(states)} networks that differ in '{name}', which members share by sharing"
-                    f" {self.recipe.text('sharing')}: give one network, or choose sharing own"
-                )
+                problem = f"init_from has {len(states)} networks that differ in '{name}', which members share by"
+                advice = "give one network, or choose sharing own"
+                raise Misuse(f"{problem} sharing {self.recipe.text('sharing')}: {advice}")
         return population
 
 

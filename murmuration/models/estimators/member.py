@@ -141,8 +141,7 @@ def fit_model(estimator: Any, train: Split, val: Split, likelihood: Likelihood, 
     def fitted(y: np.ndarray, y_val: np.ndarray, level: float | None = None) -> Any:
         rows = np.isfinite(y_val)  # False for classes without training examples
         outer = Examples(checking[rows], y_val[rows], None if val_weight is None else val_weight[rows])
-        inner = Examples(fitting, y, weight)
-        return kind.fit(Request(likelihood.task, inner, outer, seed % 2**32, categorical, level))
+        return kind.fit(Request(likelihood.task, Examples(fitting, y, weight), outer, seed % 2**32, categorical, level))
 
     if likelihood.task == CLASSIFICATION:
         labels = np.unique(train.y.numpy())

@@ -70,8 +70,7 @@ class NaturalBoosting:
                 best, best_stage = loss, stage + 1
             if stage + 1 - best_stage >= PATIENCE:
                 break
-        arrays = (array[:best_stage].copy() for array in (features, thresholds, values))
-        return NaturalBoosting(start, *arrays)
+        return NaturalBoosting(start, *(array[:best_stage].copy() for array in (features, thresholds, values)))
 
     def parameters(self, x: np.ndarray) -> np.ndarray:
         """Predict the mean and the logarithm of the standard deviation (N, C) of inputs (N, D)."""

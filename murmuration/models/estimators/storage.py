@@ -58,9 +58,8 @@ def load_models(path: Path, records: list[dict[str, Any]], likelihood: Likelihoo
     models = []
     for record in records:
         layout = Layout(tuple((str(kind), int(width)) for kind, width in record["columns"]))
-        estimators = tuple(
-            _read(path / FOLDER / Path(file["file"]).name, file["sha256"], likelihood.task) for file in record["files"]
-        )
+        files_of_model = [(path / FOLDER / Path(file["file"]).name, file["sha256"]) for file in record["files"]]
+        estimators = tuple(_read(*file, likelihood.task) for file in files_of_model)
         labels, noise = tuple(map(int, record["labels"])), tuple(map(float, record["noise"]))
         models.append(Model(str(record["name"]), estimators, layout, likelihood, labels, noise))
     return tuple(models)

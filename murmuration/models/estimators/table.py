@@ -150,8 +150,7 @@ def fit_catboost(request: Request) -> Any:
     if not request.is_classification:
         quantile = f"Quantile:alpha={request.level}"
         settings["loss_function"] = "RMSEWithUncertainty" if request.level is None else quantile
-    validation = {"eval_set": (request.val.x, request.val.y)}
-    return request.fit(CatBoostClassifier, CatBoostRegressor, validation, **settings)
+    return request.fit(CatBoostClassifier, CatBoostRegressor, {"eval_set": (request.val.x, request.val.y)}, **settings)
 
 
 def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:

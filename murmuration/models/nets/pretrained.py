@@ -93,8 +93,8 @@ def published_file(net: str) -> Path:
     if net in VARIANTS:
         package = f"{net.replace('-', '_')}_pytorch_model"
         spec = importlib.util.find_spec(package)
-        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            for file in Path(folder).glob("models/*.pth"):
+        for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for file in Path(location).glob("models/*.pth"):
                 return file
         raise Misuse(f"pretrained {net} needs the package {package}: pip install 'torch-murmuration[pretrained]'")
     folder = Path(net.removeprefix("hf:"))

@@ -47,8 +47,7 @@ def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """
     body: list[nn.Module] = [conv(input_shape[0], 16, bias=True), nn.BatchNorm2d(16), nn.ReLU()]
     for before, after, stride in stages((16, 32, 64), blocks=(3, 3, 3), entering=16):
-        change = before != after
-        shortcut = conv(before, after, kernel=1, stride=stride, bias=True) if change else nn.Identity()
+        shortcut = conv(before, after, kernel=1, stride=stride, bias=True) if (before != after) else nn.Identity()
         body.append(Residual(two_convs(before, after, stride, bias=True), shortcut))
     return pooled_head(body, 64, outputs).apply(he_normal)
 

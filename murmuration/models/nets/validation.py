@@ -125,11 +125,9 @@ def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None
             b = tensors.get(name, a)
             equal = a.shape == b.shape and a.dtype == b.dtype
             if not equal or not torch.allclose(a, b, rtol=0, atol=0, equal_nan=True):
-                attribute = name.partition("[")[0].rpartition(".")[2]
-                raise Misuse(
-                    f"'{name}' of the net is a plain tensor that is {problem}, so it is neither stored nor a member's"
-                    f" own: write self.register_buffer('{attribute}', ...) in __init__"
-                )
+                call = f"self.register_buffer('{name.partition('[')[0].rpartition('.')[2]}', ...)"
+                result = f"is a plain tensor that is {problem}, so it is neither stored nor a member's own"
+                raise Misuse(f"'{name}' of the net {result}: write {call} in __init__")
 
 
 def check_initialisation(module: nn.Module) -> None:
@@ -148,10 +146,8 @@ def check_initialisation(module: nn.Module) -> None:
         draws = new[name].detach(), other[name].detach()
         if problem := difference(tensor.detach(), *draws, bounds.get(name)):
             kind = type(module).__name__
-            raise Misuse(
-                f"'{name}' of the {kind} given {problem}, and would be lost: write lambda: {kind}(...) as the net for"
-                " new random weights, or init_from=net to begin with these"
-            )
+            advice = f"lambda: {kind}(...) as the net for new random weights, or init_from=net to begin with these"
+            raise Misuse(f"'{name}' of the {kind} given {problem}, and would be lost: write {advice}")
 
 
 def uniform_bounds(module: nn.Module) -> dict[str, float]:
