@@ -132,6 +132,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         import numpy as np
+        import torch
 
         from murmuration.core.dynamics.schedules import check_schedule
         from murmuration.core.dynamics.trajectory import parse_trajectory
@@ -140,6 +141,8 @@ class Plan:
         for name, value in vars(self).items():  # numpy scalars to plain values, comma-separated names to tuples
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
+            elif isinstance(value, torch.device):
+                object.__setattr__(self, name, str(value))
             elif name in ("augment", "same") and isinstance(value, str):
                 object.__setattr__(self, name, tuple(item.strip() for item in value.split(",")))
         if isinstance(self.posthoc, bool):
