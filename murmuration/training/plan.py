@@ -147,7 +147,6 @@ class Plan:
                 object.__setattr__(self, name, tuple(item.strip() for item in value.split(",")))
         if isinstance(self.posthoc, bool):
             object.__setattr__(self, "posthoc", PostHocConfig() if self.posthoc else None)
-
         check_settings(self)
         if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
             raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")
