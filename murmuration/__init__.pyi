@@ -56,7 +56,6 @@ from murmuration.system.memory import keep_freed_memory as keep_freed_memory
 from murmuration.training.costs import CostEstimate as CostEstimate, estimate_costs as estimate_costs
 from murmuration.training.fitting import fit as fit, load as load
 from murmuration.training.folds import cross_interval as cross_interval
-from murmuration.training.inspecting import parameter_roles as parameter_roles
 from murmuration.training.member_runs import (
     add_members as add_members,
     drop_members as drop_members,
@@ -64,6 +63,7 @@ from murmuration.training.member_runs import (
 )
 from murmuration.training.method import Method as Method
 from murmuration.training.plan import Plan as Plan
+from murmuration.training.resolve import parameter_roles as parameter_roles
 from murmuration.training.resuming import resume as resume
 
 __version__: str

@@ -10,7 +10,7 @@ import io
 import warnings
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,6 @@ from sklearn.utils import assert_all_finite, check_array, check_consistent_lengt
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
 
 from murmuration.core.recipe import Recipe
 from murmuration.data import open_data
@@ -31,7 +30,6 @@ from murmuration.data.dataset import open_training_data
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
 from murmuration.data.targets import as_text
-from murmuration.likelihoods import Likelihood
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -92,54 +90,34 @@ class Uncertainty(NamedTuple):
     total: np.ndarray
 
 
+@dataclass(eq=False, repr=False)
 class EnsembleEstimator(BaseEstimator):
-    """The base of classifier and regressor: settings, tables, conformal rules and storage."""
+    """The base of classifier and regressor: settings, tables, conformal rules and storage.
 
-    ensemble_: Ensemble
-    _validation: tuple[Predictive, Tensor]  # uncalibrated predictions and targets of the validation rows
-    _columns: list[str]  # names of the inputs
-    _has_texts: bool  # whether some of them are not numbers
+    Its fields are the parameters of the estimator; `fit` adds attributes that end in an underscore, as in scikit-learn,
+    and `_validation` (uncalibrated predictions and targets of the validation rows), `_columns` (names of the inputs)
+    and `_has_texts` (whether some of them are not numbers).
+    """
 
-    def __init__(
-        self,
-        net: Net | None = None,
-        *,
-        recipe: str | Recipe | None = None,
-        members: int | None = None,
-        n_estimators: int | None = None,
-        epochs: int | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        weight_decay: float | None = None,
-        early_stopping: bool | None = None,
-        patience: int | None = None,
-        validation_fraction: float | None = None,
-        folds: int | None = None,
-        calibrate: str | bool | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-        verbose: int | bool = False,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        self.net = net
-        self.recipe = recipe
-        self.members = members
-        self.n_estimators = n_estimators
-        self.epochs = epochs
-        self.steps = steps
-        self.batch_size = batch_size
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.folds = folds
-        self.calibrate = calibrate
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.settings = settings
+    net: Net | None = None
+    _: KW_ONLY
+    recipe: str | Recipe | None = None
+    members: int | None = None
+    n_estimators: int | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    early_stopping: bool | None = None
+    patience: int | None = None
+    validation_fraction: float | None = None
+    folds: int | None = None
+    calibrate: str | bool | None = None
+    device: str | None = None
+    random_state: Any = None
+    verbose: int | bool = False
+    settings: dict[str, Any] | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -165,19 +143,16 @@ class EnsembleEstimator(BaseEstimator):
                 raise Misuse(f"validation_fraction={self.validation_fraction}: need a number between 0 and 1")
             keywords["val"] = self.validation_fraction
             if self.folds is not None:
-                raise Misuse(
-                    f"folds={self.folds} and validation_fraction={self.validation_fraction}: every row validates in one"
-                    " fold; leave one of them out"
-                )
+                both = f"folds={self.folds} and validation_fraction={self.validation_fraction}"
+                raise Misuse(f"{both}: every row validates in one fold; leave one of them out")
         if self.calibrate is not None and self.calibrate is not True:
             keywords["posthoc"] = PostHocConfig(calibrate=self.calibrate or "none")
         if not isinstance(self.settings, Mapping | None):
             raise Misuse(f"settings={self.settings!r}: expected a dict such as {{'prepare': 'robust'}}, or None")
         twice = {*(self.settings or {})} & {*keywords, *self.get_params(deep=False), "seed", "target", "task", "weight"}
         if twice:
-            raise Misuse(
-                f"settings={{'{min(twice)}': ...}}: expected keywords that the estimator does not have as parameters"
-            )
+            setting = f"settings={{'{min(twice)}': ...}}"
+            raise Misuse(f"{setting}: expected keywords that the estimator does not have as parameters")
         return {**keywords, **(self.settings or {}), "seed": seed_of(self.random_state)}
 
     def _fit(self, task: str, table: Any, targets: dict[str, np.ndarray], weight: np.ndarray | None) -> None:
@@ -193,10 +168,9 @@ class EnsembleEstimator(BaseEstimator):
         self.n_iter_ = len(self.ensemble_.history)
         if FOLDS in self.ensemble_.manifest:
             predicted, examples = out_of_fold(self.ensemble_, data)
-            self._validation = predicted, examples.y
         else:
-            held_out = self.ensemble_.predict(data.val, calibrated=False)
-            self._validation = replace(held_out, keys={}), data.val.y
+            predicted, examples = self.ensemble_.predict(data.val, calibrated=False), data.val
+        self._validation = replace(predicted, keys={}), examples.y
 
     def _training_table(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Inputs of training as a pandas table."""
@@ -214,19 +188,18 @@ class EnsembleEstimator(BaseEstimator):
         if is_table(X):
             validate_data(self, X, skip_check_array=True, reset=reset)
             if len(X) < fewest:
-                raise ValueError(
-                    f"Found array with {len(X)} sample(s) (shape={X.shape}) while a minimum of {fewest} is required."
-                )
+                got = f"Found array with {len(X)} sample(s) (shape={X.shape})"
+                raise ValueError(f"{got} while a minimum of {fewest} is required.")
+            table = X
         else:
-            texts = not reset and self._has_texts  # rows of such a table as an array of objects
-            checks: Any = {"dtype": None if texts else np.float64, "ensure_all_finite": "allow-nan"}
-            checks["ensure_min_samples"] = fewest
-            X = validate_data(self, X, reset=reset, **checks)  # noqa: N806
+            dtype = None if not reset and self._has_texts else np.float64  # texts: rows are arrays of objects
+            checks = {"dtype": dtype, "ensure_all_finite": "allow-nan", "ensure_min_samples": fewest}
+            values = validate_data(self, X, reset=reset, **checks)
+            table = pd.DataFrame(values, columns=[f"x{i}" for i in range(values.shape[1])])
         if reset:
-            usual = X.columns if is_table(X) else [f"x{i}" for i in range(X.shape[1])]
-            self._columns = [str(name) for name in getattr(self, "feature_names_in_", usual)]
-            self._has_texts = is_table(X) and any(dtype.kind not in "iufb" for dtype in X.dtypes)
-        return X.set_axis(self._columns, axis=1) if is_table(X) else pd.DataFrame(X, columns=self._columns)
+            self._columns = [str(name) for name in getattr(self, "feature_names_in_", table.columns)]
+            self._has_texts: bool = is_table(X) and any(dtype.kind not in "iufb" for dtype in X.dtypes)
+        return table.set_axis(self._columns, axis=1)
 
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
         """Return the predictive distribution of every row.
@@ -255,8 +228,7 @@ class EnsembleEstimator(BaseEstimator):
             raise Misuse(f"{rows} validation rows: intervals and sets need {FEWEST}; give {more}more rows")
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
             plan, data = (self.ensemble_.manifest.get(name, {}) for name in ("plan", "data"))
-            config = PostHocConfig(**(plan.get("posthoc") or {"calibrate": "none"}))
-            config = replace(config, coverage=coverage)
+            config = PostHocConfig(**{**(plan.get("posthoc") or {"calibrate": "none"}), "coverage": coverage})
             posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"))
         rules = {rule.method: rule for rule in posthoc.conformal}
         if method is not None and method not in rules:
@@ -274,11 +246,11 @@ class EnsembleEstimator(BaseEstimator):
             self._sklearn_output_config = {"transform": transform}
         return self
 
-    def _output(self, X: Any, found: Any, columns: dict[str, np.ndarray]) -> Any:  # noqa: N803
+    def _output(self, X: Any, result: Any, columns: dict[str, np.ndarray]) -> Any:  # noqa: N803
         """Return the result, or its columns (N,) as a table with the index of X, as `set_output` says."""
         own = getattr(self, "_sklearn_output_config", {})
         if own.get("transform", get_config()["transform_output"]) != "pandas":
-            return found
+            return result
         import pandas as pd
 
         return pd.DataFrame(columns, index=X.index if is_table(X) else None)
@@ -293,17 +265,14 @@ class EnsembleEstimator(BaseEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "ensemble_" in state:
-            candidates = {
-                "recipe": (self.recipe, Recipe),
-                "likelihood": ((self.settings or {}).get("likelihood"), Likelihood),
-            }
-            own = {name: value for name, (value, kind) in candidates.items() if isinstance(value, kind)}
-            own |= {"output": self.settings["output"]} if self.settings and "output" in self.settings else {}
-            net = None if isinstance(self.net, str) else self.net
-            self.ensemble_ = unzipped_run(state["ensemble_"], net=net, **own)
+            candidates = {"net": self.net, "recipe": self.recipe, **(self.settings or {})}
+            own = {name: candidates.get(name) for name in ("net", "recipe", "likelihood")}
+            own = {name: None if isinstance(value, str) else value for name, value in own.items()}
+            self.ensemble_ = unzipped_run(state["ensemble_"], **own, output=candidates.get("output"))
 
 
 @parameters_documented
+@dataclass(eq=False, repr=False, kw_only=True)
 class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     """A scikit-learn classifier: an ensemble of neural networks. `murmuration.fit` decides settings that are None.
 
@@ -323,34 +292,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     ((150, 3), (150, 3))
     """
 
-    classes_: np.ndarray
-
-    def __init__(
-        self,
-        net: Net | None = None,
-        *,
-        recipe: str | Recipe | None = None,
-        members: int | None = None,
-        n_estimators: int | None = None,
-        epochs: int | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        weight_decay: float | None = None,
-        early_stopping: bool | None = None,
-        patience: int | None = None,
-        validation_fraction: float | None = None,
-        folds: int | None = None,
-        calibrate: str | bool | None = None,
-        class_weight: str | dict[Any, float] | None = None,
-        device: str | None = None,
-        random_state: Any = None,
-        verbose: int | bool = False,
-        settings: dict[str, Any] | None = None,
-    ) -> None:
-        shared = {name: value for name, value in locals().items() if name not in ("self", "class_weight", "__class__")}
-        super().__init__(**shared)
-        self.class_weight = class_weight
+    class_weight: str | dict[Any, float] | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Train and calibrate. X is an array (N, D) or a pandas table, y (N,) labels of any kind.
@@ -449,14 +391,12 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         """
         table = self._training_table(X, y)
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = column_or_1d(values, warn=True)
+        values = column_or_1d(values, warn=True) if values.shape[1:] == (1,) else values
         check_consistent_length(table, values)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
         self._single = values.ndim == 1
         self._targets = target_names(y, table, 1 if self._single else values.shape[1])
-        columns = values.reshape(len(values), -1).T
-        self._fit("regression", table, dict(zip(self._targets, columns, strict=True)), weight)
+        self._fit("regression", table, dict(zip(self._targets, values.reshape(len(values), -1).T, strict=True)), weight)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
@@ -483,10 +423,8 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         pred = self.predictive(X)
         intervals = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
         if not np.isfinite(intervals.low).all():
-            problem = (
-                f"intervals of coverage {coverage:g} are infinite: there are too few validation rows to know their ends"
-            )
-            warnings.warn(f"{problem}; ask for less, or give more rows or folds=5", stacklevel=2)
+            reason = "there are too few validation rows to know their ends; ask for less, or give more rows or folds=5"
+            warnings.warn(f"intervals of coverage {coverage:g} are infinite: {reason}", stacklevel=2)
         return self._output(X, intervals, self._by_target(intervals._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
@@ -502,12 +440,12 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         array = np.asarray(values)
         return array[:, 0] if self._single else array
 
-    def _by_target(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _by_target(self, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return columns (N,) by name; with several targets, names such as low_price."""
         if self._single:
-            return found
+            return columns
         names = enumerate(self._targets)
-        return {f"{key}_{name}": values[:, k] for k, name in names for key, values in found.items()}
+        return {f"{key}_{name}": values[:, k] for k, name in names for key, values in columns.items()}
 
 
 def seed_of(random_state: Any) -> int:

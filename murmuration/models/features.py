@@ -7,6 +7,7 @@ are not computed again, whatever the order and split of the inputs.
 import hashlib
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,10 +56,10 @@ class Features:
     def __call__(self, x: Tensor) -> Tensor:
         """Compute features of prepared inputs without adding them to the cache."""
         keys = keys_of(x) if self.cached else []
-        missing = [i for i, key in enumerate(keys) if key not in self.cached] if self.cached else range(len(x))
-        if len(missing) == len(x):
+        missing = [i for i, key in enumerate(keys) if key not in self.cached]
+        if len(missing) == len(keys):
             return features_of(self.backbone, x)
-        computed = dict(zip(missing, features_of(self.backbone, x[list(missing)]), strict=True)) if missing else {}
+        computed = dict(zip(missing, features_of(self.backbone, x[missing]), strict=True)) if missing else {}
         return torch.stack([computed[i] if i in computed else self.cached[key] for i, key in enumerate(keys)])
 
     def keep(self, x: Tensor) -> Tensor:
@@ -139,20 +140,18 @@ class FeatureSource:
         if self.stored is not None:
             return self.stored
         shape: tuple[int, ...] = inputs.shape  # type: ignore[union-attr]
-        backbone, record = trained_backbone(self.net, self.weights, inputs, shape, self.size)
-        features = Features(backbone, record, self.folder)
+        features = Features(*trained_backbone(self.net, self.weights, inputs, shape, self.size), self.folder)
         features.read_pieces()
         return features
 
     def embed(self, features: Features, blocks: Iterable[tuple[str, Tensor]], total: int) -> dict[str, Tensor]:
         """Compute the features (N, D) of every part from blocks of prepared inputs; first print the estimated time."""
-        parts: dict[str, list[Tensor]] = {}
-        done = 0
+        parts, done = defaultdict[str, list[Tensor]](list), 0
         for part, x in blocks:
             if not done and self.say is not say_nothing:
                 self.say(self.estimate(features, x, total))
             self.count("", done, total)
-            parts.setdefault(part, []).append(features.keep(x))
+            parts[part].append(features.keep(x))
             done += len(x)
         self.count("", done, total)
         return {part: torch.cat(rows) for part, rows in parts.items()}
@@ -166,11 +165,8 @@ class FeatureSource:
         seconds = (time.perf_counter() - began) / len(sample)
         missing = max(0, total - len(features.cached))
         reused = f", {total - missing:,} of them kept from before" if missing < total else ""
-        shape = "x".join(map(str, features.backbone.shape))
-        return (
-            f"features of {total:,} inputs by {self.net} ({shape}){reused}: about {duration(missing * seconds)},"
-            f" {1e3 * seconds:.2g} ms each"
-        )
+        inputs = f"{total:,} inputs by {self.net} ({'x'.join(map(str, features.backbone.shape))}){reused}"
+        return f"features of {inputs}: about {duration(missing * seconds)}, {1e3 * seconds:.2g} ms each"
 
 
 def duration(seconds: float) -> str:
@@ -294,12 +290,11 @@ def write_features(
     `classes`, the fingerprint of the data and the record of the network.
     """
     name, raw = load_source(source, replace(options or LoadOptions(), in_memory=False, size=features.size))
-    inputs = network_inputs(raw, name)
+    inputs, digest = network_inputs(raw, name), hashlib.sha256()
     network = features.open(inputs)
-    digest = hashlib.sha256()
     blocks = ((part, inputs.apply(x)) for part, x in read_blocks(raw, digest))
     parts = features.embed(network, blocks, sum(map(len, raw.parts.values())))
-    arrays: dict[str, np.ndarray] = {}
+    arrays: Any = {}
     for part, rows in parts.items():
         suffix, targets = "" if part == "all" else f"_{part}", raw.parts[part].targets
         arrays[f"x{suffix}"] = rows.numpy()
@@ -312,18 +307,17 @@ def write_features(
 
     def save(path: Path) -> None:
         with open(path, "wb") as file:  # given a path, numpy would change the name
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes the arrays for a switch
+            np.savez(file, **arrays)
 
     write_whole(out, save)
     network.remove_pieces()
-    sizes, width = {part: len(rows) for part, rows in parts.items()}, next(iter(parts.values())).shape[1]
-    return {**about, "examples": sizes, "features": width, "out": str(out)}
+    sizes = {part: len(rows) for part, rows in parts.items()}
+    return {**about, "examples": sizes, "features": rows.shape[1], "out": str(out)}
 
 
 def read_blocks(raw: RawData, digest: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield blocks of inputs with the name of their part, and feed them to the digest, which becomes `fingerprint`."""
-    for name in [part for part in PARTS if part in raw.parts]:
-        part = raw.parts[name]
+    for name, part in ((name, raw.parts[name]) for name in PARTS if name in raw.parts):
         digest.update(name.encode())
         hash_kind(digest, part.inputs.dtype, part.inputs.shape)
         for first in range(0, len(part), FEATURES_AT_ONCE):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from murmuration.core.engines import Team
 from murmuration.core.population import Population
-from murmuration.core.weights import NetworkWeights, Structure, run_members
+from murmuration.core.weights import NetworkWeights, run_members
 from murmuration.system.streams import Noise, global_stream
 from murmuration.training.batches import batch_slices
 
@@ -29,7 +29,7 @@ def refresh_batch_norm(
     `numbers` (one for each member) and `step` address the noise of dropout layers. A network without batch-norm layers
     is left alone.
     """
-    names = statistics(team.structure(training=True).module)
+    names, deterministic = statistics(team.structure(training=True).module), weights.deterministic()
     if not names:
         return
     for name in names:
@@ -38,46 +38,33 @@ def refresh_batch_norm(
     @torch.no_grad()
     def run(group: slice) -> None:
         population, structure = members.group(group), team.structure(training=True)
-        momenta = {part: part.momentum for part in batch_norms(structure)}
-        deterministic = weights.deterministic()
+        norms = [part for part in structure.module.modules() if isinstance(part, BatchNorm) and moves_statistics(part)]
+        momenta = [norm.momentum for norm in norms]
         for index, rows in enumerate(batch_slices(len(x), CHUNK)):
             part = x[rows]
-            for norm in momenta:  # statistics are means over all examples so far
+            for norm in norms:  # statistics are means over all examples so far
                 norm.momentum = len(part) / rows.stop
             noise = [Noise(seed, number, step + 1 + index) for number in numbers[group]]
             tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
+            tensors = tensors.with_buffers(population.buffers, population.fixed)
             inputs = part.to(population.device).expand(population.members, *part.shape)
-            redirect, tensors_of_group = (
-                team.engine.name == "loop",
-                tensors.with_buffers(population.buffers, population.fixed),
-            )
+            redirect = team.engine.name == "loop"
             with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
-                run_members(structure, tensors_of_group, inputs, noise, team.engine.direct)
-        for norm, momentum in momenta.items():
+                run_members(structure, tensors, inputs, noise, team.engine.direct)
+        for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 
     rows = team.ranks.rows(members.members)
     if rows:
         team.map(run, [slice(rows.start + g.start, rows.start + g.stop) for g in team.engine.groups(len(rows))])
     for name in names:
-        own_statistics = members.buffers[name][rows.start : rows.stop]
-        members.buffers[name].copy_(team.ranks.gather(own_statistics, members.members))
-
-
-def batch_norms(structure: Structure) -> list[BatchNorm]:
-    """The layers whose running statistics a pass in training mode moves."""
-    parts = structure.module.modules()
-    return [part for part in parts if isinstance(part, BatchNorm) and moves_statistics(part)]
+        members.buffers[name].copy_(team.ranks.gather(members.buffers[name][rows.start : rows.stop], members.members))
 
 
 def statistics(module: nn.Module) -> list[str]:
     """Names of the running means, variances and counters of these layers."""
-    return [
-        f"{prefix}.{name}" if prefix else name
-        for prefix, layer in module.named_modules()
-        if moves_statistics(layer)
-        for name, _ in layer.named_buffers(recurse=False)
-    ]
+    layers = [(prefix, layer) for prefix, layer in module.named_modules() if moves_statistics(layer)]
+    return [name for prefix, layer in layers for name, _ in layer.named_buffers(prefix, recurse=False)]
 
 
 def moves_statistics(layer: nn.Module) -> bool:

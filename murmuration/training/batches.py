@@ -73,6 +73,15 @@ def epoch_batches(
     slices = plan_slices(orders.shape[1], plan)
     steps = len(slices)
 
+    def rows_of(group: slice) -> list[int]:
+        """The rows of a batch that belong to a group of members: one row if it is the same for all."""
+        return [0] if order == "same" else list(range(*group.indices(len(own_rows))))
+
+    def for_group(values: Tensor, group: slice) -> Tensor:
+        """The values (m, B, ...) of a group, of which this process takes its share, from those of `rows_of`."""
+        part = values[:, own_examples(values.shape[1], *share)].to(plan.device)
+        return part.expand(len(range(*group.indices(len(own_rows)))), *part.shape[1:])
+
     def part(values: Tensor, index: int) -> Tensor:
         """The values (m, N) of one batch: (m, B), or (1, B) for all."""
         picked = values[:, slices[index]]
@@ -92,24 +101,16 @@ def epoch_batches(
         time = TrainTime(epoch * steps + index, steps, plan.epochs)
 
         def fetch(group: slice) -> tuple[Tensor, Tensor]:
-            group_rows = range(*group.indices(len(own_rows)))
-            picked = [0] if order == "same" else list(group_rows)
+            picked = rows_of(group)
             inputs = [split.prepared[rows[i]] if read_rows is None else read_rows[i][0] for i in picked]
-            streams = [(members[i], time.step) for i in picked]
-            x = torch.stack([augmented(part, plan, *stream) for part, stream in zip(inputs, streams, strict=True)])
+            x = torch.stack([augmented(x, plan, members[i], time.step) for i, x in zip(picked, inputs, strict=True)])
             read_y: list[Tensor | None] = [] if read_rows is None else [read_rows[i][1] for i in picked]
             read_targets = [y for y in read_y if y is not None]  # targets of rows of files are in memory
             y = torch.stack(read_targets) if read_targets else split.y[rows[picked]]
-            some_of = own_examples(x.shape[1], *share)
-            x, y = x[:, some_of].to(plan.device), y[:, some_of].to(plan.device)
-            return x.expand(len(group_rows), *x.shape[1:]), y.expand(len(group_rows), *y.shape[1:])
+            return for_group(x, group), for_group(y, group)
 
         def weight(group: slice) -> Tensor | None:
-            group_rows = range(*group.indices(len(own_rows)))
-            if split.weight is None:
-                return None
-            read_rows = split.weight[rows[[0] if order == "same" else list(group_rows)]]
-            return read_rows[:, own_examples(read_rows.shape[1], *share)].to(plan.device).expand(len(group_rows), -1)
+            return None if split.weight is None else for_group(split.weight[rows[rows_of(group)]], group)
 
         count, (place, parts) = rows.shape[1], share
         fraction = (count * (place + 1) // parts - count * place // parts) / count
@@ -188,15 +189,12 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
         setting = getattr(plan, name)
         if setting != value and (name in asked or setting != getattr(Plan, name)):
             raise Misuse(f"{name}={setting} and a DataLoader of {name}={value}: leave one of the two out")
-    sampling = "replacement=True" if plan.replacement else f"sampler={plan.sampler}"
     if (plan.replacement or plan.sampler != INSTANCE) and (inputs.in_order or inputs.own_sampler is not None):
+        sampling = "replacement=True" if plan.replacement else f"sampler={plan.sampler}"
         raise Misuse(f"{sampling} and a DataLoader with an order of its own: leave one of the two out")
     if inputs.in_order:
-        warnings.warn(
-            "a DataLoader with shuffle=False: all members see the examples in one order in every epoch; write"
-            " shuffle=True",
-            stacklevel=3,
-        )
+        result = "all members see the examples in one order in every epoch; write shuffle=True"
+        warnings.warn(f"a DataLoader with shuffle=False: {result}", stacklevel=3)
     return replace(plan, **loader_settings)
 
 

@@ -138,9 +138,9 @@ class CostEstimate:
         return self.bytes_per_step * self.steps_per_epoch * self.epochs
 
     def to_json(self) -> dict[str, Any]:
-        totals: dict[str, float] = {"memory_bytes": sum(self.memory.values()), "disk_bytes": sum(self.disk.values())}
-        totals |= {"received_bytes_per_step": self.bytes_per_step, "received_bytes": self.bytes_in_total}
-        return {**asdict(self), "total": asdict(self.total), **totals}
+        record = {**asdict(self), "total": asdict(self.total)}
+        record |= {"memory_bytes": sum(self.memory.values()), "disk_bytes": sum(self.disk.values())}
+        return record | {"received_bytes_per_step": self.bytes_per_step, "received_bytes": self.bytes_in_total}
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,11 @@ def estimate_costs(
     """
     require_integer("ranks", ranks, 1)
     seconds = None if budget is None else parse_budget(budget)
-    for name in ("out", "progress"):
-        settings.pop(name, None)
+    settings = {name: value for name, value in settings.items() if name not in ("out", "progress")}
     likelihood = settings.pop("likelihood", None)
     requested = {name: settings.get(name, getattr(plan, name, None)) for name in ("members", "batch_order")}
     settings |= {"trajectory": None}
-    opening, run = timed_result(lambda: resolve(net, data, recipe, plan, settings, likelihood=likelihood))
-    start = opening if of_command is None else of_command
+    opening, run = timed(lambda: resolve(net, data, recipe, plan, settings, likelihood=likelihood))
 
     def make(other: Recipe) -> TrainSpec:
         """Return the specification that is trained: that of the heads alone on a frozen backbone."""
@@ -197,11 +195,11 @@ def estimate_costs(
     if ranks > spec.plan.members:
         raise Misuse(f"ranks={ranks} for {spec.plan.members} members: give at most {spec.plan.members}")
     probe = measure(spec, ranks)
-    costs = replace(estimate(spec, probe, ranks), start=start, report=NOTHING if of_command is None else REPORT)
+    start, report = (opening, NOTHING) if of_command is None else (of_command, REPORT)
+    costs = replace(estimate(spec, probe, ranks), start=start, report=report)
     if seconds is None:
         return costs
-    remaining = seconds - (costs.start + costs.report).wall
-    return replace(costs, proposal=propose(make, spec, probe, ranks, remaining, seconds))
+    return replace(costs, proposal=propose(make, spec, probe, ranks, seconds - (start + report).wall, seconds))
 
 
 def parse_budget(text: str | float) -> float:
@@ -212,7 +210,7 @@ def parse_budget(text: str | float) -> float:
     """
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", str(text))
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if "".join(f"{number}{unit}" for number, unit in parts) != str(text):
+    if "".join(map("".join, parts)) != str(text):
         try:
             seconds = float(text)
         except ValueError:
@@ -231,24 +229,19 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
     Of a coupled recipe they are two at least: a member alone is not coupled.
     """
     fewest = 2 if spec.recipe.coupling is not None and spec.plan.members > 1 else 1
-    probed_members = max(fewest, min(-(-spec.plan.members // ranks), FEW))
-    sizes = sorted({max(fewest, -(-probed_members // 2)), probed_members})
-    parts = {size: replace(spec, plan=replace(spec.plan, members=size)) for size in sizes}
-    largest = parts[sizes[-1]]
-    weights, progress = timed_result(lambda: begin(largest))
-    choice, engine = timed_result(lambda: choose_engine(largest, progress).engine)
-    first, steps = weights + choice, {}
+    most = max(fewest, min(-(-spec.plan.members // ranks), FEW))
+    half, largest = (replace(spec, plan=replace(spec.plan, members=m)) for m in (max(fewest, -(-most // 2)), most))
+    weights, progress = timed(lambda: begin(largest))
+    choice, engine = timed(lambda: choose_engine(largest, progress).engine)
     with assemble(engine, spec.member(0)) as team:
-        for size in reversed(sizes):  # the largest first: what first steps take is that of the run
-            more, steps[size] = timed_steps(team, parts[size], progress if size == sizes[-1] else begin(parts[size]))
-            first = first + more if size == sizes[-1] else first
+        more, step_of_most = timed_steps(team, largest, progress)
+        steps = {} if half.plan.members == most else {half.plan.members: timed_steps(team, half, begin(half))[1]}
         passed = timed_pass(team, largest, progress)
         activations, features = graph_of_one(team, largest, progress)
-    state = progress.state
-    opt_state = sum(_bytes(named) for named in state.opt_state.values()) // sizes[-1]
+    state, steps[most] = progress.state, step_of_most
+    opt_state = sum(_bytes(named) for named in state.opt_state.values()) // most
     opt_state += sum(_bytes(probe) for probe in state.memory.get(0, [])) if state.memory else 0
-    steps = dict(sorted(steps.items()))
-    return Probe(engine, steps, passed, state.population, opt_state, activations, features, first)
+    return Probe(engine, steps, passed, state.population, opt_state, activations, features, weights + choice + more)
 
 
 def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Seconds, Seconds]:
@@ -258,22 +251,17 @@ def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Second
     def run(index: int) -> None:
         step(team, config, progress.state, batches(index % spec.end.steps_per_epoch))
 
-    seconds = [timed(partial(run, index)) for index in range(WARM_UP + STEPS)]
-    usual = median(seconds[WARM_UP:])
-    first = sum(seconds[:WARM_UP], NOTHING)
+    seconds = [timed(partial(run, index))[0] for index in range(WARM_UP + STEPS)]
+    usual, first = median(seconds[WARM_UP:]), sum(seconds[:WARM_UP], NOTHING)
     return Seconds(max(0.0, first.wall - WARM_UP * usual.wall), max(0.0, first.cpu - WARM_UP * usual.cpu)), usual
 
 
 def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
     """A forward pass of one input by one member, from passes over validation examples."""
     inputs, population = spec.data.val.prepared[:INPUTS], progress.state.population
-    weights = spec.method.weights.deterministic()
-
-    def run() -> object:
-        return member_outputs(team, weights, population, inputs)
-
+    run = partial(member_outputs, team, spec.method.weights.deterministic(), population, inputs)
     run()
-    return median([timed(run) for _ in range(3)]) * (1 / (len(inputs) * population.members))
+    return median([timed(run)[0] for _ in range(3)]) * (1 / (len(inputs) * population.members))
 
 
 def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, tuple[int, int] | None]:
@@ -287,19 +275,15 @@ def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, 
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         local = local_pass(team, spec.method.step_config, progress.state, slice(0, 1), batch)
-    weights = {t.untyped_storage().data_ptr() for t in (*local.own.values(), *local.shared.values())}
+    for tensor in (*local.own.values(), *local.shared.values()):
+        bytes_held.pop(tensor.untyped_storage().data_ptr(), None)
     features = local.features
     shape = None if features is None else (int(features.shape[1]), int(features[0, 0].numel()))
-    return sum(size for place, size in bytes_held.items() if place not in weights), shape
+    return sum(bytes_held.values()), shape
 
 
-def timed(work: Callable[[], object]) -> Seconds:
-    """The time that a piece of work takes."""
-    return timed_result(work)[0]
-
-
-def timed_result(work: Callable[[], Result]) -> tuple[Seconds, Result]:
-    """The time that a piece of work takes, and what it returns."""
+def timed(work: Callable[[], Result]) -> tuple[Seconds, Result]:
+    """Return the time that a piece of work takes, and its result."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = work()
     if torch.cuda.is_available():
@@ -316,14 +300,12 @@ def median(times: Sequence[Seconds]) -> Seconds:
 
 def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
     """The costs of a whole run, from the measurements of a few steps."""
-    plan, end = spec.plan, spec.end
+    plan, end, val, test = spec.plan, spec.end, len(spec.data.val), len(spec.data.test)
     own = -(-plan.members // ranks)
-    one_step, val, test = probe.step(own), len(spec.data.val), len(spec.data.test)
-    training = (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs
+    one_step = probe.step(own)
     members = plan.members * kept_per_row(spec.method.dynamics, end)
-    draws = spec.recipe.weights.resolve_draws(None)
-    posthoc = val if plan.posthoc is not None else 0
-    evaluation = probe.passed * (members * draws * (posthoc + (test or val)))
+    predictions = members * spec.recipe.weights.resolve_draws(None)
+    scored = (0 if plan.posthoc is None else val) + (test or val)
     return CostEstimate(
         spec.recipe.name,
         plan.members,
@@ -333,9 +315,9 @@ def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
         probe.engine.name,
         tuple(probe.steps),
         one_step,
-        training,
-        evaluation,
-        memory_terms(spec, probe, own, members * draws * max(val, test)),
+        (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs,
+        probe.passed * (predictions * scored),
+        memory_terms(spec, probe, own, predictions * max(val, test)),
         disk_terms(spec, probe, members),
         communication(spec, probe, plan.members, ranks),
         first=probe.first,
@@ -359,9 +341,8 @@ def weight_bytes(population: Population, members: int) -> int:
 def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) -> dict[str, int]:
     """The bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
     weights, copies = weight_bytes(probe.population, members), spec.method.dynamics.copies(spec.end)
-    together = (
-        members if probe.engine.stacked or spec.method.coupling is not None else min(members, probe.engine.workers)
-    )
+    one_pass = probe.engine.stacked or spec.method.coupling is not None
+    together = members if one_pass else min(members, probe.engine.workers)
     return {
         "process, libraries and data now": resident_bytes(),
         "weights and a copy to return to": 2 * weights,
@@ -375,9 +356,8 @@ def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) 
 
 def disk_terms(spec: TrainSpec, probe: Probe, members: int) -> dict[str, int]:
     """The bytes of a run directory while it is trained, by what they hold."""
-    rows = spec.plan.members
-    weights = weight_bytes(probe.population, rows)
-    checkpoint = (2 + spec.method.dynamics.copies(spec.end)) * weights + probe.opt_state * rows
+    rows, copies = spec.plan.members, 2 + spec.method.dynamics.copies(spec.end)
+    checkpoint = copies * weight_bytes(probe.population, rows) + probe.opt_state * rows
     return {"members": weight_bytes(probe.population, members), "checkpoint, until the run is complete": checkpoint}
 
 
@@ -385,14 +365,11 @@ def communication(spec: TrainSpec, probe: Probe, members: int, ranks: int) -> tu
     """What a rank receives from the others in a step; nothing if there is one, or members are independent."""
     numbers = sum(tensor[0].numel() for tensor in probe.population.own.values())
     shared = sum(tensor.numel() for tensor in probe.population.shared.values())
-    coupling = spec.recipe.coupling
-    space = None
-    if coupling is not None and probe.features is not None:
-        space = "weights" if OWN_WEIGHTS in coupling.space.needs else "features"
-    mixing = coupling is not None and coupling.space.mixing_estimator
-    every = coupling.every if coupling is not None else 1
-    size = probe.features or (0, 0)
-    return exchanges(members, ranks, space, size, numbers, shared, mixing=mixing, every=every)
+    coupling, features = spec.recipe.coupling, probe.features
+    if coupling is None or features is None:
+        return exchanges(members, ranks, None, (0, 0), numbers, shared)
+    space, mixing = "weights" if OWN_WEIGHTS in coupling.space.needs else "features", coupling.space.mixing_estimator
+    return exchanges(members, ranks, space, features, numbers, shared, mixing=mixing, every=coupling.every)
 
 
 def exchanges(
@@ -424,21 +401,21 @@ def exchanges(
     rows, m = [], -(-members // ranks)
     base = {"M": members, "ranks": ranks, "every": every}
     if space == "features":
-        count: float = (ranks - 1) * m * features[0] * features[1]
+        size: float = (ranks - 1) * m * features[0] * features[1] * FLOAT / every
         formula = "(ranks - 1) x ceil(M / ranks) x B x R x 4 / every"
         terms = base | {"B": features[0], "R": features[1]}
-        rows.append(Exchange("features of the others (all-gather)", formula, terms, count * FLOAT / every))
+        rows.append(Exchange("features of the others (all-gather)", formula, terms, size))
     if space == "weights":
         p = -(-numbers // ranks)
         there, back = (members - m) * p, m * (numbers - p)
-        count = (3 * there + 2 * back + 2 * members**2 if mixing else there + back + members**2) * FLOAT
-        count += (2 if mixing else 1) * (ranks - 1) * m
-        formula = MIXED_WEIGHTS if mixing else WEIGHTS
+        size = (3 * there + 2 * back + 2 * members**2 if mixing else there + back + members**2) * FLOAT
+        size += (2 if mixing else 1) * (ranks - 1) * m
         what = "weights and cotangents by columns (all-to-all), products (all-reduce)"
-        rows.append(Exchange(what, formula, base | {"P": numbers, "m": m, "p": p}, count / every))
+        terms = base | {"P": numbers, "m": m, "p": p}
+        rows.append(Exchange(what, MIXED_WEIGHTS if mixing else WEIGHTS, terms, size / every))
     if shared:
-        size = shared * FLOAT + COUNTS
-        rows.append(Exchange("gradients of shared tensors (all-reduce)", "S x 4 + 16", {"S": shared}, size))
+        what, size = "gradients of shared tensors (all-reduce)", shared * FLOAT + COUNTS
+        rows.append(Exchange(what, "S x 4 + 16", {"S": shared}, size))
     return tuple(rows)
 
 
@@ -467,32 +444,26 @@ def propose(
     Members are given up before epochs, down to three; then epochs, down to half of them; then repulsion; then separate
     runs, for snapshots of one; then further epochs.
     """
-    requested, epochs = spec.plan.members, spec.plan.epochs
-
-    def within(spec: TrainSpec, probe: Probe, members: int, epochs: int) -> Proposal | None:
-        plan = replace(spec.plan, members=members, epochs=epochs)
-        wall = estimate(replace(spec, plan=plan), probe, min(ranks, members)).total.wall
-        lost = [f"{requested - members} of {requested} members"] if members < requested else []
-        lost += [f"{spec0.plan.epochs - epochs} of {spec0.plan.epochs} epochs"] if epochs < spec0.plan.epochs else []
-        lost += [f"recipe {spec0.recipe.name}"] if spec.recipe.name != spec0.recipe.name else []
-        description = ", ".join(lost) or "nothing"
-        total = wall + budget - left
-        return Proposal(budget, spec.recipe.name, members, epochs, total, description) if wall <= left else None
-
-    spec0 = spec
-    for turn, other in enumerate(fallbacks(spec.recipe)):
+    name, requested, epochs, recipes = spec.recipe.name, spec.plan.members, spec.plan.epochs, fallbacks(spec.recipe)
+    for turn, recipe in enumerate(recipes):
         if turn:
-            spec = make(other)
+            spec = make(recipe)
             probe = measure(spec, min(ranks, spec.plan.members))
-        rows = requested if turn == 0 or other.members is None else 1
+        rows = requested if turn == 0 or recipe.members is None else 1
         fewest = min(FEWEST, rows)
+        shares = SHARES if turn < len(recipes) - 1 else SHARES + SMALL_SHARES
         tries = [(members, epochs) for members in range(rows, fewest - 1, -1)]
-        shares = SHARES if turn < len(fallbacks(spec0.recipe)) - 1 else (*SHARES, *SMALL_SHARES)
-        tries += [(fewest, max(1, int(share * epochs))) for share in shares]
-        for members, fewer in tries:
-            proposal = within(spec, probe, members, fewer) if can_train(spec, fewer) else None
-            if proposal is not None:
-                return proposal
+        for members, fewer in tries + [(fewest, max(1, int(share * epochs))) for share in shares]:
+            if not can_train(spec, fewer):
+                continue
+            plan = replace(spec.plan, members=members, epochs=fewer)
+            wall = estimate(replace(spec, plan=plan), probe, min(ranks, members)).total.wall
+            if wall <= left:
+                lost = [f"{requested - members} of {requested} members"] if members < requested else []
+                lost += [f"{epochs - fewer} of {epochs} epochs"] if fewer < epochs else []
+                lost += [f"recipe {name}"] if spec.recipe.name != name else []
+                description, total = ", ".join(lost) or "nothing", wall + budget - left
+                return Proposal(budget, spec.recipe.name, members, fewer, total, description)
     return None
 
 

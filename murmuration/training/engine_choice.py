@@ -37,8 +37,14 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
-    trial_members = _members_in_trial(own_members, trial) if plan.engine == "fastest" else own_members
-    return choose(plan.engine, lambda candidate: trial(candidate, trial_members), plan.members, spec.ranks.cores)
+    if plan.engine == "fastest":
+        with trial(engine("loop"), 1) as one_step:
+            one_step()
+            start = time.perf_counter()
+            one_step()
+        if own_members * (time.perf_counter() - start) > HEAVY:  # then time grows in proportion to members anyway
+            own_members = min(own_members, 2 * engine("threads").workers)
+    return choose(plan.engine, lambda candidate: trial(candidate, own_members), plan.members, spec.ranks.cores)
 
 
 def engine_for_optimizer(plan: Plan) -> str:
@@ -49,16 +55,6 @@ def engine_for_optimizer(plan: Plan) -> str:
     if engine(name).stacked:
         raise Misuse(f"engine={plan.engine} with an optimizer of your own, which moves single members: write loop")
     return name if plan.members > 1 else plan.engine
-
-
-def _members_in_trial(members: int, trial: Callable) -> int:
-    """All members, or twice the workers when a step is long: then time grows in proportion to members anyway."""
-    with trial(engine("loop"), 1) as one_step:
-        one_step()
-        start = time.perf_counter()
-        one_step()
-    heavy = members * (time.perf_counter() - start) > HEAVY
-    return min(members, 2 * engine("threads").workers) if heavy else members
 
 
 def draws_globally(module: nn.Module, x: Tensor) -> bool:

@@ -3,14 +3,15 @@
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from murmuration.core.engines import Engine, find_ranks
+from murmuration.core.dynamics.trajectory import parse_trajectory
+from murmuration.core.engines import Engine, engine as engine_named, find_ranks
 from murmuration.core.engines.ranks import in_process_group
 from murmuration.core.population import Population
 from murmuration.core.recipe import Recipe, recipe_from_json
@@ -18,7 +19,7 @@ from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.given_weights import with_weights
 from murmuration.models.nets.source import Net, NetSource
-from murmuration.models.nets.validation import require_same_plain_tensors
+from murmuration.models.nets.validation import digest, require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.directory import versions as versions
@@ -33,12 +34,11 @@ from murmuration.system.progress import Show, is_watched, training_bar
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.folds import fit_folds, fit_models, pooled
 from murmuration.training.head_only import head_only_spec, with_backbone
-from murmuration.training.loading import load as load, narrow_source as narrow_source, reopen, source_again
-from murmuration.training.loop import digest, start_from
-from murmuration.training.manifests import describe, engine_again
+from murmuration.training.loading import engine_from, load as load, narrow_source as narrow_source, reopen, source_again
+from murmuration.training.loop import start_from
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.resolve import checked_source, resolve
-from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing, trajectory_cost
+from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
 
 
 @refusing_together
@@ -100,12 +100,12 @@ def fit(
     2
     """
     if continues(out):  # a launcher has started the processes of this run again
-        objects = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood}
+        objects: Any = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood}
         objects["optimizer"] = settings.get("optimizer", getattr(plan, "optimizer", None))
-        objects_again: Any = {name: None if isinstance(value, str | Path) else value for name, value in objects.items()}
+        objects = {name: None if isinstance(value, str | Path) else value for name, value in objects.items()}
         show = progress if callable(progress) else show_nothing
         seconds = settings.get("checkpoint_seconds", getattr(plan, "checkpoint_seconds", CHECKPOINT_SECONDS))
-        return resume(str(out), **objects_again, output=settings.get("output"), checkpoint_seconds=seconds, show=show)
+        return resume(str(out), **objects, output=settings.get("output"), checkpoint_seconds=seconds, show=show)
     if is_first():
         runs.check_new(out)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
@@ -118,8 +118,7 @@ def fit(
             return train_run(*run.spec(), out, show)
         else:
             spec, source = run.spec(pooled(run.data))
-            train = partial(train_run, source=source, out=None, show=show)
-            ensemble = fit_folds(spec, run.data, folds, train, show)
+            ensemble = fit_folds(spec, run.data, folds, partial(train_run, source=source, out=None, show=show), show)
     if out is not None and is_first():
         ensemble.save(out)
     return ensemble
@@ -138,15 +137,20 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
         text = f"dynamics {full_spec.recipe.text('dynamics')}: up to {copies} copies of the weights"
         show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
+    members = with_backbone(progress.state.population, full_spec.backbone)
     if full_spec.plan.trajectory is not None:
-        show(f"trajectory {full_spec.plan.trajectory}: {trajectory_cost(full_spec, spec, progress)}", 0, 0, None)
+        times = parse_trajectory(full_spec.plan.trajectory)
+        count = 1 + len(times.steps(spec.end))
+        size = sum(t.numel() * t.element_size() for t in times.tensors(members).values())
+        text = f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
+        show(f"trajectory {full_spec.plan.trajectory}: {text}", 0, 0, None)
     if choice.engine.workers > 1:
         suggest_keeping_freed_memory()
-    roles = full_spec.roles(with_backbone(progress.state.population, full_spec.backbone))
+    roles = full_spec.roles(members)
     if full_spec.recipe.needs_kernels:
         show(roles.summary, 0, 0, None)
-    entries = {"gamma": spec.gamma, "parameters": roles.to_json()}
-    manifest = describe(full_spec, source, choice.engine, choice.reason) | entries
+    manifest = describe(full_spec, source, choice.engine, choice.reason)
+    manifest |= {"gamma": spec.gamma, "parameters": roles.to_json()}
     path = None if out is None else Path(out)
     callback = ProgressCallback(path, show, full_spec.plan.checkpoint_seconds, new=True, ranks=spec.ranks)
     with runs.new_run(path if first else None):
@@ -158,6 +162,24 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
             if full_spec.init_from:
                 checkpoints.save_checkpoint(path, progress, spec.ranks)
         return run_training(full_spec, spec, choice.engine, progress, manifest, callback)
+
+
+def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> dict[str, Any]:
+    """The manifest of a run: all that is needed to understand it, repeat it and continue it."""
+    data, ranks = spec.data, spec.ranks
+    return {
+        "recipe": spec.recipe.to_json(),
+        "plan": spec.plan.to_json(),
+        "net": source.record,
+        "input_shape": list(data.input_shape),
+        "steps_per_epoch": spec.end.steps_per_epoch,
+        "likelihood": spec.likelihood.to_json(),
+        **({"kernels": spec.method.trace.to_json()} if spec.recipe.needs_kernels else {}),
+        "data": runs.describe_data(data, spec.likelihood.task),
+        "engine": {**asdict(engine), "reason": reason, "torch_threads": torch.get_num_threads()},
+        **({} if ranks.alone else {"ranks": ranks.size * ranks.parts}),
+        **runs.describe_process(),
+    }
 
 
 @refusing_together
@@ -190,13 +212,16 @@ def resume(
         stored_recipe = recipe_from_json(manifest["recipe"], recipe)
         plan = plan_from_json(manifest["plan"], optimizer, device)
         refuse_autocast(plan.device)
-        if plan.device != manifest["plan"].get("device", CPU):
-            devices = [*manifest.get("devices", [manifest["plan"].get("device", CPU)]), plan.device]
+        began_on = manifest["plan"].get("device", CPU)
+        if plan.device != began_on:
+            devices = [*manifest.get("devices", [began_on]), plan.device]
             manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": devices}
         source = checked_source(source_again(manifest, net, output), opened, likelihood, plan.device)
         require_same_plain_tensors(source.build(), manifest["net"])
-        stored = runs.require_unchanged(path, manifest, runs.BACKBONE) if stored_recipe.sharing.frozen else None
-        backbone = None if stored is None else with_weights(source.build(), read_tensors(stored), stored)
+        backbone = None
+        if stored_recipe.sharing.frozen:
+            stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
+            backbone = with_weights(source.build(), read_tensors(stored), stored)
         full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
         full_spec = with_ranks(full_spec, source.record)
         show = show if full_spec.ranks.first else show_nothing
@@ -206,9 +231,11 @@ def resume(
         if progress is None and (trained or run_kind(manifest) is not None):
             lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
             raise Failure(f"{lost}: remove {path} and begin anew")
-        engine = engine_again(manifest, spec.ranks)
+        engine, ranks = engine_from(manifest), spec.ranks
+        if ranks.size * ranks.parts != manifest.get("ranks", 1) and engine.workers:  # one for each core of other ranks
+            engine = engine_named(engine.name, engine.direct, ranks.cores)
         show(f"engine {engine.name}: as before", 0, 0, None)
-        callback = ProgressCallback(path, show, checkpoint_seconds, ranks=spec.ranks)
+        callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
         return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
 
 
@@ -228,9 +255,8 @@ def train_members(
 
     `extra` joins the run's manifest, `files` are written into its directory as JSON before training.
     """
-    path = Path(out)
-    entries = {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
-    manifest = describe(spec, source, engine, "as before") | entries
+    path, manifest = Path(out), describe(spec, source, engine, "as before")
+    manifest |= {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
     progress = start_from(spec, population.to(spec.plan.device))
     with runs.new_run(path):
         first = partial(save_first_weights, path, spec, progress, files or {})
@@ -242,13 +268,12 @@ def train_members(
 def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:
     """The specification for this process among those of its group, if there is one, after an agreement of all."""
     if in_process_group():
-        first = spec.member(0).state_dict()
         facts = {
             "data": spec.data.fingerprint,
             "recipe": spec.recipe.to_json(),
             "plan": spec.plan.to_json(),
-            "net": json.loads(json.dumps(net, default=str)),
-            "weights": digest(list(first.values()))[:16],
+            "net": net,
+            "weights": digest(*spec.member(0).state_dict().values())[:16],
             "torch": torch.__version__,
         }
         agree(json.loads(json.dumps(facts, default=str)))

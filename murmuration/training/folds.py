@@ -8,7 +8,7 @@ mixture, calibrators and conformal rules are fitted on the out-of-fold predictio
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,9 @@ def pooled(data: Data) -> Data:
     if splits or data.source is None:
         raise Misuse(f"folds= with rows split by {' and '.join(sorted(splits)) or 'a splitter'}: folds are random rows")
     parts = [part for part in (data.train, data.val) if len(part)]
-    weights = [torch.ones(len(part)) if part.weight is None else part.weight for part in parts]
-    weight = None if all(part.weight is None for part in parts) else torch.cat(weights)
+    weight = None
+    if any(part.weight is not None for part in parts):
+        weight = torch.cat([torch.ones(len(part)) if part.weight is None else part.weight for part in parts])
     y, prepared = (torch.cat([getattr(part, name) for part in parts]) for name in ("y", "prepared"))
     return replace(data, train=Split(None, y, prepared, weight), val=data.val)
 
@@ -72,25 +73,6 @@ def one_fold(pool: Data, numbers: np.ndarray, fold: int) -> Data:
     return replace(pool, train=pool.train[np.flatnonzero(~inside)], val=pool.train[np.flatnonzero(inside)])
 
 
-@dataclass(frozen=True)
-class FoldMembers:
-    """The members of one fold by part: its networks, if there are some, and a model of each name."""
-
-    networks: Ensemble | None
-    models: dict[str, tuple[Model, ...]]
-    val: Split
-    likelihood: Likelihood
-
-    def predict(self) -> dict[str, Predictive]:
-        """The out-of-fold predictions of every part."""
-        x, predictives = self.val.prepared, {}
-        if self.networks is not None:
-            predictives[NETWORKS] = self.networks.predict(x, calibrated=False, prepared=True)
-        for name, models in self.models.items():
-            predictives[name] = Predictive(torch.stack([model.outputs(x) for model in models]), self.likelihood)
-        return predictives
-
-
 def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpec], Ensemble], show: Show) -> Ensemble:
     """Networks of every fold, with the models of their recipe.
 
@@ -102,27 +84,25 @@ def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpe
         own = replace(plan, posthoc=None, first_member=plan.first_member + fold * plan.members)
         return train(replace(spec, data=part, plan=own, recipe=replace(recipe, models=())))
 
-    members_of_folds = cross_fit(
-        spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show
-    )
+    ensemble = cross_fit(spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show)
     record = {"recipe": recipe.to_json(), "plan": plan.to_json()}
     record["data"] = runs.describe_data(data, spec.likelihood.task)
-    return replace(members_of_folds, recipe=recipe, history=[], manifest={**members_of_folds.manifest, **record})
+    return replace(ensemble, recipe=recipe, history=[], manifest={**ensemble.manifest, **record})
 
 
 def fit_models(
-    given: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood, folds: int | None, show: Show
+    model: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood, folds: int | None, show: Show
 ) -> Ensemble:
     """An ensemble of one model that is not a network, calibrated as any other; with folds, of the members of each.
 
-    `given` is a name of `MODELS` or a scikit-learn estimator; members are fitted to bootstrap samples if there are
+    `model` is a name of `MODELS` or a scikit-learn estimator; members are fitted to bootstrap samples if there are
     several.
     """
-    blank = blank_ensemble(given, data, recipe, plan, likelihood)
+    blank = blank_ensemble(model, data, recipe, plan, likelihood)
     if folds is not None:
-        return cross_fit(pooled(data), folds, plan, likelihood, (given,), None, show, blank)
+        return cross_fit(pooled(data), folds, plan, likelihood, (model,), None, show, blank)
     start = time.perf_counter()
-    models = fit_members(given, data, likelihood, members=plan.members, seed=plan.seed)
+    models = fit_members(model, data, likelihood, members=plan.members, seed=plan.seed)
     manifest = {**blank.manifest, "seconds": time.perf_counter() - start}
     return with_posthoc(replace(blank, models=models, manifest=manifest), data, plan)
 
@@ -142,56 +122,50 @@ def cross_fit(
     `train` gives the networks of one fold, with its number, or is None; `models` beside them are names or estimators.
     The result is `blank`, or the networks of the first fold, with other members.
     """
-    numbers, start, parts = fold_numbers(pool, folds, plan.seed), time.perf_counter(), []
+    numbers, start, networks = fold_numbers(pool, folds, plan.seed), time.perf_counter(), []
+    fitted: list[dict[str, tuple[Model, ...]]] = []  # the models of every fold by name
+    predicted: list[dict[str, Predictive]] = []  # the out-of-fold predictions of every part
     for fold in range(folds):
-        data = one_fold(pool, numbers, fold)
-        networks = None if train is None else train(data, fold)
-        seed = stream_seed(plan.seed, "folds", fold)
-        count = plan.members if train is None else 1
-        fitted = {name_of(each): fit_members(each, data, likelihood, members=count, seed=seed) for each in models}
-        parts.append(FoldMembers(networks, fitted, data.val, likelihood))
+        data, seed, members = one_fold(pool, numbers, fold), stream_seed(plan.seed, "folds", fold), plan.members
+        predicted.append({})
+        if train is not None:
+            networks.append(train(data, fold))
+            predicted[fold][NETWORKS] = networks[fold].predict(data.val.prepared, calibrated=False, prepared=True)
+            members = 1
+        fitted.append({name_of(m): fit_members(m, data, likelihood, members=members, seed=seed) for m in models})
+        for name, fold_models in fitted[fold].items():
+            outputs = torch.stack([model.outputs(data.val.prepared) for model in fold_models])
+            predicted[fold][name] = Predictive(outputs, likelihood)
         show(f"fold {fold + 1} of {folds}", 0, 0, None)
-    predicted = [part.predict() for part in parts]
-    rows = np.concatenate([np.flatnonzero(numbers == fold) for fold in range(folds)])
+    rows = np.argsort(numbers, kind="stable")  # fold after fold, as in the out-of-fold predictions
     y, weight = pool.train.y[rows], None if pool.train.weight is None else pool.train.weight[rows]
-    fits = out_of_fold_selection(predicted, [part.val.y for part in parts], weight)
-    if len(fits.weights) > 1:
-        show(f"weights by out-of-fold NLL: {fits.text}", 0, 0, None)
-    apart = joined_rows([joined_parts(each, fits) for each in predicted])
-    base = blank if blank is not None else parts[0].networks
-    assert base is not None
+    pairs = list(zip(predicted, y.split(np.bincount(numbers).tolist()), strict=True))
+    logs = {name: torch.cat([parts[name].log_prob(targets) for parts, targets in pairs]) for name in predicted[0]}
+    selection = select(logs, weight)
+    if len(selection.weights) > 1:
+        show(f"weights by out-of-fold NLL: {selection.text}", 0, 0, None)
+    out_of_folds = joined_rows([joined_parts(parts, selection) for parts in predicted])
+    base = networks[0] if blank is None else blank
     timed = replace(base, manifest={**base.manifest, "seconds": time.perf_counter() - start})
-    joint = with_residuals(with_members(timed, parts, fits), apart, y, numbers[rows])
+    joint = with_members(timed, networks, fitted, selection)
+    if out_of_folds.task == REGRESSION:  # intervals need the absolute residuals of out-of-fold means
+        joint.manifest[FOLDS] |= {"fold": numbers[rows].tolist(), "residuals": (out_of_folds.mean - y).abs().tolist()}
     if plan.posthoc is None:
         return joint
     if len(y) < FEWEST:
-        fold_plan = f"{len(y)} examples, and it takes {FEWEST}"
-        warnings.warn(f"not calibrated: {fold_plan}; give more examples", stacklevel=2)
+        reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
+        warnings.warn(f"not calibrated: {reason}", stacklevel=2)
         return joint
-    counts = joint.manifest["data"]["class_counts"]
-    return replace(joint, posthoc=fit_posthoc(apart, y, plan.posthoc, counts))
+    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest["data"]["class_counts"]))
 
 
-def out_of_fold_selection(
-    predicted: list[dict[str, Predictive]], targets: list[Tensor], weight: Tensor | None
-) -> Selection:
-    """The weights of the parts by greedy selection on the out-of-fold predictions of all examples."""
-    logs = {
-        name: torch.cat([part[name].log_prob(y) for part, y in zip(predicted, targets, strict=True)])
-        for name in predicted[0]
-    }
-    return select(logs, weight)
-
-
-def joined_parts(predicted: dict[str, Predictive], found: Selection) -> Predictive:
+def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Predictive:
     """The predictions of the parts of one fold as one mixture; parts of weight zero are left out."""
-    parts_left = {name: pred for name, pred in predicted.items() if found.weights[name] > 0}
-    weights = torch.cat([pred.member_weights * found.weights[name] for name, pred in parts_left.items()])
-    outputs = torch.cat([pred.outputs for pred in parts_left.values()])
-    first = next(iter(parts_left.values()))
-    return replace(
-        first, outputs=outputs, weights=None if len(parts_left) == 1 else weights / weights.sum(), posthoc=None
-    )
+    parts = {name: pred for name, pred in predicted.items() if selection.weights[name] > 0}
+    weights = torch.cat([pred.member_weights * selection.weights[name] for name, pred in parts.items()])
+    outputs = torch.cat([pred.outputs for pred in parts.values()])
+    first = next(iter(parts.values()))
+    return replace(first, outputs=outputs, weights=None if len(parts) == 1 else weights / weights.sum(), posthoc=None)
 
 
 def joined_rows(parts: list[Predictive]) -> Predictive:
@@ -201,35 +175,26 @@ def joined_rows(parts: list[Predictive]) -> Predictive:
     return Predictive.concatenate(parts)
 
 
-def with_members(ensemble: Ensemble, parts: list[FoldMembers], found: Selection) -> Ensemble:
+def with_members(
+    ensemble: Ensemble, networks: list[Ensemble], fitted: list[dict[str, tuple[Model, ...]]], selection: Selection
+) -> Ensemble:
     """The ensemble with the members of all folds: networks fold by fold, then each model fold by fold."""
-    groups = tuple(group for part in parts for group in (part.networks.groups if part.networks is not None else ()))
-    networks = [part.networks.members if part.networks is not None else 0 for part in parts]
-    places = [fold for fold, count in enumerate(networks) for _ in range(count)]
-    weights = [found.weights.get(NETWORKS, 0.0) / max(sum(networks), 1)] * sum(networks)
+    groups = tuple(group for part in networks for group in part.groups)
+    places = [fold for fold, part in enumerate(networks) for _ in range(part.members)]
+    weights = [selection.weights.get(NETWORKS, 0.0) / max(len(places), 1)] * len(places)
     models: list[Model] = []
-    for name in parts[0].models:
-        if found.weights[name] > 0:
-            own = [(fold, model) for fold, part in enumerate(parts) for model in part.models[name]]
+    for name in fitted[0]:
+        if selection.weights[name] > 0:
+            own = [(fold, model) for fold, by_name in enumerate(fitted) for model in by_name[name]]
             models += [model for _, model in own]
             places += [fold for fold, _ in own]
-            weights += [found.weights[name] / len(own)] * len(own)
-    several = len(found.weights) > 1
-    record: dict[str, Any] = {FOLDS: {"count": len(parts), "members": places}}
+            weights += [selection.weights[name] / len(own)] * len(own)
+    record: dict[str, Any] = {FOLDS: {"count": len(fitted), "members": places}}
     record |= {runs.GROUPS: len(groups)} if len(groups) > 1 else {}
-    record |= {"weights": weights, "selection": found.to_json()} if several else {}
-    manifest = {**ensemble.manifest, **record}
-    member_plan = tuple(weights) if several else ()
-    return replace(ensemble, groups=groups, models=tuple(models), weights=member_plan, manifest=manifest)
-
-
-def with_residuals(ensemble: Ensemble, apart: Predictive, y: Tensor, numbers: np.ndarray) -> Ensemble:
-    """The ensemble with the absolute residuals of out-of-fold means, which intervals of a regression need."""
-    if apart.task != REGRESSION:
-        return ensemble
-    residuals = (apart.mean - y).abs()
-    known = {**ensemble.manifest[FOLDS], "fold": numbers.tolist(), "residuals": residuals.tolist()}
-    return replace(ensemble, manifest={**ensemble.manifest, FOLDS: known})
+    if len(selection.weights) > 1:
+        record |= {"weights": weights, "selection": selection.to_json()}
+    manifest, mixture = {**ensemble.manifest, **record}, tuple(record.get("weights", ()))
+    return replace(ensemble, groups=groups, models=tuple(models), weights=mixture, manifest=manifest)
 
 
 def cross_interval(

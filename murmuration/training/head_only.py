@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,20 +28,14 @@ def head_only_spec(spec: TrainSpec) -> TrainSpec:
     _refuse_unfit_settings(spec)
     Structure(body).require_parts()
     if not _is_head_of_body(body.eval(), spec.data.train.prepared[:2]):
-        raise Misuse(
-            f"{type(body).__name__} does more than head(body(x)), so heads cannot be trained on the features of its"
-            " body: move all of it into body or head"
-        )
-    data, recipe = spec.data, replace(spec.recipe, sharing=SHARING["own"].value)  # heads have no body to share
-    place, precision = torch.device(spec.plan.device), spec.plan.precision
-    train, val, test = (with_features(body, split, place, precision) for split in (data.train, data.val, data.test))
-    return replace(
-        spec,
-        build=lambda: spec.build().get_submodule("head"),
-        data=replace(data, train=train, val=val, test=test),
-        backbone=None,
-        recipe=recipe,
-    )
+        problem = "does more than head(body(x)), so heads cannot be trained on the features of its body"
+        raise Misuse(f"{type(body).__name__} {problem}: move all of it into body or head")
+    device, precision = torch.device(spec.plan.device), spec.plan.precision
+    splits: dict[str, Any] = {name: getattr(spec.data, name) for name in ("train", "val", "test")}
+    splits = {name: with_features(body, split, device, precision) for name, split in splits.items()}
+    recipe = replace(spec.recipe, sharing=SHARING["own"].value)  # heads have no body to share
+    data = replace(spec.data, **splits)
+    return replace(spec, build=lambda: spec.build().get_submodule("head"), data=data, backbone=None, recipe=recipe)
 
 
 def _refuse_unfit_settings(spec: TrainSpec) -> None:
@@ -49,20 +44,16 @@ def _refuse_unfit_settings(spec: TrainSpec) -> None:
         raise Misuse("augment with a frozen backbone: its features are computed once; leave one of the two out")
     inputs = spec.data.train.prepared
     if isinstance(inputs, Streamed) and inputs.source.draws:
-        raise Misuse(
-            f"{inputs.source.name} draws random numbers, and a frozen backbone computes its features once: give"
-            " mm.open_data(dataset, in_memory=True), or a data set without augmentation"
-        )
+        problem = f"{inputs.source.name} draws random numbers, and a frozen backbone computes its features once"
+        raise Misuse(f"{problem}: give mm.open_data(dataset, in_memory=True), or a data set without augmentation")
+    reason = None
     if coupling is not None and coupling.space.candidates():
-        raise Misuse(
-            f"coupling {spec.recipe.text('coupling')} with a frozen backbone: it is chosen on corrupted inputs, and"
-            " features have none; write its settings out, such as lengthscales=pca"
-        )
-    if coupling is not None and FEATURES in coupling.space.needs:
-        raise Misuse(
-            f"coupling {spec.recipe.text('coupling')} with a frozen backbone: all members have the same features; write"
-            " coupling outputs"
-        )
+        advice = "write its settings out, such as lengthscales=pca"
+        reason = f"it is chosen on corrupted inputs, and features have none; {advice}"
+    elif coupling is not None and FEATURES in coupling.space.needs:
+        reason = "all members have the same features; write coupling outputs"
+    if reason is not None:
+        raise Misuse(f"coupling {spec.recipe.text('coupling')} with a frozen backbone: {reason}")
     if spec.recipe.weights.needs_kernels:
         raise Misuse(f"weights {spec.recipe.text('weights')} with a frozen backbone: heads can only have weights point")
 
@@ -92,15 +83,12 @@ def with_backbone(heads: Population, body: nn.Module | None) -> Population:
     """The population of whole networks: these heads on the fixed body, where the heads are."""
     if body is None:
         return heads
-    own = {f"head.{name}": tensor for name, tensor in heads.own.items()}
-    buffers = {f"head.{name}": tensor for name, tensor in heads.buffers.items()}
-    below = {name: t.detach()[None].clone() for name, t in body.named_parameters() if not _in_head(name)}
-    fixed = {f"head.{name}": tensor for name, tensor in heads.fixed.items()} | below
-    for name, tensor in body.named_buffers():
-        if not _in_head(name):
-            buffers[name] = tensor.detach().expand(heads.members, *tensor.shape).clone()
+    parts = (heads.own, heads.buffers, heads.fixed)
+    own, buffers, fixed = ({f"head.{name}": tensor for name, tensor in named.items()} for named in parts)
+    for name, parameter in body.named_parameters():
+        if name.partition(".")[0] != "head":
+            fixed[name] = parameter.detach()[None].clone()
+    for name, buffer in body.named_buffers():
+        if name.partition(".")[0] != "head":
+            buffers[name] = buffer.detach().expand(heads.members, *buffer.shape).clone()
     return Population(heads.members, own, {}, buffers, fixed).to(heads.device)
-
-
-def _in_head(name: str) -> bool:
-    return name.partition(".")[0] == "head"

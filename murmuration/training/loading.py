@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from murmuration.core.engines import Engine
 from murmuration.core.population import population_from_tensors
 from murmuration.core.recipe import Recipe, recipe_from_json
 from murmuration.data import Data, open_data, preparation_from_json
@@ -21,7 +22,8 @@ from murmuration.prediction.given_models import load_given, require_same_tensors
 from murmuration.runs import directory as runs
 from murmuration.system.devices import CPU, is_available, resolve_device
 from murmuration.system.errors import Failure, Misuse
-from murmuration.training.manifests import engine_from
+
+ENGINE_FIELDS = ("name", "workers", "stacked", "direct")  # of an engine, in the manifest
 
 
 def load(
@@ -71,14 +73,18 @@ def load(
     )
 
 
+def engine_from(manifest: dict[str, Any]) -> Engine:
+    """The engine that a manifest names."""
+    return Engine(**{field: manifest["engine"][field] for field in ENGINE_FIELDS})
+
+
 def _device_to_load(manifest: dict[str, Any]) -> str:
     """The device that a run was trained on, or the CPU with a warning if it is missing."""
-    trained = manifest.get("plan", {}).get("device", CPU)
-    if is_available(trained):
-        return str(trained)
-    warnings.warn(
-        f"the run was trained on {trained}, which is not available here: its members are on the CPU", stacklevel=3
-    )
+    device = str(manifest.get("plan", {}).get("device", CPU))
+    if is_available(device):
+        return device
+    reason = f"the run was trained on {device}, which is not available here"
+    warnings.warn(f"{reason}: its members are on the CPU", stacklevel=3)
     return CPU
 
 
@@ -88,21 +94,20 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
     Features, where it has some, are those stored in its directory `run`.
     """
     record = manifest["data"]
-    stored_source = record["source"]
-    if data is None and "source" not in (stored_source or {}):
+    reading = record["source"]
+    if data is None and "source" not in (reading or {}):
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
-    if stored_source is None and not isinstance(data, Data):
-        raise Misuse("the run's data was split by an object of the caller's own: give data=mm.open_data(...) as before")
-    if "features" in (stored_source or {}) and not isinstance(data, Data):
-        features = features_again(run, record["preparation"], manifest.get(runs.FILES, {}))
-        stored_source = {**stored_source, "features": features}
-    if isinstance(data, Data):
-        opened = data
-    else:
-        opened = open_data(**(stored_source if data is None else {**stored_source, "source": data}))
-    if opened.fingerprint != record["fingerprint"]:
+    if not isinstance(data, Data):
+        if reading is None:
+            what = "the run's data was split by an object of the caller's own"
+            raise Misuse(f"{what}: give data=mm.open_data(...) as before")
+        reading = reading if data is None else {**reading, "source": data}
+        if "features" in reading:
+            reading = {**reading, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
+        data = open_data(**reading)
+    if data.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
-    return opened
+    return data
 
 
 def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:
@@ -111,13 +116,12 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
     record, shape = manifest["net"], tuple(manifest["input_shape"])
     reset = record["init_from"]["reset"] if "init_from" in record else EVERY
-    named_net = net if net is not None else record["name"]
-    source = net_source(named_net, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
+    net = record["name"] if net is None else net
+    source = net_source(net, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
     source = ending_in_cosines(source) if COSINES in record else source
     preparation = preparation_from_json(manifest["data"]["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
-    widths = record.get("widths")
-    return source if widths is None else narrow_source(source, widths)
+    return narrow_source(source, record["widths"]) if "widths" in record else source
 
 
 def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:

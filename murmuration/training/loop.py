@@ -1,10 +1,8 @@
 """The training loop: epochs of steps, validation after each, collection of weights, and a record of every epoch."""
 
-import hashlib
 import math
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,6 +19,7 @@ from murmuration.core.state import State, StepConfig
 from murmuration.core.step import step
 from murmuration.data import Split
 from murmuration.likelihoods.classes import Experts
+from murmuration.models.nets.validation import digest
 from murmuration.runs.checkpoints import Progress
 from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm
@@ -53,31 +52,26 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     own = [*population.own.values(), *(t for name, t in population.buffers.items() if is_auxiliary(name))]
     equal = all(torch.equal(tensor, tensor[:1].expand_as(tensor)) for tensor in own)
     if not spec.ranks.alone:
-        digests = spec.ranks.texts(digest([tensor[:1] for tensor in own]) if equal else "")
+        digests = spec.ranks.texts(digest(*(tensor[:1] for tensor in own)) if equal else "")
         equal = "" not in digests and len(set(digests)) == 1
     if plan.members == 1 or not equal:
         return
+    same = "all members begin with the same weights"
     if plan.order == "same":
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
-        warnings.warn(
-            f"all members begin with the same weights and see the same batches: they will {result}", stacklevel=2
-        )
+        warnings.warn(f"{same} and see the same batches: they will {result}", stacklevel=2)
     elif "initialisation" not in plan.same:
-        warnings.warn(
-            f"all members begin with the same weights (0 of {len(own)} tensors differ): only the order of batches makes"
-            " them differ; write reset='head' or another part, or init_from=[one network for each member]",
-            stacklevel=2,
-        )
+        advice = "write reset='head' or another part, or init_from=[one network for each member]"
+        reason = f"(0 of {len(own)} tensors differ): only the order of batches makes them differ"
+        warnings.warn(f"{same} {reason}; {advice}", stacklevel=2)
 
 
 def warn_of_lone_member(spec: TrainSpec) -> None:
     """Warn of a method of interacting or different members that gets one member."""
-    recipe = spec.recipe
+    recipe, result = spec.recipe, "it is trained as a network alone; write members=2 or more"
     if spec.plan.members == 1 and (recipe.coupling is not None or isinstance(spec.likelihood, Experts)):
         reason = f"coupling {recipe.text('coupling')}" if recipe.coupling is not None else "the loss of several experts"
-        warnings.warn(
-            f"one member and {reason}: it is trained as a network alone; write members=2 or more", stacklevel=2
-        )
+        warnings.warn(f"one member and {reason}: {result}", stacklevel=2)
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
@@ -94,27 +88,22 @@ def start_from(spec: TrainSpec, population: Population) -> Progress:
     )
 
 
-def pack_own(state: State) -> None:
-    """Pack own tensors, and each kind of their optimizer state: those of a checkpoint are apart."""
-    state.population = replace(state.population, own=pack(state.population.own))
-    state.opt_state = {kind: pack(named) for kind, named in state.opt_state.items()}
-
-
 def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher) -> Population:
     """Train from where `progress` stands to the end; returns the members of the ensemble."""
-    plan, config, end = spec.plan, spec.method.step_config, spec.end
-    pack_own(progress.state)
-    progress.state.noise = spec.method.noise
+    config, state = spec.method.step_config, progress.state
+    state.population = replace(state.population, own=pack(state.population.own))  # those of a checkpoint are apart
+    state.opt_state = {kind: pack(named) for kind, named in state.opt_state.items()}
+    state.noise = spec.method.noise
     with assemble(engine, spec.member(0), spec.ranks) as team:
-        while progress.state.step < end.step and spec.ranks.any(bool(progress.state.active.any())):
+        while state.step < spec.end.step and spec.ranks.any(bool(state.active.any())):
             start = time.perf_counter()
             run_epoch(team, config, spec, progress, watcher)
             validate(team, config, spec, progress)
             progress.seconds += time.perf_counter() - start
             watcher.after_epoch(progress)
-        if plan.patience is not None:
-            progress.state.population.copy_members(progress.kept, torch.arange(len(spec.rows)))
-            progress.state.population.copy_shared(progress.kept)
+        if spec.plan.patience is not None:
+            state.population.copy_members(progress.kept, torch.arange(len(spec.rows)))
+            state.population.copy_shared(progress.kept)
         return finish(team, spec, progress)
 
 
@@ -175,7 +164,9 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
         state.active[member] = False
     active = ranks.gather(state.active, plan.members)
     state.others_active = bool(active.sum() > state.active.sum())
-    criterion = mean_of_active(every, active)[rows] if state.population.shared else nll
+    criterion = nll
+    if state.population.shared and bool(active.any()):  # members that share weights improve, and stop, together
+        criterion = every[active].mean().expand(len(nll))
     if plan.stop_by == "ensemble":
         criterion = torch.full_like(nll, scores["ensemble"]["val_nll"])
     better = state.active & (criterion < progress.best) if plan.patience is not None else state.active.clone()
@@ -197,11 +188,6 @@ def validation_weight(split: Split) -> Tensor | None:
     return None if split.weight is None or not bool(split.weight.any()) else split.weight
 
 
-def mean_of_active(nll: Tensor, active: Tensor) -> Tensor:
-    """One score (M,) for members that share weights: they improve, and stop, together."""
-    return nll[active].mean().expand(len(nll)) if bool(active.any()) else nll
-
-
 def restore_diverged(progress: Progress) -> None:
     """Members that have diverged return to their last kept weights, the shared ones with the last of them."""
     diverged = progress.state.diverged
@@ -217,15 +203,13 @@ def restore_diverged(progress: Progress) -> None:
 
 def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], trained: Tensor) -> None:
     """Append the record of an epoch; None where a member was not trained to its end, or a score is not finite."""
-    state, end = progress.state, spec.end
-    sums, ended, active = (
-        spec.ranks.gather(values, spec.plan.members).tolist() for values in (progress.loss_sum, trained, state.active)
-    )
-    losses = [loss if on else None for loss, on in zip(sums, ended, strict=True)]
+    state, end, members = progress.state, spec.end, spec.plan.members
+    local_values = (progress.loss_sum, trained, state.active)
+    sums, ended, active = (spec.ranks.gather(values, members).tolist() for values in local_values)
     record = {
         "epoch": len(progress.history) + 1,
         "lr": learning_rate(spec.plan, spec.schedule, end.at(state.step - 1)),
-        "train_loss": [None if loss is None else loss / end.steps_per_epoch for loss in losses],
+        "train_loss": [loss / end.steps_per_epoch if on else None for loss, on in zip(sums, ended, strict=True)],
         **scores,
         **({"coupling": dict(progress.probe.stats)} if progress.probe.stats else {}),
         "active": active,
@@ -241,12 +225,11 @@ def _write_record(spec: TrainSpec, progress: Progress, scores: dict[str, Any], t
 
 def gather_members(spec: TrainSpec, progress: Progress) -> None:
     """Replace the members and the collected weights of this process by those of all, on every process."""
-    state, path = progress.state, progress.state.path
+    state, path, members = progress.state, progress.state.path, spec.plan.members
     points = {name: gather_population(spec, point, path.counts.get(name)) for name, point in path.points.items()}
-    counts = {name: spec.ranks.gather(count, spec.plan.members) for name, count in path.counts.items()}
-    diverged, active = gather_diverged(spec, state), spec.ranks.gather(state.active, spec.plan.members)
+    path = WeightPath(points, {name: spec.ranks.gather(count, members) for name, count in path.counts.items()})
+    diverged, active = gather_diverged(spec, state), spec.ranks.gather(state.active, members)
     population = gather_population(spec, state.population)
-    path = WeightPath(points, counts)
     progress.state = replace(state, population=population, diverged=diverged, active=active, path=path)
 
 
@@ -256,10 +239,8 @@ def gather_population(spec: TrainSpec, population: Population, counts: Tensor | 
     Shared tensors are the same everywhere, but those collected along the path are taken from the process whose members
     were collected most often (`counts`, of its own members): one whose members have all diverged stops collecting.
     """
-    ranks, members = spec.ranks, spec.plan.members
-    own, buffers = (
-        {name: ranks.gather(t, members) for name, t in named.items()} for named in (population.own, population.buffers)
-    )
+    ranks, members, parts = spec.ranks, spec.plan.members, (population.own, population.buffers)
+    own, buffers = ({name: ranks.gather(t, members) for name, t in named.items()} for named in parts)
     fixed = {name: gather_fixed(spec, tensor) for name, tensor in population.fixed.items()}
     shared = population.shared
     if counts is not None and shared:
@@ -271,7 +252,7 @@ def gather_population(spec: TrainSpec, population: Population, counts: Tensor | 
 
 def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
     """A fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
-    digests = spec.ranks.texts(digest([tensor]) if len(tensor) == 1 else "")
+    digests = spec.ranks.texts(digest(tensor) if len(tensor) == 1 else "")
     if "" not in digests and len(set(digests)) == 1:
         return tensor
     return spec.ranks.gather(tensor.expand(len(spec.rows), *tensor.shape[1:]), spec.plan.members)
@@ -282,11 +263,3 @@ def gather_diverged(spec: TrainSpec, state: State) -> dict[int, Divergence]:
     first = spec.rows.start
     own_records = [(first + row, lost.reason, lost.restored) for row, lost in state.diverged.items()]
     return {row: Divergence(*reason) for part in spec.ranks.records(own_records) for row, *reason in part}
-
-
-def digest(tensors: Sequence[Tensor]) -> str:
-    """The SHA-256 of the values of some tensors."""
-    sha256 = hashlib.sha256()
-    for tensor in tensors:
-        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return sha256.hexdigest()

@@ -9,13 +9,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 
-from murmuration.core.engines import Choice
 from murmuration.core.recipe import Recipe, make_recipe, recipe_from_json
-from murmuration.data import Data
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.source import Net
@@ -26,11 +24,28 @@ from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.files import digest_of, read_tensors, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import Show
-from murmuration.training import TrainSpec, begin, choose_engine, fitting, membership
-from murmuration.training.manifests import engine_from
+from murmuration.training import TrainSpec, begin, choose_engine, membership
+from murmuration.training.fitting import resume
+from murmuration.training.loading import engine_from, load, reopen, source_again
 from murmuration.training.membership import ADDING, STREAMS, StoredMembers
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.run import show_nothing, with_posthoc
+
+
+class UserObjects(TypedDict, total=False):
+    """Objects that a run does not store, to be given again: keywords of `load`.
+
+    Attributes:
+        net: The network of a run on a user's network, for its structure.
+        recipe: The recipe of a run with user-defined recipe objects.
+        likelihood: A user-defined likelihood.
+        output: A function that picks the outputs.
+    """
+
+    net: Net | None
+    recipe: Recipe | None
+    likelihood: Likelihood | None
+    output: Output | None
 
 
 def add_members(
@@ -38,21 +53,31 @@ def add_members(
     count: int,
     *,
     out: str | Path,
-    net: Net | None = None,
     data: Any = None,
-    recipe: Recipe | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
-    likelihood: Likelihood | None = None,
-    output: Output | None = None,
     device: str | None = None,
     show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **objects: Unpack[UserObjects],
 ) -> Ensemble:
     """Train `count` more members for a finished run and write all of them as a new run in `out`.
 
     The new members are those that a run of all of them, with the same seed and on the same engine, would have had, bit
-    for bit. A killed call continues with `resume`. A run on a network, data, recipe objects, an optimizer or a
-    likelihood of the caller's own needs them again.
+    for bit. A killed call continues with `resume`.
+
+    Args:
+        run: Directory of the finished run.
+        count: Number of members to add.
+        out: Directory of the new run.
+        data: Data of a run on data in memory.
+        optimizer: User-defined optimizer of the run.
+        device: Device, by default that of the run.
+        show: Called as `show(message, step, steps, record)`.
+        checkpoint_seconds: Seconds between checkpoints.
+        **objects: User-defined objects of the run: `net`, `recipe`, `likelihood`, `output`.
+
+    Returns:
+        The ensemble of the old and the new members.
     """
     require_integer("count", count, 1)
     path, place = Path(run), Path(out)
@@ -60,14 +85,21 @@ def add_members(
     earlier = membership.read_members(path)
     refuse_inexact(path, earlier)
     manifest = {key: value for key, value in earlier.manifest.items() if key not in (STREAMS, "origins", "diverged")}
-    plan = plan_for_more(earlier, count, plan_from_json(manifest["plan"], optimizer, device))
+    old_plan, plan = manifest["plan"], plan_from_json(manifest["plan"], optimizer, device)
+    if plan.trajectory is not None:
+        warnings.warn("the trajectory stays with the old run: the new one has none", stacklevel=2)
+    first_member = 1 + max(number for seed, number in earlier.streams if seed == plan.seed)
+    plan = replace(plan, members=count, first_member=first_member, trajectory=None)
     stored = runs.read_run(path)
-    opened = fitting.reopen(stored, data, path)
-    stored_recipe = recipe_from_json(manifest["recipe"], recipe)
-    source = fitting.source_again(manifest, net, output)
-    if engine_depends_on_members(earlier):
-        known_likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
-        choice = engine_for_several(TrainSpec(source.build, opened, known_likelihood, stored_recipe, plan))
+    opened = reopen(stored, data, path)
+    recipe = recipe_from_json(manifest["recipe"], objects.get("recipe"))
+    source = source_again(manifest, objects.get("net"), objects.get("output"))
+    frozen = "frozen=" in manifest["recipe"]["sharing"]
+    if old_plan.get("engine", "auto") == "auto" and old_plan["members"] == 1 and not frozen:
+        # One member was run by the loop for that reason alone: the engine is that of several, however many they are.
+        likelihood = likelihood_from_json(manifest["likelihood"], objects.get("likelihood"))
+        two = TrainSpec(source.build, opened, likelihood, recipe, replace(plan, members=2))
+        choice = choose_engine(two, begin(two))
         manifest["engine"] = {**manifest["engine"], **asdict(choice.engine), "reason": choice.reason}
     if engine_from(manifest).stacked:  # a stack of one is rounded otherwise: the second is not kept
         plan = replace(plan, members=max(count, 2))
@@ -81,32 +113,13 @@ def add_members(
 
     with runs.new_run(place):
         runs.create_run(place, manifest, opened.preparation, first)
-        return fitting.resume(
-            place,
-            net=net,
-            data=opened,
-            recipe=recipe,
-            optimizer=optimizer,
-            likelihood=likelihood,
-            output=output,
-            device=device,
-            show=show,
-            checkpoint_seconds=checkpoint_seconds,
-        )
-
-
-def plan_for_more(earlier: StoredMembers, count: int, plan: Plan) -> Plan:
-    """The plan of so many more members, whose numbers follow those of the seed that the run has."""
-    first = 1 + max(number for seed, number in earlier.streams if seed == plan.seed)
-    if plan.trajectory is not None:
-        warnings.warn("the trajectory stays with the old run: the new one has none", stacklevel=3)
-    return replace(plan, members=count, first_member=first, trajectory=None)
+        more: dict[str, Any] = {"optimizer": optimizer, "device": device, "checkpoint_seconds": checkpoint_seconds}
+        return resume(place, data=opened, show=show, **more, **objects)
 
 
 def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
     """Refuse a run whose further members could not be those that a larger run would have had."""
     manifest, plan = earlier.manifest, earlier.manifest["plan"]
-    reason = None
     if "init_from" in manifest["net"] or "init_from=" in manifest["recipe"]["weights"]:
         reason = "its members began with given weights"
     elif plan.get("same"):
@@ -115,25 +128,11 @@ def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
         reason = "its members stopped together, by the validation NLL of their mixture (stop_by=ensemble)"
     elif different := earlier.manifest.get("merged", {}).get("different"):
         reason = f"its members were trained with different settings ({', '.join(different)})"
-    if reason is not None:
-        first = 1 + max(number for _, number in earlier.streams)
-        raise Misuse(
-            f"{path}: {reason}, so more of them cannot be those that a larger run would have had; train a run with"
-            f" first_member={first} (--first-member {first}) and merge the two"
-        )
-
-
-def engine_depends_on_members(earlier: StoredMembers) -> bool:
-    """Whether a run of one member was run by the loop for that reason alone."""
-    plan = earlier.manifest["plan"]
-    frozen = "frozen=" in earlier.manifest["recipe"]["sharing"]
-    return plan.get("engine", "auto") == "auto" and plan["members"] == 1 and not frozen
-
-
-def engine_for_several(spec: TrainSpec) -> Choice:
-    """The engine that the rule chooses for a run of several members, however many they are."""
-    two = replace(spec, plan=replace(spec.plan, members=2))
-    return choose_engine(two, begin(two))
+    else:
+        return
+    first = 1 + max(number for _, number in earlier.streams)
+    advice = f"train a run with first_member={first} (--first-member {first}) and merge the two"
+    raise Misuse(f"{path}: {reason}, so more of them cannot be those that a larger run would have had; {advice}")
 
 
 def for_several(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -149,16 +148,22 @@ def drop_members(
     members: Sequence[int],
     *,
     out: str | Path,
-    net: Net | None = None,
     data: Any = None,
-    recipe: Recipe | None = None,
-    likelihood: Likelihood | None = None,
-    output: Output | None = None,
     device: str | None = None,
+    **objects: Unpack[UserObjects],
 ) -> Ensemble:
-    """Write a run without some members of a finished one, by their numbers from 0, as a new run in `out`.
+    """Write a run without some members of a finished one as a new run.
 
-    A run on a network, data, recipe objects or a likelihood of the caller's own needs them again.
+    Args:
+        run: Directory of the finished run.
+        members: Numbers of the members to leave out, from 0.
+        out: Directory of the new run.
+        data: Data of a run on data in memory.
+        device: Device, by default that of the run.
+        **objects: User-defined objects of the run: `net`, `recipe`, `likelihood`, `output`.
+
+    Returns:
+        The ensemble of the other members, calibrated again.
     """
     runs.check_new(out)
     ensemble = membership.read_members(Path(run))
@@ -171,29 +176,33 @@ def drop_members(
             raise Misuse(f"member {member} is given twice: write each number once")
     if not members or len(members) == count:
         raise Misuse(f"{len(members)} of the {count} members of {run} to drop: give some of the numbers, not all")
-    rows = [member for member in range(count) if member not in members]
-    remaining = membership.taken(ensemble, rows)
+    remaining = membership.taken(ensemble, [member for member in range(count) if member not in members])
     record = {"dropped": {"of": str(run), "members": list(members)}}
-    keywords = {"net": net, "recipe": recipe, "likelihood": likelihood, "output": output, "device": device}
-    return write_run(Path(run), remaining, record, Path(out), data, keywords)
+    return write_run(Path(run), remaining, record, Path(out), data, device, objects)
 
 
 def merge_runs(
     paths: Sequence[str | Path],
     *,
     out: str | Path,
-    net: Net | None = None,
     data: Any = None,
-    recipe: Recipe | None = None,
-    likelihood: Likelihood | None = None,
-    output: Output | None = None,
     device: str | None = None,
+    **objects: Unpack[UserObjects],
 ) -> Ensemble:
-    """Write the members of several finished runs, in their order, as one new run in `out`.
+    """Write the members of several finished runs, in their order, as one new run.
 
     Runs must have the same data, preparation, network, likelihood and recipe, and no member in common; where settings
-    of training differ, a warning says which, and the new run's record has those of the first. A run on a network, data,
-    recipe objects or a likelihood of the caller's own needs them again.
+    of training differ, a warning says which, and the new run's record has those of the first.
+
+    Args:
+        paths: Directories of the finished runs.
+        out: Directory of the new run.
+        data: Data of a run on data in memory.
+        device: Device, by default that of the first run.
+        **objects: User-defined objects of the runs: `net`, `recipe`, `likelihood`, `output`.
+
+    Returns:
+        The ensemble of all members, calibrated again.
     """
     if isinstance(paths, str | Path) or len(paths) < 2:
         raise Misuse(f"merge of {paths!r:.60}: give a list of two or more run directories")
@@ -202,30 +211,35 @@ def merge_runs(
     membership.refuse_differences(parts)
     different = membership.different_settings(parts)
     for name, values in different.items():
-        told = ", ".join(dict.fromkeys(str(value) for value in values))
-        warnings.warn(f"the members were trained with different {name}: {told}", stacklevel=2)
-    found = membership.joined(parts)
-    record: dict[str, Any] = {"merged": {"runs": [str(path) for path in paths], "different": different}}
-    record["recipe"] = for_several(found.manifest["recipe"])
-    given = {"net": net, "recipe": recipe, "likelihood": likelihood, "output": output, "device": device}
-    return write_run(Path(paths[0]), found, record, Path(out), data, given)
+        listed = ", ".join(dict.fromkeys(map(str, values)))
+        warnings.warn(f"the members were trained with different {name}: {listed}", stacklevel=2)
+    members = membership.joined(parts)
+    record = {"merged": {"runs": [str(path) for path in paths], "different": different}}
+    record["recipe"] = for_several(members.manifest["recipe"])
+    return write_run(Path(paths[0]), members, record, Path(out), data, device, objects)
 
 
 def write_run(
-    first: Path, members: StoredMembers, record: dict[str, Any], out: Path, data: Any, given: dict[str, Any]
+    first: Path,
+    members: StoredMembers,
+    record: dict[str, Any],
+    out: Path,
+    data: Any,
+    device: str | None,
+    objects: UserObjects,
 ) -> Ensemble:
     """The ensemble of these members with the networks of a run, post-hoc steps fitted anew, in a directory of its own.
 
-    `record` joins the manifest; `given` are the keywords of `load`.
+    `record` joins the manifest.
     """
-    opened: Data = fitting.reopen(runs.read_run(first), data, first)
-    ensemble = fitting.load(first, posthoc=False, **given)
+    opened = reopen(runs.read_run(first), data, first)
+    ensemble = load(first, posthoc=False, device=device, **objects)
     plan = {**members.manifest["plan"], "trajectory": None}
     manifest = {**members.manifest, "plan": plan, **runs.describe_process(), **record}
-    placed = members.population.to(ensemble.device)
-    made = membership.with_members(ensemble, replace(members, population=placed, manifest=manifest))
-    made = replace(made, recipe=recipe_from_json(manifest["recipe"], given["recipe"]), preparation=opened.preparation)
-    posthoc = plan.get("posthoc")
-    done = with_posthoc(made, opened, Plan(posthoc=None if posthoc is None else PostHocConfig(**posthoc)))
-    done.save(out)
-    return done
+    placed = replace(members, population=members.population.to(ensemble.device), manifest=manifest)
+    recipe = recipe_from_json(manifest["recipe"], objects.get("recipe"))
+    ensemble = replace(membership.with_members(ensemble, placed), recipe=recipe, preparation=opened.preparation)
+    posthoc = None if plan.get("posthoc") is None else PostHocConfig(**plan["posthoc"])
+    calibrated = with_posthoc(ensemble, opened, Plan(posthoc=posthoc))
+    calibrated.save(out)
+    return calibrated

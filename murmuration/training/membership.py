@@ -7,6 +7,7 @@ whichever run it is trained in, provided that nothing joins it to the others: no
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,6 @@ class StoredMembers:
         return [(seed, number) for seed, number in self.manifest.get(STREAMS, usual)]
 
 
-def members_of(ensemble: Ensemble, name: str) -> StoredMembers:
-    """The members of an ensemble of one group of networks."""
-    return StoredMembers(name, ensemble.groups[0].population, ensemble.manifest, ensemble.history)
-
-
 def read_members(path: Path) -> StoredMembers:
     """The members of a finished run; refused if they are not independent networks of one architecture."""
     manifest = runs.read_run(path)
@@ -74,27 +70,27 @@ def refuse_other_kinds(path: Path, manifest: dict[str, Any]) -> None:
     if runs.GIVEN in manifest:
         raise Misuse(f"{path} holds networks trained elsewhere: give all of them to mm.Ensemble.from_models([...])")
     kind = run_kind(manifest)
-    found = [] if kind is None else [kind.contents]
-    found += ["models beside networks"] if runs.MODELS in manifest else []
-    found += ["members of several folds"] if manifest.get(runs.GROUPS, 1) > 1 else []
-    found += [] if "steps_per_epoch" in manifest else ["models that are not networks"]
-    if found:
-        raise Misuse(f"{path} holds {found[0]}: its members cannot be added to, dropped or merged")
+    contents = [] if kind is None else [kind.contents]
+    contents += ["models beside networks"] if runs.MODELS in manifest else []
+    contents += ["members of several folds"] if manifest.get(runs.GROUPS, 1) > 1 else []
+    contents += [] if "steps_per_epoch" in manifest else ["models that are not networks"]
+    if contents:
+        raise Misuse(f"{path} holds {contents[0]}: its members cannot be added to, dropped or merged")
 
 
 def require_independent(path: Path, manifest: dict[str, Any], tensors: Iterable[str]) -> None:
     """Refuse members that were trained with regard to each other, by the reason."""
     recipe, plan = manifest["recipe"], manifest["plan"]
     shared = [name.partition("/")[2] for name in tensors if name.startswith("shared/")]
-    reason = None
     if recipe["coupling"] != "none":
         reason = f"they repel each other during training (coupling {recipe['coupling']})"
     elif shared:
         reason = f"they share trained tensors ({shared[0]} and {len(shared) - 1} more, sharing {recipe['sharing']})"
     elif plan.get("batch_order") == "split":
         reason = "they split the batches among them (batch order split)"
-    if reason is not None:
-        raise Misuse(f"{path}: members of recipe {recipe['name']} depend on each other: {reason}; train it anew")
+    else:
+        return
+    raise Misuse(f"{path}: members of recipe {recipe['name']} depend on each other: {reason}; train it anew")
 
 
 def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
@@ -102,22 +98,20 @@ def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
 
     A dynamics that keeps several points of a row gives all first points, then all second ones, ...; so does this.
     """
-    first, device = parts[0], parts[0].population.device
-    streams = [stream for part in parts for stream in part.streams]
     refuse_twice(parts)
-    starts = [sum(part.rows for part in parts[:index]) for index in range(len(parts))]
-    origins = [start + row for start, part in zip(starts, parts, strict=True) for row in part.origins]
+    first, device, rows = parts[0], parts[0].population.device, [part.rows for part in parts]
+    starts = accumulate(rows, initial=0)
+    origins = [start + row for start, part in zip(starts, parts, strict=False) for row in part.origins]
     order = by_turns(origins)
     population = Population.concatenate([part.population.to(device) for part in parts]).take(torch.tensor(order))
-    diverged = {
-        str(start + int(row)): reason
-        for start, part in zip(starts, parts, strict=True)
-        for row, reason in part.manifest.get("diverged", {}).items()
+    changed = {
+        "diverged": joined_diverged([part.manifest.get("diverged", {}) for part in parts], rows),
+        "seconds": sum(part.manifest["seconds"] for part in parts),
+        "origins": [origins[member] for member in order],
     }
-    seconds = sum(part.manifest["seconds"] for part in parts)
-    changed = {"diverged": diverged, "seconds": seconds, "origins": [origins[member] for member in order]}
-    history = joined_history([part.history for part in parts], [part.rows for part in parts])
-    return with_streams(StoredMembers(first.name, population, {**first.manifest, **changed}, history), streams)
+    history = joined_history([part.history for part in parts], rows)
+    members = StoredMembers(first.name, population, {**first.manifest, **changed}, history)
+    return with_streams(members, [stream for part in parts for stream in part.streams])
 
 
 def by_turns(origins: Sequence[int]) -> list[int]:
@@ -126,34 +120,38 @@ def by_turns(origins: Sequence[int]) -> list[int]:
     >>> by_turns([0, 0, 1, 1])
     [0, 2, 1, 3]
     """
-    turns: dict[int, int] = {}
-    keys = []
-    for row in origins:
-        turns[row] = turns.get(row, -1) + 1
-        keys.append((turns[row], row))
-    return sorted(range(len(keys)), key=keys.__getitem__)
+    return sorted(range(len(origins)), key=lambda member: (origins[:member].count(origins[member]), origins[member]))
 
 
-def taken(whole: StoredMembers, members: Sequence[int]) -> StoredMembers:
+def taken(run: StoredMembers, members: Sequence[int]) -> StoredMembers:
     """Some members of a run, by their numbers in the ensemble; rows without any of them are left out."""
-    gone = set(whole.origins) - {whole.origins[member] for member in members}
-    rows = [row for row in range(whole.rows) if row not in gone]
-    places = {row: place for place, row in enumerate(rows)}
-    diverged = whole.manifest.get("diverged", {})
-    changed: dict[str, Any] = {"origins": [places[whole.origins[member]] for member in members]}
-    changed["diverged"] = {str(places[int(row)]): text for row, text in diverged.items() if int(row) in places}
-    history = [history_row(record, rows) for record in whole.history]
-    population = whole.population.take(torch.tensor(list(members)))
-    made = replace(whole, population=population, manifest={**whole.manifest, **changed}, history=history)
-    return with_streams(made, [whole.streams[row] for row in rows])
+    origins = [run.origins[member] for member in members]
+    rows = [row for row in range(run.rows) if row in origins or row not in run.origins]
+    diverged = rows_of(run.manifest.get("diverged", {}), rows)
+    changed = {"origins": [rows.index(row) for row in origins], "diverged": diverged}
+    history = [history_row(record, rows) for record in run.history]
+    population = run.population.take(torch.tensor(list(members)))
+    part = replace(run, population=population, manifest={**run.manifest, **changed}, history=history)
+    return with_streams(part, [run.streams[row] for row in rows])
 
 
 def with_streams(part: StoredMembers, streams: list[tuple[int, int]]) -> StoredMembers:
     """The members with so many rows in their plan, and their streams in the manifest where the plan does not say."""
-    plan = {**part.manifest["plan"], "members": len(streams)}
-    plain = {key: value for key, value in part.manifest.items() if key != STREAMS}
-    made = replace(part, manifest={**plain, "plan": plan})
-    return made if made.streams == streams else replace(made, manifest={**made.manifest, STREAMS: streams})
+    manifest = {**part.manifest, "plan": {**part.manifest["plan"], "members": len(streams)}}
+    manifest.pop(STREAMS, None)
+    part = replace(part, manifest=manifest)
+    return part if part.streams == streams else replace(part, manifest={**manifest, STREAMS: streams})
+
+
+def rows_of(diverged: dict[str, str], rows: Sequence[int]) -> dict[str, str]:
+    """The diverged rows among some, by their places among these."""
+    return {str(rows.index(int(row))): text for row, text in diverged.items() if int(row) in rows}
+
+
+def joined_diverged(parts: Iterable[dict[str, str]], rows: Sequence[int]) -> dict[str, str]:
+    """The diverged rows of several runs, numbered run after run."""
+    numbered = zip(accumulate(rows, initial=0), parts, strict=False)
+    return {str(start + int(row)): text for start, part in numbered for row, text in part.items()}
 
 
 def refuse_twice(parts: Sequence[StoredMembers]) -> None:
@@ -163,77 +161,63 @@ def refuse_twice(parts: Sequence[StoredMembers]) -> None:
         for seed, number in part.streams:
             if (seed, number) in seen_runs:
                 before = seen_runs[seed, number]
-                raise Misuse(
-                    f"{before} and {part.name} both hold the member of seed {seed} and number {number}: train one of"
-                    " them with another seed, or another first member (first_member=5, --first-member 5)"
-                )
+                advice = "with another seed, or another first member (first_member=5, --first-member 5)"
+                both = f"{before} and {part.name} both hold the member of seed {seed} and number {number}"
+                raise Misuse(f"{both}: train one of them {advice}")
         seen_runs |= dict.fromkeys(part.streams, part.name)
 
 
 def history_row(record: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
     """The record of an epoch for some rows; scores of the whole ensemble, which is another one now, are left out."""
-    found = {key: [part[row] for row in rows] if isinstance(part, list) else part for key, part in record.items()}
-    found["diverged"] = {
-        str(place): record["diverged"][str(row)] for place, row in enumerate(rows) if str(row) in record["diverged"]
-    }
-    return {key: value for key, value in found.items() if key != "ensemble"}
+    selected = {key: [part[row] for row in rows] if isinstance(part, list) else part for key, part in record.items()}
+    selected["diverged"] = rows_of(record["diverged"], rows)
+    return {key: value for key, value in selected.items() if key != "ensemble"}
 
 
 def joined_history(histories: Sequence[list[dict[str, Any]]], rows: Sequence[int]) -> list[dict[str, Any]]:
     """One record an epoch for the rows of several runs; a run that ended earlier stays at its last scores."""
-    epochs = max(map(len, histories))
     if not all(histories):
         return []
-    found = []
-    for epoch in range(epochs):
-        parts = [
-            history_row(history[epoch] if epoch < len(history) else ended(history[-1]), range(count))
-            for history, count in zip(histories, rows, strict=True)
-        ]
+    joint = []
+    for epoch in range(max(map(len, histories))):
         longest = next(history[epoch] for history in histories if epoch < len(history))
-        record = {key: longest[key] for key in ("epoch", "lr")}
-        for key in (key for key, value in parts[0].items() if isinstance(value, list)):
-            record[key] = [value for part in parts for value in part[key]]
-        starts = [sum(rows[:index]) for index in range(len(rows))]
-        record["diverged"] = {
-            str(start + int(row)): text
-            for start, part in zip(starts, parts, strict=True)
-            for row, text in part["diverged"].items()
-        }
-        found.append(record)
-    return found
-
-
-def ended(record: dict[str, Any]) -> dict[str, Any]:
-    """The record of an epoch in which no row is trained any more, from the last one."""
-    rows = len(record["active"])
-    return {**record, "train_loss": [None] * rows, "active": [False] * rows}
+        records = []
+        for history, count in zip(histories, rows, strict=True):
+            ended = {"train_loss": [None] * count, "active": [False] * count} if epoch >= len(history) else {}
+            records.append(history_row({**history[min(epoch, len(history) - 1)], **ended}, range(count)))
+        lists = [key for key, value in records[0].items() if isinstance(value, list)]
+        joint.append(
+            {key: longest[key] for key in ("epoch", "lr")}
+            | {key: [value for record in records for value in record[key]] for key in lists}
+            | {"diverged": joined_diverged([record["diverged"] for record in records], rows)}
+        )
+    return joint
 
 
 def refuse_differences(parts: Sequence[StoredMembers]) -> None:
     """Refuse runs on other data, or of another preparation, network, likelihood or recipe than the first."""
     first = parts[0]
     for part in parts[1:]:
-        for what, mine, theirs in zip(IDENTITY, identity(first), identity(part), strict=True):
-            if mine != theirs:
-                told = f"{_short(mine)} and {_short(theirs)}"
-                raise Misuse(
-                    f"{part.name} cannot be merged with {first.name}: they have another {what} ({told}); merge runs"
-                    " that differ in members alone"
-                )
+        theirs = identity(part)
+        for what, value in identity(first).items():
+            if value != theirs[what]:
+                differ = f"they have another {what} ({_short(value)} and {_short(theirs[what])})"
+                names = f"{part.name} cannot be merged with {first.name}"
+                raise Misuse(f"{names}: {differ}; merge runs that differ in members alone")
 
 
-IDENTITY = ("data fingerprint", "preparation", "network", "likelihood", "recipe", "precision", "set of tensors")
-
-
-def identity(part: StoredMembers) -> tuple[Any, ...]:
-    """What runs must have in common to be merged, in the order of `IDENTITY`."""
+def identity(part: StoredMembers) -> dict[str, Any]:
+    """What runs must have in common to be merged."""
     manifest, recipe = part.manifest, part.manifest["recipe"]
-    net = {key: value for key, value in manifest["net"].items() if key != "init_from"}
-    answers = {question: recipe[question] for question in QUESTIONS} | {"loss": recipe.get("loss")}
-    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in part.population.to_tensors().items()}
-    data, precision = manifest["data"], manifest["plan"].get("precision")
-    return data["fingerprint"], data["preparation"], net, manifest["likelihood"], answers, precision, shapes
+    return {
+        "data fingerprint": manifest["data"]["fingerprint"],
+        "preparation": manifest["data"]["preparation"],
+        "network": {key: value for key, value in manifest["net"].items() if key != "init_from"},
+        "likelihood": manifest["likelihood"],
+        "recipe": {question: recipe[question] for question in QUESTIONS} | {"loss": recipe.get("loss")},
+        "precision": manifest["plan"].get("precision"),
+        "set of tensors": {name: tuple(t.shape[1:]) for name, t in part.population.to_tensors().items()},
+    }
 
 
 def _short(value: Any) -> str:
@@ -244,12 +228,8 @@ def _short(value: Any) -> str:
 def different_settings(parts: Sequence[StoredMembers]) -> dict[str, list[Any]]:
     """The settings of training that differ between runs, with the value of each run."""
     plans = [part.manifest["plan"] for part in parts]
-    names = [name for name in plans[0] if name not in OWN_TO_A_RUN]
-    return {
-        name: [plan.get(name) for plan in plans]
-        for name in names
-        if any(plan.get(name) != plans[0][name] for plan in plans)
-    }
+    settings = {name: [plan.get(name) for plan in plans] for name in plans[0] if name not in OWN_TO_A_RUN}
+    return {name: values for name, values in settings.items() if any(value != values[0] for value in values)}
 
 
 def with_earlier_members(ensemble: Ensemble) -> Ensemble:
@@ -262,13 +242,13 @@ def with_earlier_members(ensemble: Ensemble) -> Ensemble:
     if digest_of(path / runs.MEMBERS) != record["sha256"]:
         raise Failure(f"{path} has changed since members were added to it: begin anew with another out=...")
     earlier = replace(earlier, population=earlier.population.to(ensemble.device))
-    new = members_of(ensemble, "the new members")
+    new = StoredMembers("the new members", ensemble.groups[0].population, ensemble.manifest, ensemble.history)
     new = taken(new, [member for member, row in enumerate(new.origins) if row < record["members"]])
-    found = joined([earlier, new])
-    changed = {key: found.manifest[key] for key in (*CHANGED, STREAMS) if key in found.manifest}
-    added = {"added": {"to": str(path), "members": record["members"]}}
-    own = {key: value for key, value in ensemble.manifest.items() if key != ADDING}
-    return with_members(ensemble, replace(found, manifest={**own, **changed, **added}))
+    joint = joined([earlier, new])
+    manifest = {key: value for key, value in ensemble.manifest.items() if key != ADDING}
+    manifest |= {key: joint.manifest[key] for key in (*CHANGED, STREAMS) if key in joint.manifest}
+    manifest["added"] = {"to": str(path), "members": record["members"]}
+    return with_members(ensemble, replace(joint, manifest=manifest))
 
 
 def with_members(ensemble: Ensemble, members: StoredMembers) -> Ensemble:

@@ -28,6 +28,7 @@ from murmuration.training.batches import batch_slices
 from murmuration.training.engine_choice import draws_globally, engine_for_optimizer
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import source_for
+from murmuration.training.spec import bind
 
 STEP_SETTINGS = (  # fields of `Plan` that concern a step
     *("members", "epochs", "batch_size", "optimizer", "momentum", "weight_decay", "decay", "l1", "clip_norm"),
@@ -103,7 +104,7 @@ class Method:
         if self.inputs is not None:
             with torch.random.fork_rng(devices=[]):
                 source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
-        self._build, self._engine = source.build, None if self.plan.engine == "auto" else self.plan.engine
+        self._build = source.build
         steps = steps_per_epoch or len(batch_slices(self.examples, self.plan.batch_size))
         self.end = TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
         self._bound: Callable[[int], BoundRecipe] = cache(self._bind)
@@ -112,10 +113,8 @@ class Method:
         bound = self._bound(0)
         bound.check_times(schedule=None, has_optimizer=self.plan.optimizer is not None, stops_early=False)
         if type(bound.dynamics) is not Dynamics and not self._timed:
-            raise Misuse(
-                f"dynamics {self.recipe.text('dynamics')} depends on the length of training: write epochs=, and"
-                " steps_per_epoch= or batch_size="
-            )
+            advice = "write epochs=, and steps_per_epoch= or batch_size="
+            raise Misuse(f"dynamics {self.recipe.text('dynamics')} depends on the length of training: {advice}")
 
     def _bind(self, seed: int) -> BoundRecipe:
         plan = self.plan
@@ -125,22 +124,9 @@ class Method:
             with global_stream(seed, "initialisation", plan.first_member + source):
                 return self._build()
 
-        bound = BoundRecipe(
-            network,
-            self.likelihood,
-            self.recipe,
-            self.inputs,
-            plan.members,
-            plan.batch_size,
-            self.end,
-            plan.make_optimizer(),
-            examples=self.examples,
-            lr_multipliers=plan.lr_multipliers,
-            clip_norm=plan.clip_norm,
-            precision=plan.precision,
-            noise=NoiseStreams(seed, plan.first_member, common="noise" in plan.same),
-            common_start="initialisation" in plan.same,
-        )
+        noise = NoiseStreams(seed, plan.first_member, common="noise" in plan.same)
+        more: dict[str, Any] = {"noise": noise, "examples": self.examples}
+        bound = bind(self.recipe, network, self.likelihood, self.inputs, plan, self.end, **more)
         return replace(bound, gamma=bound.measure_gamma())
 
     def init(self, seed: int = 0) -> State:
@@ -175,20 +161,19 @@ class Method:
             raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
         inputs, targets = self._rows(x, "x"), self.likelihood.encode(self._rows(y, "y"))
         weights = None if weight is None else self._rows(weight, "weight").float()
-        time = TrainTime(state.step, self.end.steps_per_epoch, self.end.epochs)
         batch = Batch(
             lambda group: (inputs[group], targets[group]),
             lr,
-            time=time,
+            time=self.end.at(state.step),
             weight=lambda group: None if weights is None else weights[group],
         )
-        epoch = state.step // self.end.steps_per_epoch
+        epoch, index = divmod(state.step, self.end.steps_per_epoch)
         likelihood = self.likelihood.during(min(epoch / self.end.epochs, 1.0))
         config = bound.step_config
         if likelihood is not self.likelihood:
             config = replace(config, likelihood=likelihood)
-        every = 0 if bound.coupling is None else bound.coupling.repulsion.every
-        self.probe.measure = state.step % self.end.steps_per_epoch < every  # the first interaction of an epoch
+        # The first interaction of an epoch is measured.
+        self.probe.measure = bound.coupling is not None and index < bound.coupling.repulsion.every
         losses = step(self._team_for(state, batch), config, state, batch, self.probe)
         collect(bound.dynamics, state, self.end.at(state.step))
         return losses
@@ -204,26 +189,21 @@ class Method:
         if not bool(finite.any()):
             raise Misuse("every member has diverged: lower the learning rate")
         population = population.take(finite.nonzero().flatten()) if not bool(finite.all()) else population.clone()
-        module, trace = bound.network(0), bound.full_trace
+        plan = {name: getattr(self.plan, name) for name in ("seed", "first_member", "precision")}
         manifest: dict[str, Any] = {
-            "plan": {
-                "seed": state.noise.seed,
-                "first_member": self.plan.first_member,
-                "precision": self.plan.precision,
-            },
-            "parameters": roles_of(trace, population, bound.weights, self.recipe).to_json(),
+            "plan": {**plan, "seed": state.noise.seed},
+            "parameters": roles_of(bound.full_trace, population, bound.weights, self.recipe).to_json(),
             **({"kernels": bound.trace.to_json()} if self.recipe.needs_kernels else {}),
         }
-        manifest["plan"]["seed"] = state.noise.seed
+        groups = (MemberGroup(bound.network(0), population),)
         engine = self._team.engine if self._team is not None else Engine("loop")
-        return Ensemble((MemberGroup(module, population),), self.likelihood, engine, self.recipe, manifest)
+        return Ensemble(groups, self.likelihood, engine, self.recipe, manifest)
 
     def load_state(self, tensors: dict[str, Tensor]) -> State:
         """Return the state whose `state_dict()` these tensors are, such as those of a safetensors file."""
         seed = int(tensors["noise"][0])
         names = dict.fromkeys([*self.init(seed).state_dict(), *tensors])  # sums over tensors are rounded by their order
-        placed = {name: tensors[name].to(self.plan.device) for name in names if name in tensors}
-        return State.from_state_dict(placed)
+        return State.from_state_dict({name: tensors[name].to(self.plan.device) for name in names if name in tensors})
 
     def _rows(self, values: Any, name: str) -> Tensor:
         """Return (M, B, ...) of values (B, ...) for all members, or of a list of one for each."""

@@ -131,11 +131,22 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
+        import numpy as np
+        import torch
+
         from murmuration.core.dynamics.schedules import check_schedule
         from murmuration.core.dynamics.trajectory import parse_trajectory
         from murmuration.system.devices import resolve_device
 
-        self._convert()
+        for name, value in vars(self).items():  # numpy scalars to plain values, comma-separated names to tuples
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
+            elif isinstance(value, torch.device):
+                object.__setattr__(self, name, str(value))
+            elif name in ("augment", "same") and isinstance(value, str):
+                object.__setattr__(self, name, tuple(item.strip() for item in value.split(",")))
+        if isinstance(self.posthoc, bool):
+            object.__setattr__(self, "posthoc", PostHocConfig() if self.posthoc else None)
         check_settings(self)
         if self.posthoc is not None and not isinstance(self.posthoc, PostHocConfig):
             raise Misuse(f"posthoc={self.posthoc!r}: need True, False or mm.PostHocConfig(calibrate='temperature')")
@@ -153,31 +164,12 @@ class Plan:
         if "batches" in self.same and self.batch_order not in (None, "same"):
             raise Misuse(f"batch_order={self.batch_order} with same=batches: leave one of the two out")
         if self.trajectory is not None and parse_trajectory(self.trajectory).last and self.patience is not None:
-            raise Misuse(
-                f"trajectory={self.trajectory} with patience: which epochs are the last is not known before; write"
-                " every-epoch"
-            )
+            reason = "which epochs are the last is not known before; write every-epoch"
+            raise Misuse(f"trajectory={self.trajectory} with patience: {reason}")
         object.__setattr__(self, "device", resolve_device(self.device))
         self.make_optimizer()
         if self.schedule is not None:
             check_schedule(self.schedule, self.epochs)
-
-    def _convert(self) -> None:
-        """Convert numpy scalars and a torch device to plain values, comma-separated names to tuples, a bool posthoc."""
-        import numpy as np
-        import torch
-
-        values = {setting.name: getattr(self, setting.name) for setting in fields(self)}
-        plain = {name: value.item() for name, value in values.items() if isinstance(value, np.generic)}
-        if isinstance(self.device, torch.device):
-            plain["device"] = str(self.device)
-        for name in ("augment", "same"):
-            if isinstance(values[name], str):
-                plain[name] = tuple(item.strip() for item in values[name].split(","))
-        if isinstance(self.posthoc, bool):
-            plain["posthoc"] = PostHocConfig() if self.posthoc else None
-        for name, value in plain.items():
-            object.__setattr__(self, name, value)
 
     def make_optimizer(self) -> "Optimizer | TorchOptimizer":
         """Return the update rule of plain training: Adam by default.
@@ -192,23 +184,19 @@ class Plan:
 
         from murmuration.core.dynamics.optimizer import TorchOptimizer, make_optimizer
 
-        if not isinstance(self.optimizer, str | None | torch.optim.Optimizer) and not callable(self.optimizer):
-            raise Misuse(f"optimizer={self.optimizer!r}: need a name as text")
         if isinstance(self.optimizer, torch.optim.Optimizer):
             name = type(self.optimizer).__name__
-            raise Misuse(
-                f"optimizer is a {name} made for other parameters: give the class, or functools.partial({name}, ...)"
-            )
+            advice = f"give the class, or functools.partial({name}, ...)"
+            raise Misuse(f"optimizer is a {name} made for other parameters: {advice}")
         if callable(self.optimizer):
             if self.weight_decay or self.decay or self.l1:
-                raise Misuse(
-                    "weight_decay, decay or l1 with an optimizer of your own: give them to the optimizer itself"
-                )
+                problem = "weight_decay, decay or l1 with an optimizer of your own"
+                raise Misuse(f"{problem}: give them to the optimizer itself")
             return TorchOptimizer(self.optimizer)
-        name = self.optimizer or "adam"
-        return make_optimizer(
-            name, momentum=self.momentum, weight_decay=self.weight_decay, decay=self.decay, l1=self.l1
-        )
+        if not isinstance(self.optimizer, str | None):
+            raise Misuse(f"optimizer={self.optimizer!r}: need a name as text")
+        settings: Any = {name: getattr(self, name) for name in ("momentum", "weight_decay", "decay", "l1")}
+        return make_optimizer(self.optimizer or "adam", **settings)
 
     def for_recipe(self, recipe: "Recipe") -> "Plan":
         """Fill in the settings that the recipe decides: the number of members and the batch order.
@@ -224,16 +212,12 @@ class Plan:
         """
         members = self.members or recipe.members or MEMBERS
         if recipe.fixed_members and members != recipe.members:
-            raise Misuse(
-                f"members={members} with recipe {recipe.name}: it has {recipe.members}; leave it out, or write recipe"
-                " deep-ensemble"
-            )
+            advice = "leave it out, or write recipe deep-ensemble"
+            raise Misuse(f"members={members} with recipe {recipe.name}: it has {recipe.members}; {advice}")
         compared = recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1
         if compared and self.batch_order not in (None, "same"):
-            raise Misuse(
-                f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: members are compared on the"
-                " same examples; leave it out"
-            )
+            reason = "members are compared on the same examples; leave it out"
+            raise Misuse(f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: {reason}")
         usual = recipe.batch_order if members > 1 and self.batch_order is None else None
         return replace(self, members=members, batch_order="same" if compared else usual or self.order)
 
@@ -244,10 +228,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values; of a user-defined optimizer only the name."""
-        record = asdict(replace(self, optimizer=None))
-        function = self.optimizer if callable(self.optimizer) else None
-        name = getattr(function, "__qualname__", type(function).__name__)
-        return {**record, "optimizer": self.optimizer if function is None else f"{OBJECT}{name}"}
+        optimizer = self.optimizer
+        if callable(optimizer):
+            optimizer = f"{OBJECT}{getattr(optimizer, '__qualname__', type(optimizer).__name__)}"
+        return {**asdict(replace(self, optimizer=None)), "optimizer": optimizer}
 
 
 def plan_from_json(
@@ -276,10 +260,8 @@ def plan_from_json(
     values.setdefault("drop_last", True)  # runs without this setting did so
     if str(values.get("optimizer")).startswith(OBJECT):
         if optimizer is None:
-            raise Misuse(
-                f"the run was trained with {values['optimizer'].removeprefix(OBJECT)}, an optimizer of your own: give"
-                " it again as optimizer="
-            )
+            advice = "an optimizer of your own: give it again as optimizer="
+            raise Misuse(f"the run was trained with {values['optimizer'].removeprefix(OBJECT)}, {advice}")
         values["optimizer"] = optimizer
     if values.get("posthoc") is not None:
         values["posthoc"] = PostHocConfig(**values["posthoc"])

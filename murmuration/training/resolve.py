@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.core.roles import ParameterRoles, roles_before_training
 from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
@@ -44,7 +45,7 @@ from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.loading import load
 from murmuration.training.plan import Plan
 from murmuration.training.spec import TrainSpec
-from murmuration.training.table_defaults import defaults_for, filled_loss, filled_plan
+from murmuration.training.table_defaults import defaults_for, filled_plan
 
 InitFrom = Weights | Ensemble  # weights that members start from; text is a run directory or a file
 FOREIGN = {  # keywords of other libraries -> what to write
@@ -132,19 +133,19 @@ def resolve(
         Misuse: With what was given, what was expected and what to write.
     """
     settings = dict(settings or {})
-    own = {name: settings.pop(name) for name in (*START, *LOSS, *FEATURES) if name in settings}
-    start = {name: own[name] for name in START if own.get(name) is not None and own[name] is not False}
+    own = {name: settings.pop(name, None) for name in (*START, *LOSS, *FEATURES)}
+    start = {name: own[name] for name in START if own[name] is not None and own[name] is not False}
     if not start.get("reset", True):
         del start["reset"]
-    features, features_from = own.get("features"), own.get("features_from")
+    features, features_from = own["features"], own["features_from"]
     if is_model(net):
         if features is not None or any(name != "reset" for name in start):
             raise Misuse(f"init_from, pretrained, output or features with {name_of(net)}: they are for networks")
         refuse_several(name_of(net))
-    if net is None and "init_from" in start:
-        net = architecture_of(start["init_from"])
-    if net is not None and not is_model(net):
+    elif net is not None:
         check_net(net)
+    elif "init_from" in start:
+        net = architecture_of(start["init_from"])
     chosen_recipe = make_recipe(recipe)
     training, reading = sort_settings(settings, net)
     if "members" in training:
@@ -165,16 +166,15 @@ def resolve(
         opened = open_training_data(data, **reading)
     random_start = "init_from" not in start and "pretrained" not in start
     defaults = defaults_for(opened, chosen_recipe, net) if plan is None and random_start else None
-    noise_std, link = own.get("noise_std"), own.get("link")
     if defaults is not None:
         net, filled = defaults.net, filled_plan(defaults, training).for_recipe(chosen_recipe)
-        likelihood = filled_loss(defaults, likelihood, noise_std)
+        likelihood = defaults.loss if likelihood is None and own["noise_std"] is None else likelihood
     filled = plan_for_steps(plan_for_loader(filled, opened.train, training), opened.train)
     if out is not None and (chosen_recipe.models or (is_model(net) and kind_of(net).package == "sklearn")):
         require_skops()
     if is_model(net):
         filled = replace(filled, members=training.get("members") or getattr(plan, "members", 0) or 1)
-    loss = {"likelihood": likelihood, "noise_std": noise_std, "link": link}
+    loss = {"likelihood": likelihood} | {name: own[name] for name in LOSS}
     return Resolved(net, opened, chosen_recipe, filled, loss, start)
 
 
@@ -190,9 +190,9 @@ def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, 
             raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
         if name not in planned | reading:
             raise unknown("keyword of fit", name, {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES})
-    training = {name: value for name, value in settings.items() if name in planned}
+    training, of_data = ({name: settings[name] for name in settings if name in names} for names in (planned, reading))
     refuse_unused(net, training)
-    return training, {name: value for name, value in settings.items() if name in reading}
+    return training, of_data
 
 
 def make_spec(
@@ -230,13 +230,12 @@ def make_spec(
         raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
-    anew = EVERY if init_from is None else patterns
-    net_or_default = net or default_net(data)
-    edges = edges_for(net_or_default, data.train.prepared)
-    plain = source_for(net_or_default, data.input_shape, likelihood, anew, edges)
-    source = for_preparation(plain, data.preparation, data.input_shape, output)
-    used = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
-    if isinstance(net, nn.Module) and not used:
+    used_net = net or default_net(data)
+    edges = edges_for(used_net, data.train.prepared)
+    source = source_for(used_net, data.input_shape, likelihood, EVERY if init_from is None else patterns, edges)
+    source = for_preparation(source, data.preparation, data.input_shape, output)
+    keeps_weights = init_from is not None or True in (recipe.sharing.frozen, recipe.weights.init_from)
+    if isinstance(net, nn.Module) and not keeps_weights:
         check_initialisation(plain_module(net))
     source = checked_source(source, data, likelihood, plan.device)
     published = None
@@ -255,8 +254,8 @@ def make_spec(
         source = replace(source, record={**source.record, "init_from": start})
     else:
         begin_with = tuple(trained_networks(recipe.weights.init_from, "moped:init_from", net, source))
-    spec = TrainSpec(source.build, data, likelihood, recipe, plan, backbone=backbone, init_from=begin_with)
-    spec = replace(spec, reset=patterns)
+    start_settings: Any = {"backbone": backbone, "init_from": begin_with, "reset": patterns}
+    spec = TrainSpec(source.build, data, likelihood, recipe, plan, **start_settings)
     for name in models_for(recipe.models, data.task):
         check_fit(name, data, likelihood)
     if COSINES in source.record:
@@ -278,9 +277,8 @@ def choose_likelihood(
     """Return the likelihood asked for, else that of the recipe's loss or of the task, fitted to the targets."""
     if likelihood is None and recipe.loss is not None:
         if data.task != CLASSIFICATION:
-            raise Misuse(
-                f"recipe {recipe.name} is for classification, and {data.name} is a {data.task}: choose another"
-            )
+            data_is = f"{data.name} is a {data.task}"
+            raise Misuse(f"recipe {recipe.name} is for classification, and {data_is}: choose another")
         likelihood = recipe.loss
     if likelihood is None:
         likelihood = likelihood_for(data.task, data.train.y, len(data.classes), noise_std, link)
@@ -288,8 +286,7 @@ def choose_likelihood(
         likelihood = likelihood_by_name(likelihood, data.task, len(data.classes), link)
     elif noise_std is not None or link is not None:
         raise Misuse("likelihood= and noise_std= or link=: give the likelihood alone, with its own settings")
-    fitted: Likelihood = fit_likelihood(likelihood, data.task, data.train.y)
-    return fitted
+    return fit_likelihood(likelihood, data.task, data.train.y)
 
 
 def require_traceable_cosines(spec: TrainSpec) -> None:
@@ -297,10 +294,8 @@ def require_traceable_cosines(spec: TrainSpec) -> None:
     try:
         spec.method.trace  # noqa: B018
     except Misuse:
-        raise Misuse(
-            f"recipe {spec.recipe.name} cannot act on a last layer of cosines: write likelihood='ldam:scale=1' (--loss"
-            " ldam:scale=1), which leaves the last layer as it is"
-        ) from None
+        advice = "write likelihood='ldam:scale=1' (--loss ldam:scale=1), which leaves the last layer as it is"
+        raise Misuse(f"recipe {spec.recipe.name} cannot act on a last layer of cosines: {advice}") from None
 
 
 def architecture_of(init_from: InitFrom) -> Net | None:
@@ -335,11 +330,8 @@ def trained_networks(
     if what is True:
         weights = net.state_dict() if isinstance(net, nn.Module) else published
         if weights is None:
-            name = setting.partition(":")[2]
-            raise Misuse(
-                f"{name}=yes needs a trained net: give an nn.Module, pretrained=True, or a run's directory as"
-                f" {setting}=runs/x"
-            )
+            advice = f"give an nn.Module, pretrained=True, or a run's directory as {setting}=runs/x"
+            raise Misuse(f"{setting.partition(':')[2]}=yes needs a trained net: {advice}")
         yield with_weights(source.build(), weights, "the net")
     elif what:
         run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
@@ -357,11 +349,31 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
     """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
     with torch.random.fork_rng(devices=[]):
         module = source.build()
-        device_found = next((t.device for t in module.parameters() if t.device.type != CPU), None)
-        plain = next(iter(plain_tensors(module)), None) if torch.device(device).type != CPU else None
-        if plain is not None:
+        kind = torch.device(device).type
+        for plain in plain_tensors(module) if kind != CPU else ():
             raise Misuse(f"'{plain}' of the net would not move to device='{device}': write self.register_buffer for it")
-        if device_found is not None and device_found.type != torch.device(device).type:
-            raise Misuse(f"the net is on {device_found}, and device='{device}': write device='{device_found}'")
-        on_cpu = source if device_found is None else NetSource(lambda: source.build().cpu(), source.record)
+        net_device = next((t.device for t in module.parameters() if t.device.type != CPU), None)
+        if net_device is not None and net_device.type != kind:
+            raise Misuse(f"the net is on {net_device}, and device='{device}': write device='{net_device}'")
+        on_cpu = source if net_device is None else NetSource(lambda: source.build().cpu(), source.record)
         return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
+
+
+def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:
+    """The role of every parameter of a network under a recipe, as a table, without training.
+
+    `data` is what `fit` takes, or a tensor of inputs (N, ...) as the network takes them, for an `nn.Module` or a
+    function that builds one. A recipe that would refuse the network says so in the last line.
+
+    >>> roles = parameter_roles(nn.Linear(4, 3), "bayes", torch.zeros(2, 4))
+    >>> roles["weight"].gaussian
+    True
+    """
+    check_net(net)
+    parsed_recipe = make_recipe(recipe)
+    if isinstance(data, torch.Tensor):
+        if isinstance(net, str):
+            raise Misuse(f"net='{net}' with inputs alone, which do not say how many outputs it has: give data with y")
+        return roles_before_training(plain_module(net if isinstance(net, nn.Module) else net()), parsed_recipe, data)
+    spec, _ = resolve(net, data, parsed_recipe).spec()
+    return roles_before_training(spec.member(0), parsed_recipe, spec.data.train.prepared[: spec.plan.batch_size])

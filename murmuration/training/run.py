@@ -24,7 +24,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.system.errors import Failure, Misuse, require_number
-from murmuration.system.files import read_record, write_record, write_tensors
+from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.system.progress import Show
 from murmuration.training import Progress, TrainSpec, train
@@ -32,7 +32,7 @@ from murmuration.training.head_only import with_backbone
 from murmuration.training.loop import gather_population
 from murmuration.training.membership import with_earlier_members
 from murmuration.training.plan import Plan
-from murmuration.training.tuning import best_candidate, score_candidates
+from murmuration.training.tuning import tune_coupling
 
 MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
 
@@ -45,7 +45,7 @@ def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | N
 class ProgressCallback:
     """Shows the progress of a run and writes its checkpoints."""
 
-    out: str | Path | None
+    out: Path | None
     show: Show
     checkpoint_seconds: float
     new: bool = False  # whether the run was begun by this call
@@ -63,8 +63,8 @@ class ProgressCallback:
     def __post_init__(self) -> None:
         require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
         if not self.checkpoint_seconds >= 0:
-            text = f"checkpoint_seconds={self.checkpoint_seconds}"
-            raise Misuse(f"{text}: need a number that is not negative, such as {CHECKPOINT_SECONDS:g}")
+            need = f"need a number that is not negative, such as {CHECKPOINT_SECONDS:g}"
+            raise Misuse(f"checkpoint_seconds={self.checkpoint_seconds}: {need}")
 
     def after_step(self, progress: Progress) -> None:
         self._report(progress, None)
@@ -86,7 +86,7 @@ class ProgressCallback:
         due = self.out is not None and time.monotonic() - self.saved >= self.checkpoint_seconds
         stopped, due = self.meet(step, due)
         if self.out is not None and (stopped or due):
-            checkpoints.save_checkpoint(Path(self.out), progress, self.ranks, self.trajectory)
+            checkpoints.save_checkpoint(self.out, progress, self.ranks, self.trajectory)
             self.saved = time.monotonic()
         if stopped:
             hint = "" if self.out is None else f": continue with mm.resume('{self.out}')"
@@ -105,70 +105,59 @@ class ProgressCallback:
 
 
 def run_training(
-    whole: TrainSpec,
+    full_spec: TrainSpec,
     spec: TrainSpec,
     engine: Engine,
     progress: Progress,
     manifest: dict[str, Any],
     callback: ProgressCallback,
 ) -> Ensemble:
-    """Train and complete a run. `spec` is what is trained: `whole`, or its heads alone on a frozen backbone.
+    """Train and complete a run. `spec` is what is trained: `full_spec`, or its heads alone on a frozen backbone.
 
     A new run that fails, on a full disk say, is removed if it has no checkpoint; else the error says how to go on.
     """
+    out = callback.out
+    own_path = out if spec.ranks.first else None  # of the process that writes the run
     try:
-        return _run_training(whole, spec, engine, progress, manifest, callback)
+        callback.total = spec.end.step
+        spec, tuning = tune_coupling(spec, engine, out, callback.show)
+        callback.saved = time.monotonic()
+        if out is not None and spec.plan.trajectory is not None:
+            callback.trajectory = checkpoints.checked_trajectory(out)
+            callback.store = trajectory_writer(full_spec, spec, out, callback.trajectory)
+            callback.store(progress)
+        callback.met, callback.next_meeting = (progress.state.step, time.monotonic()), progress.state.step + 1
+        with deferred_interrupts(out is not None, spec.ranks.alone) as callback.interrupted:
+            population = with_backbone(train(spec, engine, progress, callback), full_spec.backbone)
+        if population.members == 0:
+            reason = next(iter(progress.state.diverged.values())).reason
+            if own_path is not None and callback.new:
+                runs.remove_files(own_path)  # resumed, it would diverge again
+            raise Failure(f"no member could be trained ({reason}): lower the learning rate")
+        diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
+        manifest = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+        if progress.origins is not None:
+            manifest["origins"] = progress.origins.tolist()
+        if spec.method.coupling is not None:
+            manifest["coupling_seconds"] = dict(progress.probe.seconds)
+        if full_spec.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
+            engine = engine_named("threads")
+            manifest["engine"] = {**manifest["engine"], **asdict(engine)}
+        groups, data = (MemberGroup(full_spec.member(0), population),), full_spec.data
+        answers = full_spec.likelihood, engine, full_spec.recipe
+        plain = Ensemble(groups, *answers, manifest, progress.history, preparation=data.preparation)
+        ensemble = with_models(with_earlier_members(plain), full_spec, callback.show)
+        ensemble = with_posthoc(ensemble, data, full_spec.plan)
+        if own_path is not None:
+            ensemble.write(own_path)
+        spec.ranks.wait()
+        return ensemble
     except (RuntimeError, ValueError, MemoryError) as error:
-        path = None if callback.out is None or not spec.ranks.first else Path(callback.out)
-        if path is not None and callback.new:
-            runs.discard_run(path)
-        if isinstance(error, Failure) and path is not None and runs.has_checkpoint(path):
-            raise Failure(f"{error}; continue with mm.resume('{path}')") from error
+        if own_path is not None and callback.new:
+            runs.discard_run(own_path)
+        if isinstance(error, Failure) and own_path is not None and runs.has_checkpoint(own_path):
+            raise Failure(f"{error}; continue with mm.resume('{own_path}')") from error
         raise
-
-
-def _run_training(
-    whole: TrainSpec,
-    spec: TrainSpec,
-    engine: Engine,
-    progress: Progress,
-    manifest: dict[str, Any],
-    callback: ProgressCallback,
-) -> Ensemble:
-    callback.total = spec.end.step
-    spec, tuning = tune_coupling(spec, engine, callback)
-    callback.saved = time.monotonic()
-    if callback.out is not None and spec.plan.trajectory is not None:
-        callback.trajectory = checkpoints.checked_trajectory(Path(callback.out))
-        callback.store = trajectory_writer(whole, spec, Path(callback.out), callback.trajectory)
-        callback.store(progress)
-    callback.met, callback.next_meeting = (progress.state.step, time.monotonic()), progress.state.step + 1
-    with deferred_interrupts(callback.out is not None, spec.ranks.alone) as callback.interrupted:
-        population = with_backbone(train(spec, engine, progress, callback), whole.backbone)
-    if population.members == 0:
-        reason = next(iter(progress.state.diverged.values())).reason
-        if callback.out is not None and callback.new and spec.ranks.first:
-            runs.remove_files(Path(callback.out))  # resumed, it would diverge again
-        raise Failure(f"no member could be trained ({reason}): lower the learning rate")
-    diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
-    complete = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
-    if progress.origins is not None:
-        complete["origins"] = progress.origins.tolist()
-    if spec.method.coupling is not None:
-        complete["coupling_seconds"] = dict(progress.probe.seconds)
-    if whole.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
-        engine = engine_named("threads")
-        complete["engine"] = {**manifest["engine"], **asdict(engine)}
-    group = MemberGroup(whole.member(0), population)
-    plain = Ensemble(
-        (group,), whole.likelihood, engine, whole.recipe, complete, progress.history, preparation=whole.data.preparation
-    )
-    plain = with_earlier_members(plain)
-    ensemble = with_posthoc(with_models(plain, whole, callback.show), whole.data, whole.plan)
-    if callback.out is not None and spec.ranks.first:
-        ensemble.write(Path(callback.out))
-    spec.ranks.wait()
-    return ensemble
 
 
 def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records: dict[str, Any] | None = None) -> None:
@@ -185,7 +174,7 @@ def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records:
 
 
 def trajectory_writer(
-    whole: TrainSpec, spec: TrainSpec, path: Path, digests: dict[str, str]
+    full_spec: TrainSpec, spec: TrainSpec, path: Path, digests: dict[str, str]
 ) -> Callable[[Progress], None]:
     """A function that writes the members to the trajectory of a run after the steps at which that is due.
 
@@ -196,57 +185,25 @@ def trajectory_writer(
     due = {0, *times.steps(spec.end)}
 
     def store(progress: Progress) -> None:
-        state, ranks, members = progress.state, spec.ranks, spec.plan.members
+        state, ranks = progress.state, spec.ranks
         if state.step not in due:
             return
         population = state.population if ranks.alone else gather_population(spec, state.population)
-        active = ranks.gather(state.active, members)
+        active = ranks.gather(state.active, spec.plan.members)
         if ranks.first:
-            tensors = times.tensors(with_backbone(population, whole.backbone))
+            tensors = times.tensors(with_backbone(population, full_spec.backbone))
             digests.update(runs.save_path_point(path, state.step, {**tensors, runs.ACTIVE: active}))
 
     return store
 
 
-def trajectory_cost(whole: TrainSpec, spec: TrainSpec, progress: Progress) -> str:
-    """The number of checkpoints of a trajectory, and the space they take on the disk."""
-    assert spec.plan.trajectory is not None
-    times = parse_trajectory(spec.plan.trajectory)
-    tensors = times.tensors(with_backbone(progress.state.population, whole.backbone))
-    count, size = 1 + len(times.steps(spec.end)), sum(t.numel() * t.element_size() for t in tensors.values())
-    return f"{count} checkpoints of {size / 1e6:.3g} MB, {count * size / 1e6:.3g} MB on the disk"
-
-
-def tune_coupling(spec: TrainSpec, engine: Engine, callback: ProgressCallback) -> tuple[TrainSpec, dict[str, Any]]:
-    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
-
-    The scores of a killed run are read from its directory.
-    """
-    repulsion = spec.recipe.coupling
-    candidates = {} if repulsion is None or spec.plan.members == 1 else repulsion.space.candidates()
-    if repulsion is None or not candidates:
-        return spec, {}
-    file = Path(callback.out) / runs.SWEEP if callback.out is not None else None
-    done = read_record(file) if file is not None and file.exists() else {}
-
-    def save(scores: dict[str, float]) -> None:
-        if file is not None and spec.ranks.first:
-            write_record(file, scores)
-
-    scores = score_candidates(spec, engine, candidates, done, save, lambda text: callback.show(text, 0, 0, None))
-    best = best_candidate(scores)
-    callback.show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
-    coupling = replace(repulsion, space=candidates[best])
-    return replace(spec, recipe=replace(spec.recipe, coupling=coupling)), {"sweep": scores, "chosen": best}
-
-
-def blank_ensemble(given: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood) -> Ensemble:
+def blank_ensemble(model: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood) -> Ensemble:
     """An ensemble without members, with the manifest of a model that is not a network."""
     if recipe.answers() != Recipe().answers() or recipe.models:
-        raise Misuse(f"recipe {recipe.name} is for networks, and {name_of(given)} is none: leave it out")
+        raise Misuse(f"recipe {recipe.name} is for networks, and {name_of(model)} is none: leave it out")
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
-    engine, own = engine_named("loop"), Recipe(name_of(given))
+    engine, own = engine_named("loop"), Recipe(name_of(model))
     manifest = {
         "recipe": own.to_json(),
         "plan": plan.to_json(),
@@ -269,36 +226,31 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
         return ensemble
     data, val, start = spec.data, spec.data.val, time.perf_counter()
     names = models_for(spec.recipe.models, data.task)
-    models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed)[0] for name in names}
-    ensembles_of_models = {name: replace(ensemble, groups=(), models=(model,)) for name, model in models.items()}
-    parts = {"networks": ensemble, **ensembles_of_models}
-    logs = {
-        name: part.predict(val.prepared, calibrated=False, prepared=True).log_prob(val.y)
-        for name, part in parts.items()
-    }
-    selection = select(logs, val.weight)
+    models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed) for name in names}
+    parts = {"networks": ensemble} | {name: replace(ensemble, groups=(), models=models[name]) for name in names}
+    predicted = {name: part.predict(val.prepared, calibrated=False, prepared=True) for name, part in parts.items()}
+    selection = select({name: pred.log_prob(val.y) for name, pred in predicted.items()}, val.weight)
     show(f"weights by validation NLL: {selection.text}", 0, 0, None)
-    used_models = {name: model for name, model in models.items() if selection.weights[name] > 0}
+    used = [name for name in names if selection.weights[name] > 0]
     share = selection.weights["networks"] / ensemble.members
-    weights = [share] * ensemble.members + [selection.weights[name] for name in used_models]
+    weights = [share] * ensemble.members + [selection.weights[name] for name in used]
     seconds = ensemble.manifest["seconds"] + time.perf_counter() - start
     record = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
-    manifest = {**ensemble.manifest, **record}
-    return replace(ensemble, manifest=manifest, models=tuple(used_models.values()), weights=tuple(weights))
+    models_used = tuple(model for name in used for model in models[name])
+    return replace(ensemble, manifest=ensemble.manifest | record, models=models_used, weights=tuple(weights))
 
 
 def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
     """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
-    val, config = data.val, plan.posthoc
-    if config is None:
+    if plan.posthoc is None:
         return ensemble
-    if len(val) < FEWEST:
-        reason = f"{len(val)} validation examples, and it takes {FEWEST}"
-        advice = "give more examples, a larger share of them for validation, or folds"
-        warnings.warn(f"not calibrated: {reason}; {advice}", stacklevel=2)
-        return ensemble
-    try:
-        return ensemble.fit_posthoc(val, config=config)
-    except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-        warnings.warn(f"not calibrated: {error}", stacklevel=2)
-        return ensemble
+    if len(data.val) < FEWEST:
+        reason = f"{len(data.val)} validation examples, and it takes {FEWEST}"
+        reason += "; give more examples, a larger share of them for validation, or folds"
+    else:
+        try:
+            return ensemble.fit_posthoc(data.val, config=plan.posthoc)
+        except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
+            reason = str(error)
+    warnings.warn(f"not calibrated: {reason}", stacklevel=2)
+    return ensemble

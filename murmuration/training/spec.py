@@ -58,25 +58,10 @@ class TrainSpec:
     @cached_property
     def method(self) -> BoundRecipe:
         """The recipe bound to this network, these inputs and these settings."""
-        plan = self.plan
-        noise = NoiseStreams(plan.seed, plan.first_member, self.rows.start, "noise" in plan.same)
-        return BoundRecipe(
-            self.member,
-            self.likelihood,
-            self.recipe,
-            self.data.train.prepared,
-            plan.members,
-            plan.batch_size,
-            self.end,
-            plan.make_optimizer(),
-            lr_multipliers=plan.lr_multipliers,
-            clip_norm=plan.clip_norm,
-            precision=plan.precision,
-            noise=noise,
-            common_start="initialisation" in plan.same,
-            gamma=self.gamma,
-            ranks=self.ranks,
-        )
+        noise = NoiseStreams(self.plan.seed, self.plan.first_member, self.rows.start, "noise" in self.plan.same)
+        more: dict[str, Any] = {"noise": noise, "gamma": self.gamma, "ranks": self.ranks}
+        inputs = self.data.train.prepared
+        return bind(self.recipe, self.member, self.likelihood, inputs, self.plan, self.end, **more)
 
     @property
     def rows(self) -> range:
@@ -109,12 +94,11 @@ class TrainSpec:
 
     def check(self) -> None:
         """Refuse a plan that does not fit the network, the dynamics or the coupling."""
-        plan = self.plan
-        if plan.ranks_per_member > 1:
+        schedule, has_optimizer = self.plan.schedule, self.plan.optimizer is not None
+        if self.plan.ranks_per_member > 1:
             self.require_separate_examples()
-        self.method.check_times(
-            schedule=plan.schedule, has_optimizer=plan.optimizer is not None, stops_early=plan.patience is not None
-        )
+        stops_early = self.plan.patience is not None
+        self.method.check_times(schedule=schedule, has_optimizer=has_optimizer, stops_early=stops_early)
 
     def require_separate_examples(self) -> None:
         """Refuse what needs a whole batch in one process: interactions, random draws and batch normalisation."""
@@ -124,12 +108,10 @@ class TrainSpec:
             "a net with dropout": self.method.full_trace.has_dropout,
             "a net with batch normalisation": Structure(self.member(0)).mixes_examples,
         }
-        reason = next((text for text, holds in reasons.items() if holds), None)
-        if reason is not None:
-            raise Misuse(
-                f"ranks_per_member={self.plan.ranks_per_member} with {reason}, which needs a whole batch in one"
-                f" process: leave it out, and start no more processes than members ({self.plan.members})"
-            )
+        for reason in (text for text, holds in reasons.items() if holds):
+            problem = f"ranks_per_member={self.plan.ranks_per_member} with {reason}, which needs a whole batch in one"
+            advice = f"leave it out, and start no more processes than members ({self.plan.members})"
+            raise Misuse(f"{problem} process: {advice}")
 
     def member(self, index: int) -> nn.Module:
         """Return the network that a member starts as: a trained one, or fresh from its initialisation stream.
@@ -149,25 +131,34 @@ class TrainSpec:
         return trained
 
     def start(self) -> Population:
-        """Return the members of this process before the first step; refuses what the recipe cannot work with."""
+        """Return the members of this process before the first step; refuses what the recipe cannot work with.
+
+        Several networks to start from must not differ in a tensor of which members have one copy. Weights around those
+        of a run (moped) take the first member's.
+        """
         self.check()
         population = self.method.start()
-        self.refuse_ignored_weights(population)
-        return population
-
-    def refuse_ignored_weights(self, population: Population) -> None:
-        """Refuse several networks to start from that differ in a tensor of which members have one copy.
-
-        Weights around those of a run (moped) take the first member's.
-        """
         networks = () if self.recipe.weights.init_from else self.init_from[: self.plan.members]
         states = [dict(net.named_parameters()) for net in networks]
         for name, tensor in population.shared.items():
             if not is_named(name, self.reset) and any(not torch.equal(tensor, state[name]) for state in states):
-                raise Misuse(
-                    f"init_from has {len(states)} networks that differ in '{name}', which members share by sharing"
-                    f" {self.recipe.text('sharing')}: give one network, or choose sharing own"
-                )
+                problem = f"init_from has {len(states)} networks that differ in '{name}', which members share by"
+                advice = "give one network, or choose sharing own"
+                raise Misuse(f"{problem} sharing {self.recipe.text('sharing')}: {advice}")
+        return population
+
+
+Network = Callable[[int], nn.Module]  # by the number of a member
+
+
+def bind(
+    recipe: Recipe, network: Network, likelihood: Likelihood, inputs: Any, plan: Plan, end: TrainTime, **more: Any
+) -> BoundRecipe:
+    """Bind a recipe to networks by member, with the settings of a plan; `more` are further fields of `BoundRecipe`."""
+    names = ("members", "batch_size", "lr_multipliers", "clip_norm", "precision")
+    settings: dict[str, Any] = {name: getattr(plan, name) for name in names}
+    settings |= {"end": end, "optimizer": plan.make_optimizer(), "common_start": "initialisation" in plan.same}
+    return BoundRecipe(network, likelihood, recipe, inputs, **settings, **more)
 
 
 def mean_one(weight: Tensor | None, examples: int) -> Tensor | None:
@@ -175,7 +166,7 @@ def mean_one(weight: Tensor | None, examples: int) -> Tensor | None:
     if weight is None:
         return None
     exact = weight.double()
-    if exact.shape != (examples,) or not bool((exact.isfinite() & (exact >= 0)).all()) or not bool(exact.any()):
+    if exact.shape != (examples,) or not ((exact >= 0) & (exact < torch.inf)).all() or not exact.any():
         got = f"sample weights of shape {tuple(exact.shape)}, smallest {exact.min().item():g}"
         raise Misuse(f"{got}: expected ({examples},) finite numbers, none negative and not all zero")
     return (exact / exact.mean()).float()

@@ -49,10 +49,8 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
     >>> table_defaults(4000, 100).net, table_defaults(4000, 500).net
     ('mlp:hidden=128x2,embed=piecewise-relu,bins=20', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
     """
-    bins = CHANNELS // max(columns, 1)
+    bins, batch = CHANNELS // max(columns, 1), 32 if rows < SMALL else 128
     trained = rows >= SMALL and bins >= FEWEST_TRAINED_BINS
-    batch = 32 if rows < SMALL else 128
-    steps_per_epoch = max(1, rows // batch)
     if trained:
         net = f"mlp:hidden=128x2,embed=piecewise-relu,bins={min(TRAINED_BINS, bins)}"
     else:
@@ -66,7 +64,7 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         "schedule": "constant",
         "optimizer": "adamw",
         "weight_decay": 0.3 if trained else 0.01,
-        "patience": max(16, math.ceil(WAIT / steps_per_epoch)),
+        "patience": max(16, math.ceil(WAIT / max(1, rows // batch))),
         "stop_by": "ensemble",
     }
     return TableDefaults(net, plan)
@@ -91,36 +89,26 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     entry = NETS.get(net.partition(":")[0]) if isinstance(net, str) else None
     if net is not None and (entry is None or not entry.table_settings):
         return None
-    preparation, x = data.preparation, data.train.prepared
+    preparation, x, sharing = data.preparation, data.train.prepared, recipe.sharing
     rows = isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1
-    if (
-        is_toy(data.name)
-        or not (isinstance(x, Tensor) or (isinstance(x, Streamed) and x.of_files))
-        or not (rows or isinstance(preparation, TablePreparation))
-    ):
+    readable = isinstance(x, Tensor) or (isinstance(x, Streamed) and x.of_files)
+    if is_toy(data.name) or not readable or not (rows or isinstance(preparation, TablePreparation)):
         return None
     plain = recipe.coupling is None and recipe.weights == POINT and type(recipe.dynamics) is Dynamics
-    if not plain or recipe.sharing.gamma != 1 or recipe.sharing.frozen or recipe.loss is not None:
+    if not plain or sharing.gamma != 1 or sharing.frozen or recipe.loss is not None:
         return None
     defaults = table_defaults(len(x), x.shape[1])
     return replace(defaults, net=net or defaults.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
 
 
-def filled_loss(found: TableDefaults, given: Any, noise_std: float | None) -> Any:
-    """The loss or likelihood that is given; that of the defaults where there is none, nor a known noise."""
-    return found.loss if given is None and noise_std is None else given
-
-
-def filled_plan(found: TableDefaults, given: dict[str, Any]) -> Plan:
-    """The plan of given settings, with the defaults where nothing is given.
+def filled_plan(defaults: TableDefaults, requested: dict[str, Any]) -> Plan:
+    """The plan of requested settings, with the defaults where nothing is requested.
 
     Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
     another optimizer has no learning rate or weight decay of these defaults.
     """
-    settings = dict(found.plan)
-    if "epochs" in given or given.get("patience", 1) is None:
-        del settings["steps"]
-    if given.get("optimizer", settings["optimizer"]) != settings["optimizer"]:
-        for name in ("lr", "weight_decay"):
-            del settings[name]
-    return Plan(**{**settings, **given})
+    omitted = ["steps"] if "epochs" in requested or requested.get("patience", 1) is None else []
+    if requested.get("optimizer", defaults.plan["optimizer"]) != defaults.plan["optimizer"]:
+        omitted += ["lr", "weight_decay"]
+    settings = {name: value for name, value in defaults.plan.items() if name not in omitted}
+    return Plan(**{**settings, **requested})

@@ -6,26 +6,27 @@ for testing), and the test split is not used.
 """
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from murmuration.core.coupling import Space
 from murmuration.core.engines import Engine, Team, assemble, outputs_by_ranks
 from murmuration.core.population import Population
 from murmuration.data import Data, ImagePreparation
 from murmuration.data.preparation import before_features
 from murmuration.data.shift import corruptions_for, shift_split
+from murmuration.runs.directory import SWEEP
 from murmuration.system.errors import Misuse
+from murmuration.system.files import read_record, write_record
+from murmuration.system.progress import Show
 from murmuration.training.loop import Progress, begin, train, validation_weight
 from murmuration.training.spec import TrainSpec
 
 FOR_VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # corruptions of images
 SEVERITIES = (1, 3, 5)
 SEED = 1  # of the corruptions: not the one that evaluations use
-
-Scores = dict[str, float]  # candidate -> mean validation NLL
 
 
 class Unwatched:
@@ -36,39 +37,32 @@ class Unwatched:
     def after_epoch(self, progress: Progress) -> None: ...
 
 
-def score_candidates(
-    spec: TrainSpec,
-    engine: Engine,
-    candidates: Mapping[str, Space],
-    done: Scores,
-    save: Callable[[Scores], None],
-    show: Callable[[str], None],
-) -> Scores:
-    """The validation score of every candidate; those in `done` are not trained again, and each new one is saved."""
-    scores = dict(done)
-    inputs = validation_inputs(spec.data)
+def tune_coupling(spec: TrainSpec, engine: Engine, out: Path | None, show: Show) -> tuple[TrainSpec, dict[str, Any]]:
+    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
+
+    The scores of a killed run are read from its directory `out`, where each new one is saved.
+    """
     coupling = spec.recipe.coupling
-    assert coupling is not None
-    for name, space in candidates.items():
+    spaces = {} if coupling is None or spec.plan.members == 1 else coupling.space.candidates()
+    if coupling is None or not spaces:
+        return spec, {}
+    recipes = {name: replace(spec.recipe, coupling=replace(coupling, space=space)) for name, space in spaces.items()}
+    file = None if out is None else out / SWEEP
+    scores = {} if file is None or not file.exists() else read_record(file)  # candidate -> mean validation NLL
+    inputs = validation_inputs(spec.data)
+    for name, recipe in recipes.items():
         if name in scores:
             continue
-        show(f"trying {name}, {len(scores) + 1} of {len(candidates)}")
-        recipe = replace(spec.recipe, coupling=replace(coupling, space=space))
+        show(f"trying {name}, {len(scores) + 1} of {len(recipes)}", 0, 0, None)
         candidate = replace(spec, recipe=recipe)
         population = train(candidate, engine, begin(candidate), Unwatched())
-        scored = validation_nll(candidate, engine, population, inputs)
-        scores[name] = float(spec.ranks.texts(repr(scored))[0])  # of the first process, for all
-        save(scores)
-    return scores
-
-
-def best_candidate(scores: Scores) -> str:
-    """The candidate of the lowest score.
-
-    >>> best_candidate({"0": 0.5, "0.1": 0.4, "1": 0.6})
-    '0.1'
-    """
-    return min(scores, key=lambda name: scores[name])
+        score = validation_nll(candidate, engine, population, inputs)
+        scores[name] = float(spec.ranks.texts(repr(score))[0])  # of the first process, for all
+        if file is not None and spec.ranks.first:
+            write_record(file, scores)
+    best = min(scores, key=lambda name: scores[name])
+    show(f"{best} has the lowest NLL on corrupted validation examples", 0, 0, None)
+    return replace(spec, recipe=recipes[best]), {"sweep": scores, "chosen": best}
 
 
 def validation_inputs(data: Data) -> list[Tensor]:

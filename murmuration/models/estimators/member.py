@@ -10,15 +10,8 @@ from torch import Tensor
 
 from murmuration.data import Data, Split
 from murmuration.data.streamed import Streamed
-from murmuration.likelihoods import (
-    CLASSIFICATION,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    Quantiles,
-)
-from murmuration.likelihoods.regression import SMALLEST_STD
+from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
+from murmuration.likelihoods.regression import SMALLEST_STD, Gaussian, HeteroscedasticGaussian, Quantiles
 from murmuration.models.estimators.layout import Layout
 from murmuration.models.estimators.table import COLUMNS, Examples, ModelKind, Request, check_model, kind_of, name_of
 from murmuration.system.errors import Misuse
@@ -49,21 +42,20 @@ class Model:
         """Compute outputs (N, width) float32 for prepared inputs (N, ...)."""
         inputs = inputs_of(self.kind, self.layout, x)
         if self.likelihood.task == CLASSIFICATION:
-            return class_outputs(self.class_probs(inputs))
-        if self.fits_quantiles:
+            return torch.from_numpy(np.log(np.maximum(self.class_probs(inputs), MIN_PROBABILITY))).float()
+        if isinstance(self.likelihood, Quantiles) and self.kind.quantiles:  # an estimator for each
             quantiles = [self.kind.mean_std(estimator, inputs)[0] for estimator in self.estimators]
             return torch.from_numpy(np.stack(quantiles, 1)).float()
         return regression_outputs(self.likelihood, *self.mean_std(inputs))
 
-    @property
-    def fits_quantiles(self) -> bool:
-        """Whether there is an estimator for every quantile of the likelihood."""
-        return isinstance(self.likelihood, Quantiles) and self.kind.quantiles
-
     def class_probs(self, inputs: np.ndarray) -> np.ndarray:
         """Predict class probabilities (N, K), zero for a class without training examples."""
         estimator = self.estimators[0]
-        predicted = estimator.predict_proba(inputs) if hasattr(estimator, "predict_proba") else votes(estimator, inputs)
+        if hasattr(estimator, "predict_proba"):
+            predicted = estimator.predict_proba(inputs)
+        else:  # a LightGBM booster, which returns one number for two classes
+            predicted = np.asarray(estimator.predict(inputs))
+            predicted = np.stack([1 - predicted, predicted], 1) if predicted.ndim == 1 else predicted
         probs = np.zeros((len(inputs), self.likelihood.width))
         probs[:, self.labels] = predicted
         uniform = self.kind.smoothing
@@ -76,21 +68,10 @@ class Model:
         return np.stack([mean for mean, _ in parts], 1), np.stack(stds, 1) * np.array(self.noise)
 
 
-def votes(booster: Any, inputs: np.ndarray) -> np.ndarray:
-    """Predict class probabilities (N, K) with a LightGBM booster, which returns one number for two classes."""
-    probs = np.asarray(booster.predict(inputs))
-    return np.stack([1 - probs, probs], 1) if probs.ndim == 1 else probs
-
-
 def inputs_of(kind: ModelKind, layout: Layout, x: Tensor) -> np.ndarray:
     """Convert prepared inputs (N, ...) for a model: columns of a table (N, C), or all side by side (N, D)."""
     flat = x.detach().cpu().flatten(1).numpy()
     return layout.table(flat) if kind.inputs == COLUMNS else flat
-
-
-def class_outputs(probs: np.ndarray) -> Tensor:
-    """Convert class probabilities to logits (N, K) float32."""
-    return torch.from_numpy(np.log(np.maximum(probs, MIN_PROBABILITY))).float()
 
 
 def regression_outputs(likelihood: Likelihood, mean: np.ndarray, std: np.ndarray) -> Tensor:
@@ -112,11 +93,9 @@ def regression_outputs(likelihood: Likelihood, mean: np.ndarray, std: np.ndarray
 def check_fit(estimator: Any, data: Data, likelihood: Likelihood) -> None:
     """Refuse a model that cannot be fitted to these data, or cannot predict for this likelihood."""
     check_model(estimator, data.task)
-    plain = type(likelihood) in (Gaussian, HeteroscedasticGaussian, Quantiles)
-    if not plain and not (type(likelihood) is Categorical and likelihood.link == "softmax"):
-        raise Misuse(
-            f"{type(likelihood).__name__} with a model that is not a network: leave likelihood=, link= and --loss out"
-        )
+    kind, link = type(likelihood), getattr(likelihood, "link", "softmax")
+    if kind not in (Gaussian, HeteroscedasticGaussian, Quantiles, Categorical) or link != "softmax":
+        raise Misuse(f"{kind.__name__} with a model that is not a network: leave likelihood=, link= and --loss out")
     if isinstance(data.train.prepared, Streamed):
         raise Misuse(f"{name_of(estimator)} on examples that are read when needed: write in_memory=True")
     if not len(data.val):
@@ -142,13 +121,13 @@ def fit_members(estimator: Any, data: Data, likelihood: Likelihood, *, members: 
         Misuse: If the model does not fit the task, the data or the likelihood.
     """
     check_fit(estimator, data, likelihood)
-    train, val = data.train, data.val
-    layout = Layout.of(data.preparation, train.prepared[:1].numel())
+    layout = Layout.of(data.preparation, data.train.prepared[:1].numel())
     models = []
     for member in range(members):
-        number = stream_seed(seed, "models", member)
-        rows = np.random.default_rng(number).integers(len(train), size=len(train)) if members > 1 else None
-        models.append(fit_model(estimator, train if rows is None else train[rows], val, likelihood, layout, number))
+        number, train = stream_seed(seed, "models", member), data.train
+        if members > 1:
+            train = train[np.random.default_rng(number).integers(len(train), size=len(train))]
+        models.append(fit_model(estimator, train, data.val, likelihood, layout, number))
     return tuple(models)
 
 
@@ -157,13 +136,12 @@ def fit_model(estimator: Any, train: Split, val: Split, likelihood: Likelihood, 
     kind, blank = kind_of(estimator), Model(name_of(estimator), (), layout, likelihood)
     fitting, checking = inputs_of(kind, layout, train.prepared), inputs_of(kind, layout, val.prepared)
     categorical = layout.categorical if kind.inputs == COLUMNS else np.zeros(fitting.shape[1], dtype=bool)
+    weight, val_weight = (None if part.weight is None else part.weight.double().numpy() for part in (train, val))
 
     def fitted(y: np.ndarray, y_val: np.ndarray, level: float | None = None) -> Any:
-        has_label = np.isfinite(y_val)  # False for classes without training examples
-        weights = [None if split.weight is None else split.weight.double().numpy() for split in (train, val)]
-        inner = Examples(fitting, y, weights[0])
-        outer = Examples(checking, y_val, weights[1]).at(has_label)
-        return kind.fit(Request(likelihood.task, inner, outer, seed % 2**32, categorical, level))
+        rows = np.isfinite(y_val)  # False for classes without training examples
+        outer = Examples(checking[rows], y_val[rows], None if val_weight is None else val_weight[rows])
+        return kind.fit(Request(likelihood.task, Examples(fitting, y, weight), outer, seed % 2**32, categorical, level))
 
     if likelihood.task == CLASSIFICATION:
         labels = np.unique(train.y.numpy())
@@ -171,23 +149,14 @@ def fit_model(estimator: Any, train: Split, val: Split, likelihood: Likelihood, 
         codes[labels] = np.arange(len(labels))
         y = codes[train.y.numpy()].astype(np.int64)
         return replace(blank, estimators=(fitted(y, codes[val.y.numpy()]),), labels=tuple(labels.tolist()))
-    targets, val_targets = (standardised(likelihood, split.y) for split in (train, val))  # (N, K)
+    shift, scale = (np.array(unit) for unit in likelihood.units)  # type: ignore[attr-defined]
+    targets, val_targets = ((part.y.double().numpy() - shift) / scale for part in (train, val))  # (N, K)
     pairs = list(zip(targets.T, val_targets.T, strict=True))
     if isinstance(likelihood, Quantiles) and kind.quantiles:
         return replace(blank, estimators=tuple(fitted(*pair, level) for pair in pairs for level in likelihood.levels))
     model = replace(blank, estimators=tuple(fitted(*pair) for pair in pairs), noise=(1.0,) * len(pairs))
-    return model if kind.own_std else replace(model, noise=residual_std(model, checking, val_targets, val.weight))
-
-
-def standardised(likelihood: Any, y: Tensor) -> np.ndarray:
-    """Convert targets (N, K) to units of the likelihood, in double precision."""
-    shift, scale = (np.array(unit) for unit in likelihood.units)
-    return (y.double().numpy() - shift) / scale
-
-
-def residual_std(model: Model, inputs: np.ndarray, y: np.ndarray, weight: Tensor | None) -> tuple[float, ...]:
-    """Compute the root mean square (K,) of validation residuals over the model's standard deviations, if any."""
-    mean, std = model.mean_std(inputs)
-    rows = None if weight is None else weight.double().numpy()
-    ratio = np.average(((y - mean) / std) ** 2, axis=0, weights=rows)
-    return tuple(np.sqrt(np.maximum(ratio, SMALLEST_STD**2)).tolist())
+    if kind.own_std:
+        return model
+    mean, std = model.mean_std(checking)  # (K,) noise: residuals over the model's standard deviations, if it has some
+    ratio = np.average(((val_targets - mean) / std) ** 2, axis=0, weights=val_weight)
+    return replace(model, noise=tuple(np.sqrt(np.maximum(ratio, SMALLEST_STD**2)).tolist()))

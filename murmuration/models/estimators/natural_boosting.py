@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-DEPTH = 3
+DEPTH, INNER = 3, 7  # of the trees: levels, and nodes above the leaves
 STAGES, PATIENCE, RATE = 500, 25, 0.05
 MIN_IN_LEAF = 5
 DOUBLINGS, HALVINGS = 8, 16
@@ -49,27 +49,28 @@ class NaturalBoosting:
         mean = float(weights @ y)
         start = np.array([mean, 0.5 * math.log(max(float(weights @ (y - mean) ** 2), 1e-12))])
         theta, theta_val = np.tile(start, (len(y), 1)), np.tile(start, (len(y_val), 1))
-        stage_trees: list[tuple[Any, ...]] = []
+        features = np.zeros((stages, len(start), INNER), dtype=np.int64)
+        thresholds, values = np.zeros(features.shape), np.zeros((stages, len(start), INNER + 1))
         best, best_stage = float(weights_val @ nll_each(theta_val, y_val)), 0
         rng = np.random.RandomState(seed % 2**32)
-        for stage in range(1, stages + 1):
-            gradient, trees = natural_gradient(theta, y), []
-            for component in range(gradient.shape[1]):
+        for stage in range(stages):
+            trees = []
+            for gradient in natural_gradient(theta, y).T:
                 tree = DecisionTreeRegressor(max_depth=DEPTH, min_samples_leaf=MIN_IN_LEAF, random_state=rng)
-                trees.append(tree.fit(x, gradient[:, component], sample_weight=weight))
+                trees.append(tree.fit(x, gradient, sample_weight=weight))
             step = np.stack([tree.predict(x) for tree in trees], 1)  # (N, C)
             length = RATE * step_length(theta, step, y, weights)
-            parts = [complete_tree(tree.tree_) for tree in trees]
-            stage_trees.append(tuple(np.stack(arrays) for arrays in zip(*parts, strict=True)))
-            stage_trees[-1] = (*stage_trees[-1][:2], -length * stage_trees[-1][2])
+            for i, tree in enumerate(trees):
+                features[stage, i], thresholds[stage, i], leaves = complete_tree(tree.tree_)
+                values[stage, i] = -length * leaves
             theta = theta - length * step
             theta_val = theta_val - length * np.stack([tree.predict(x_val) for tree in trees], 1)
             loss = float(weights_val @ nll_each(theta_val, y_val))
             if loss < best:
-                best, best_stage = loss, stage
-            if stage - best_stage >= PATIENCE:
+                best, best_stage = loss, stage + 1
+            if stage + 1 - best_stage >= PATIENCE:
                 break
-        return NaturalBoosting(start, *stacked(stage_trees[:best_stage], len(start)))
+        return NaturalBoosting(start, *(array[:best_stage].copy() for array in (features, thresholds, values)))
 
     def parameters(self, x: np.ndarray) -> np.ndarray:
         """Predict the mean and the logarithm of the standard deviation (N, C) of inputs (N, D)."""
@@ -81,7 +82,7 @@ class NaturalBoosting:
                 for _ in range(DEPTH):
                     right = x[rows, features[component, node]] > thresholds[component, node]
                     node = 2 * node + 1 + right
-                theta[:, component] += values[component, node - (2**DEPTH - 1)]
+                theta[:, component] += values[component, node - INNER]
         return theta
 
     def mean_std(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,11 +121,9 @@ def step_length(theta: np.ndarray, step: np.ndarray, y: np.ndarray, weights: np.
             if not further < now:
                 break
             length, now = 2 * length, further
-        before = loss(0.0)
-        for _ in range(HALVINGS):
-            if now < before:
-                break
-            length /= 2
+        before, halvings = loss(0.0), 0
+        while not now < before and halvings < HALVINGS:
+            length, halvings = length / 2, halvings + 1
             now = loss(length)
     return length
 
@@ -134,26 +133,15 @@ def complete_tree(tree: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     A leaf above the last level becomes a node with its value on both sides.
     """
-    inner = 2**DEPTH - 1
-    features, thresholds = np.zeros(inner, dtype=np.int64), np.full(inner, np.inf)
-    values = np.zeros(inner + 1)
+    features, thresholds, values = np.zeros(INNER, dtype=np.int64), np.full(INNER, np.inf), np.zeros(INNER + 1)
     pending = [(0, 0)]  # of the heap and of the tree
     while pending:
         slot, node = pending.pop()
-        if slot >= inner:
-            values[slot - inner] = tree.value[node].item()
+        if slot >= INNER:
+            values[slot - INNER] = tree.value[node].item()
             continue
         low, high = int(tree.children_left[node]), int(tree.children_right[node])
         if low >= 0:
             features[slot], thresholds[slot] = tree.feature[node], tree.threshold[node]
         pending += [(2 * slot + 1, low if low >= 0 else node), (2 * slot + 2, high if low >= 0 else node)]
     return features, thresholds, values
-
-
-def stacked(stage_trees: list[tuple[Any, ...]], components: int) -> list[np.ndarray]:
-    """Stack the arrays of T stages, possibly none, to (T, C, ...)."""
-    if stage_trees:
-        return [np.stack(arrays) for arrays in zip(*stage_trees, strict=True)]
-    inner = 2**DEPTH - 1
-    shapes = ((0, components, inner), (0, components, inner), (0, components, inner + 1))
-    return [np.zeros(shape, dtype=kind) for shape, kind in zip(shapes, (np.int64, float, float), strict=True)]

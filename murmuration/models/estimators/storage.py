@@ -3,6 +3,8 @@
 Nothing is unpickled: skops rebuilds objects of the types that it or `TRUSTED` lists, and any other type is refused.
 """
 
+import importlib
+import importlib.util
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ from murmuration.system.errors import Failure, Misuse, first_line
 
 FOLDER = "models"  # in a run directory
 SUFFIXES = {"sklearn": "skops", "xgboost": "ubj", "lightgbm": "txt", "catboost": "cbm"}
+CLASSES: dict[str, tuple[str, str, dict[str, str]]] = {  # by suffix: package, first part of classes, format in files
+    ".ubj": ("xgboost", "XGB", {}),
+    ".cbm": ("catboost", "CatBoost", {"format": "cbm"}),
+}
 TRUSTED = (  # besides those that skops knows to be harmless
     "functools.partial",
     "murmuration.models.estimators.natural_boosting.NaturalBoosting",
@@ -27,8 +33,6 @@ TRUSTED = (  # besides those that skops knows to be harmless
 
 def require_skops() -> None:
     """Refuse to store a model of scikit-learn without skops."""
-    import importlib.util
-
     if importlib.util.find_spec("skops") is None:
         raise Misuse("models of scikit-learn are stored by skops: pip install 'torch-murmuration[models]'")
 
@@ -54,9 +58,8 @@ def load_models(path: Path, records: list[dict[str, Any]], likelihood: Likelihoo
     models = []
     for record in records:
         layout = Layout(tuple((str(kind), int(width)) for kind, width in record["columns"]))
-        estimators = tuple(
-            _read(path / FOLDER / Path(file["file"]).name, file["sha256"], likelihood.task) for file in record["files"]
-        )
+        files_of_model = [(path / FOLDER / Path(file["file"]).name, file["sha256"]) for file in record["files"]]
+        estimators = tuple(_read(*file, likelihood.task) for file in files_of_model)
         labels, noise = tuple(map(int, record["labels"])), tuple(map(float, record["noise"]))
         models.append(Model(str(record["name"]), estimators, layout, likelihood, labels, noise))
     return tuple(models)
@@ -72,10 +75,8 @@ def _write(estimator: Any, file: Path, package: str) -> None:
         if surplus:
             raise Misuse(f"{type(estimator).__name__} holds a {surplus[0]}, which is not stored: only listed types are")
         files.write_bytes(file, content)
-    elif package == "catboost":
-        estimator.save_model(str(file), format="cbm")
     else:
-        estimator.save_model(str(file))
+        estimator.save_model(str(file), **({"format": "cbm"} if package == "catboost" else {}))
 
 
 def _read(file: Path, digest: str, task: str) -> Any:
@@ -85,7 +86,15 @@ def _read(file: Path, digest: str, task: str) -> Any:
     if files.digest_of(file) != digest:
         raise Failure(f"{file} has changed since the run was written: its SHA-256 differs")
     try:
-        return _READERS[file.suffix](file, task == CLASSIFICATION)
+        if file.suffix == ".skops":
+            return _read_skops(file)
+        if file.suffix == ".txt":
+            return importlib.import_module("lightgbm").Booster(model_file=str(file))
+        package, prefix, settings = CLASSES[file.suffix]
+        kind = f"{prefix}{'Classifier' if task == CLASSIFICATION else 'Regressor'}"
+        model = getattr(importlib.import_module(package), kind)()
+        model.load_model(str(file), **settings)
+        return model
     except ImportError as error:
         raise Failure(f"{file} needs the package {error.name}: pip install {error.name}") from None
     except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
@@ -98,7 +107,7 @@ def _unlisted(content: bytes) -> list[str]:
     return sorted(set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED))
 
 
-def _read_skops(file: Path, is_classification: bool) -> Any:
+def _read_skops(file: Path) -> Any:
     import skops.io
 
     content = file.read_bytes()
@@ -106,27 +115,3 @@ def _read_skops(file: Path, is_classification: bool) -> Any:
     if surplus:
         raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
     return skops.io.loads(content, trusted=list(TRUSTED))
-
-
-def _read_xgboost(file: Path, is_classification: bool) -> Any:
-    import xgboost
-
-    model = xgboost.XGBClassifier() if is_classification else xgboost.XGBRegressor()
-    model.load_model(str(file))
-    return model
-
-
-def _read_lightgbm(file: Path, is_classification: bool) -> Any:
-    import lightgbm
-
-    return lightgbm.Booster(model_file=str(file))
-
-
-def _read_catboost(file: Path, is_classification: bool) -> Any:
-    import catboost
-
-    model = catboost.CatBoostClassifier() if is_classification else catboost.CatBoostRegressor()
-    return model.load_model(str(file), format="cbm")
-
-
-_READERS = {".skops": _read_skops, ".ubj": _read_xgboost, ".txt": _read_lightgbm, ".cbm": _read_catboost}

@@ -1,5 +1,6 @@
 """Models that are not networks, by name: how each is fitted, and the distribution that it predicts."""
 
+import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
@@ -25,10 +26,6 @@ class Examples:
     y: np.ndarray
     weight: np.ndarray | None = None
 
-    def at(self, rows: np.ndarray) -> "Examples":
-        """Select the examples of a mask (N,)."""
-        return Examples(self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows])
-
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -44,6 +41,11 @@ class Request:
     @property
     def is_classification(self) -> bool:
         return self.task == CLASSIFICATION
+
+    def fit(self, classifier: Any, regressor: Any, more: dict[str, Any] | None = None, **settings: Any) -> Any:
+        """Fit the estimator for the task, made with these settings; `more` are further arguments of its `fit`."""
+        estimator = (classifier if self.is_classification else regressor)(**settings)
+        return estimator.fit(self.train.x, self.train.y, sample_weight=self.train.weight, **(more or {}))
 
 
 MeanStd = tuple[np.ndarray, np.ndarray | None]  # (N,) each; None: the model predicts no standard deviation
@@ -75,23 +77,19 @@ class ModelKind:
 def fit_ridge(request: Request) -> Any:
     from sklearn.linear_model import RidgeCV
 
-    train = request.train
-    return RidgeCV(alphas=np.logspace(-3, 4, 15)).fit(train.x, train.y, sample_weight=train.weight)
+    return request.fit(RidgeCV, RidgeCV, alphas=np.logspace(-3, 4, 15))
 
 
 def fit_logistic(request: Request) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    train = request.train
-    return LogisticRegression(max_iter=1000).fit(train.x, train.y, sample_weight=train.weight)
+    return request.fit(LogisticRegression, LogisticRegression, max_iter=1000)
 
 
 def fit_forest(request: Request) -> Any:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    make = RandomForestClassifier if request.is_classification else RandomForestRegressor
-    train = request.train
-    return make(random_state=request.seed).fit(train.x, train.y, sample_weight=train.weight)
+    return request.fit(RandomForestClassifier, RandomForestRegressor, random_state=request.seed)
 
 
 def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
@@ -104,23 +102,19 @@ def fit_histograms(request: Request) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     settings: dict[str, Any] = {"max_iter": ROUNDS, "early_stopping": True, "n_iter_no_change": PATIENCE}
-    settings |= {"random_state": request.seed}
     if request.categorical.any():
         settings["categorical_features"] = request.categorical
     if request.level is not None:
         settings |= {"loss": "quantile", "quantile": request.level}
-    make = HistGradientBoostingClassifier if request.is_classification else HistGradientBoostingRegressor
-    train, val = request.train, request.val
-    return make(**settings).fit(
-        train.x, train.y, sample_weight=train.weight, X_val=val.x, y_val=val.y, sample_weight_val=val.weight
-    )
+    validation = {"X_val": request.val.x, "y_val": request.val.y, "sample_weight_val": request.val.weight}
+    kinds = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+    return request.fit(*kinds, validation, random_state=request.seed, **settings)
 
 
 def fit_natural(request: Request) -> NaturalBoosting:
     train, val = request.train, request.val
-    return NaturalBoosting.fit(
-        train.x, train.y, val.x, val.y, weight=train.weight, weight_val=val.weight, seed=request.seed
-    )
+    weights: Any = {"weight": train.weight, "weight_val": val.weight}
+    return NaturalBoosting.fit(train.x, train.y, val.x, val.y, seed=request.seed, **weights)
 
 
 def fit_xgboost(request: Request) -> Any:
@@ -128,34 +122,24 @@ def fit_xgboost(request: Request) -> Any:
 
     settings: dict[str, Any] = {"n_estimators": ROUNDS, "learning_rate": 0.1, "early_stopping_rounds": PATIENCE}
     settings |= {"enable_categorical": True, "feature_types": ["c" if c else "q" for c in request.categorical]}
-    settings |= {"random_state": request.seed, "n_jobs": 1}
     if request.level is not None:
         settings |= {"objective": "reg:quantileerror", "quantile_alpha": request.level}
-    train, val = request.train, request.val
-    return (XGBClassifier if request.is_classification else XGBRegressor)(**settings).fit(
-        train.x, train.y, sample_weight=train.weight, eval_set=[(val.x, val.y)], verbose=False
-    )
+    validation = {"eval_set": [(request.val.x, request.val.y)], "verbose": False}
+    return request.fit(XGBClassifier, XGBRegressor, validation, random_state=request.seed, n_jobs=1, **settings)
 
 
 def fit_lightgbm(request: Request) -> Any:
     from lightgbm import LGBMClassifier, LGBMRegressor, early_stopping
 
     settings: dict[str, Any] = {"n_estimators": ROUNDS, "random_state": request.seed, "n_jobs": 1, "verbose": -1}
-    settings |= {"deterministic": True}
     if request.level is not None:
         settings |= {"objective": "quantile", "alpha": request.level}
-    train, val = request.train, request.val
+    more: dict[str, Any] = {"eval_set": [(request.val.x, request.val.y)]}
+    more["categorical_feature"] = np.flatnonzero(request.categorical).tolist()
+    more["callbacks"] = [early_stopping(PATIENCE, verbose=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = (LGBMClassifier if request.is_classification else LGBMRegressor)(**settings).fit(
-            train.x,
-            train.y,
-            sample_weight=train.weight,
-            eval_set=[(val.x, val.y)],
-            categorical_feature=np.flatnonzero(request.categorical).tolist(),
-            callbacks=[early_stopping(PATIENCE, verbose=False)],
-        )
-    return model.booster_
+        return request.fit(LGBMClassifier, LGBMRegressor, more, deterministic=True, **settings).booster_
 
 
 def fit_catboost(request: Request) -> Any:
@@ -166,9 +150,7 @@ def fit_catboost(request: Request) -> Any:
     if not request.is_classification:
         quantile = f"Quantile:alpha={request.level}"
         settings["loss_function"] = "RMSEWithUncertainty" if request.level is None else quantile
-    train, val = request.train, request.val
-    make = CatBoostClassifier if request.is_classification else CatBoostRegressor
-    return make(**settings).fit(train.x, train.y, sample_weight=train.weight, eval_set=(val.x, val.y))
+    return request.fit(CatBoostClassifier, CatBoostRegressor, {"eval_set": (request.val.x, request.val.y)}, **settings)
 
 
 def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:
@@ -220,15 +202,15 @@ MODELS: dict[str, ModelKind] = {
 BASELINES = ("ridge", "logistic", "hist-gradient-boosting")  # of tables, those for the task
 
 
-def is_estimator(model: Any) -> bool:
-    """Return whether an object is a scikit-learn estimator: it has `fit`, `predict` and `get_params`."""
+def is_model(model: Any) -> bool:
+    """Return whether the first argument of `fit` is not a network: a name of `MODELS`, or a scikit-learn estimator.
+
+    An estimator has `fit`, `predict` and `get_params`.
+    """
+    if isinstance(model, str):
+        return model in MODELS
     methods = (getattr(model, name, None) for name in ("fit", "predict", "get_params"))
     return not isinstance(model, type) and all(map(callable, methods))
-
-
-def is_model(model: Any) -> bool:
-    """Return whether the first argument of `fit` is not a network: a name of `MODELS`, or an estimator."""
-    return model in MODELS if isinstance(model, str) else is_estimator(model)
 
 
 OF_NETWORKS = (  # settings of `fit` that mean nothing to other models
@@ -244,31 +226,29 @@ def refuse_unused(net: Any, settings: Mapping[str, Any]) -> None:
     Traceback (most recent call last):
     murmuration.system.errors.Misuse: epochs=3 and steps=100: a run has one length; leave one of them out
     """
-    if settings.get("epochs") is not None and settings.get("steps") is not None:
-        both = f"epochs={settings['epochs']} and steps={settings['steps']}"
-        raise Misuse(f"{both}: a run has one length; leave one of them out")
-    unused = [name for name in OF_NETWORKS if settings.get(name) is not None] if is_model(net) else []
-    if unused:
-        setting = f"{unused[0]}={settings[unused[0]]}"
-        raise Misuse(f"{setting} with {name_of(net)}, which is not a network: leave {unused[0]} out")
+    epochs, steps = settings.get("epochs"), settings.get("steps")
+    if epochs is not None and steps is not None:
+        raise Misuse(f"epochs={epochs} and steps={steps}: a run has one length; leave one of them out")
+    for name in OF_NETWORKS if is_model(net) else ():
+        if settings.get(name) is not None:
+            setting = f"{name}={settings[name]}"
+            raise Misuse(f"{setting} with {name_of(net)}, which is not a network: leave {name} out")
 
 
 def kind_of(model: Any) -> ModelKind:
     """Return the row of `MODELS` of a name, or one for a user's estimator, which takes the inputs of networks."""
     if isinstance(model, str):
         return MODELS[model] if model in MODELS else ModelKind(model, _refit_unknown, inputs=PREPARED)
+    from sklearn.base import clone, is_classifier
 
     def fit(request: Request) -> Any:
-        from sklearn.base import clone
-
-        estimator = clone(model)
+        estimator, train = clone(model), request.train
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=request.seed)
-        train = request.train
         weights = {} if train.weight is None else {"sample_weight": train.weight}
         return estimator.fit(train.x, train.y, **weights)
 
-    return ModelKind(type(model).__name__, fit, inputs=PREPARED)
+    return ModelKind(type(model).__name__, fit, (CLASSIFICATION if is_classifier(model) else REGRESSION,), PREPARED)
 
 
 def _refit_unknown(request: Request) -> Any:
@@ -282,28 +262,17 @@ def name_of(model: Any) -> str:
 
 def check_model(model: Any, task: str) -> None:
     """Refuse a model that does not fit the task, or whose package is not installed."""
-    import importlib.util
-
     if isinstance(model, str) and model not in MODELS:
         raise unknown("model", model, MODELS)
-    kind, name, tasks = kind_of(model), name_of(model), tasks_of(model)
-    if task not in tasks:
+    kind, name = kind_of(model), name_of(model)
+    if task not in kind.tasks:
         fitting = [other for other, row in MODELS.items() if task in row.tasks]
         write = f"write {' or '.join(fitting[:2])}" if fitting else "train a network"
-        raise Misuse(f"{name} is for {' and '.join(tasks)}, and the data is a {task}: {write}")
+        raise Misuse(f"{name} is for {' and '.join(kind.tasks)}, and the data is a {task}: {write}")
     if task == CLASSIFICATION and not isinstance(model, str) and not hasattr(model, "predict_proba"):
         raise Misuse(f"{name} has no predict_proba: wrap it in CalibratedClassifierCV")
     if importlib.util.find_spec(kind.package) is None:
         raise Misuse(f"model {name} needs the package {kind.package}: pip install {kind.package}")
-
-
-def tasks_of(model: Any) -> tuple[str, ...]:
-    """Return the tasks of a model by name, or of a scikit-learn estimator."""
-    if isinstance(model, str):
-        return MODELS[model].tasks
-    from sklearn.base import is_classifier
-
-    return (CLASSIFICATION if is_classifier(model) else REGRESSION,)
 
 
 def models_for(names: tuple[str, ...], task: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Networks as plain torch modules, by name; see README.md."""
 
-from murmuration.models.nets.cosine import CosineLinear, with_cosine_head
+from murmuration.models.nets.dense import CosineLinear, with_cosine_head
 from murmuration.models.nets.embeddings import column_edges
 from murmuration.models.nets.table import NETS, build_net, edges_for, is_net
 

@@ -45,13 +45,11 @@ def plain_module(module: nn.Module) -> nn.Module:
         if isinstance(part, torch.jit.ScriptModule):
             raise Misuse(f"{label} is a torch.jit module: give the nn.Module that it was made of")
         for hook in part._forward_pre_hooks.values():
-            if isinstance(hook, BasePruningMethod):
-                advice = "torch.nn.utils.prune.remove(layer, name)"
-            elif hasattr(hook, "compute_weight"):
-                advice = "torch.nn.utils.parametrizations.weight_norm or spectral_norm"
-            else:
-                continue
-            raise Misuse(f"{label} has a weight that a hook computes ({type(hook).__name__}): write {advice}")
+            pruned = isinstance(hook, BasePruningMethod)
+            if pruned or hasattr(hook, "compute_weight"):
+                advice = "prune.remove(layer, name)" if pruned else "parametrizations.weight_norm or spectral_norm"
+                problem = f"has a weight that a hook computes ({type(hook).__name__})"
+                raise Misuse(f"{label} {problem}: write torch.nn.utils.{advice}")
     return module
 
 

@@ -74,14 +74,6 @@ def usual_size(net: str) -> tuple[int, int] | None:
     return USUAL_SIZE if net in VARIANTS else None
 
 
-def input_shape_of(net: str, shape: tuple[int, ...], size: tuple[int, int] | None) -> tuple[int, ...]:
-    """Return the shape of a network's input for data of this shape: in colour if the network needs it, resized."""
-    if len(shape) != 3:
-        return shape
-    coloured = net in VARIANTS or is_library_net(net) or shape[0] not in (1, 3)
-    return 3 if coloured else shape[0], *(size or shape[1:])
-
-
 def build_backbone(
     net: str, shape: tuple[int, ...], inputs: Preparation, weights: bool | str | Path | None = None
 ) -> Backbone:
@@ -113,17 +105,13 @@ def trained_backbone(
     """
     if not isinstance(net, str):
         raise Misuse(f"features of a {type(net).__name__}: expected the name of a network; see `murmur list nets`")
-    input_shape = input_shape_of(net, shape, size)
-    backbone = build_backbone(net, input_shape, inputs, weights)
-    source = "published" if weights is True else Path(str(weights)).name
-    record = {"net": net, "weights": source, "shape": list(input_shape), "sha256": digest_of(backbone, input_shape)}
-    return backbone, record
-
-
-def digest_of(backbone: nn.Module, shape: tuple[int, ...]) -> str:
-    """Compute the SHA-256 of the tensors of a backbone and of the shape of its inputs."""
-    digest = hashlib.sha256(str(tuple(shape)).encode())
+    if len(shape) == 3:  # in colour if the network needs it, resized
+        coloured = net in VARIANTS or is_library_net(net) or shape[0] not in (1, 3)
+        shape = (3 if coloured else shape[0], *(size or shape[1:]))
+    backbone = build_backbone(net, shape, inputs, weights)
+    digest = hashlib.sha256(str(tuple(shape)).encode())  # of the tensors and of the shape of inputs
     for name, tensor in backbone.state_dict().items():
         digest.update(name.encode())
         hash_array(digest, tensor.numpy())
-    return digest.hexdigest()
+    source = "published" if weights is True else Path(str(weights)).name
+    return backbone, {"net": net, "weights": source, "shape": list(shape), "sha256": digest.hexdigest()}

@@ -64,21 +64,16 @@ def _equal(a: Any, b: Any, compared: Compared) -> bool:
         return len(a) == len(b) and all(_equal(x, y, compared) for x, y in zip(a, b, strict=True))
     if isinstance(a, types.MethodType):
         return a.__func__ is b.__func__ and _equal(a.__self__, b.__self__, compared)
-    if isinstance(a, types.FunctionType):
-        return _same_code(a, b, compared)
+    if isinstance(a, types.FunctionType):  # of the same source, and referring to equal objects
+        if a.__code__ is not b.__code__ or a.__globals__ is not b.__globals__:
+            return False
+        own, other = (
+            [[c.cell_contents for c in f.__closure__ or ()], f.__defaults__, f.__kwdefaults__] for f in (a, b)
+        )
+        return _equal(own, other, compared)
     if isinstance(a, type | types.BuiltinFunctionType | types.ModuleType):
         return False  # and not the same object
     try:
         return _equal(a.__reduce_ex__(2), b.__reduce_ex__(2), compared)  # as pickled: with state that C code keeps
     except Exception:  # an object that cannot be pickled may raise anything
         return False
-
-
-def _same_code(a: types.FunctionType, b: types.FunctionType, compared: Compared) -> bool:
-    """Return whether two functions have the same source and refer to equal objects."""
-    if a.__code__ is not b.__code__ or a.__globals__ is not b.__globals__:
-        return False
-    contents = [
-        [[cell.cell_contents for cell in f.__closure__ or ()], f.__defaults__, f.__kwdefaults__] for f in (a, b)
-    ]
-    return _equal(contents[0], contents[1], compared)

@@ -27,10 +27,7 @@ def plain_cnn(
             body.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
         body += [nn.ReLU()] if index < len(channels) - 1 else []
-    body.append(nn.Flatten())
-    network = with_head(body, channels[-1] * height * width, outputs)
-    network.apply(glorot_uniform)
-    return network
+    return with_head([*body, nn.Flatten()], channels[-1] * height * width, outputs).apply(glorot_uniform)
 
 
 def glorot_uniform(layer: nn.Module) -> None:

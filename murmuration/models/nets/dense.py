@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, plain and residual, for tables and for any other input, which is flattened."""
+"""Multilayer perceptrons, plain and residual, for any input, which is flattened, and a last layer of cosines."""
 
 import math
 from collections import OrderedDict
@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from murmuration.models.nets.embeddings import Edges, Embedding, embedding
+from murmuration.models.nets.embeddings import Embedding, embedding
 from murmuration.system.errors import Misuse, unknown
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -77,15 +78,14 @@ def mlp(
     activation: str = "relu",
     dropout: float = 0.0,
     scale: bool = False,
-    edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
     """Build a network of dense layers on the flattened input; dropout, if any, follows each activation.
 
-    `embed` and `edges` are those of an embedding of numbers (`embedding`). With `scale`, every channel before the first
-    dense layer has a trained factor.
+    `embed` are keywords of an embedding of numbers (`embedding`). With `scale`, every channel before the first dense
+    layer has a trained factor.
     """
-    embedded, width = embedding(math.prod(input_shape), edges, **embed)
+    embedded, width = embedding(math.prod(input_shape), **embed)
     body: list[nn.Module] = [nn.Flatten(), *embedded, *([Scale(width)] if scale else [])]
     for before, after in pairwise((width, *hidden)):
         body += [nn.Linear(before, after), activation_named(activation)]
@@ -100,7 +100,6 @@ def residual_mlp(
     hidden: tuple[int, ...] = (128, 128),
     activation: str = "relu",
     dropout: float = 0.1,
-    edges: Edges | None = None,
     **embed: Any,
 ) -> nn.Module:
     """Build a dense layer and a residual block for each of `hidden`, which must be equal (Gorishniy et al. 2021).
@@ -109,8 +108,41 @@ def residual_mlp(
     """
     if not hidden or len(set(hidden)) > 1:
         raise Misuse(f"hidden={hidden} of a residual network: expected equal widths, such as (128, 128)")
-    embedded, channels = embedding(math.prod(input_shape), edges, **embed)
+    embedded, channels = embedding(math.prod(input_shape), **embed)
     width = hidden[0]
     blocks = [Residual(width, activation, dropout) for _ in hidden]
     body = [nn.Flatten(), *embedded, nn.Linear(channels, width), *blocks, nn.LayerNorm(width)]
     return with_head([*body, activation_named(activation)], width, outputs)
+
+
+class CosineLinear(nn.Linear):
+    """A dense layer without bias whose inputs and rows are divided by their lengths: outputs are in [-1, 1]."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
+
+
+def with_cosine_head(net: nn.Module) -> nn.Module:
+    """Replace the dense layer `head` of a network by one whose outputs are cosines.
+
+    Args:
+        net: Network with a part `head`; changed in place.
+
+    Returns:
+        The network.
+
+    Raises:
+        Misuse: If the network has no dense layer called `head`.
+
+    >>> import torch, murmuration.models.nets as nets
+    >>> bool((with_cosine_head(nets.build_net("mlp", (4,), 3))(torch.randn(9, 4)).abs() <= 1).all())
+    True
+    """
+    head = getattr(net, "head", None)
+    if not isinstance(head, nn.Linear):
+        raise Misuse(f"{type(net).__name__} has no dense layer called head: end the net in CosineLinear instead")
+    net.head = CosineLinear(head.in_features, head.out_features)
+    return net

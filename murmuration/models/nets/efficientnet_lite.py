@@ -7,7 +7,7 @@ does ("same"): so the weights trained there give the same outputs here.
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -76,37 +76,29 @@ def efficientnet_lite(
     input_shape: tuple[int, ...], outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
 ) -> nn.Module:
     """Build EfficientNet-Lite for colour images of any size, without stochastic depth."""
-    settings = VARIANTS[variant]
-    channels, *sides = input_shape
+    settings, (channels, *sides) = VARIANTS[variant], input_shape
     if channels != 3:
         raise Misuse(f"{variant} takes images of 3 channels, got {channels}: repeat a grey channel three times")
-    size = (sides[0], sides[1])
-    body: list[tuple[str, nn.Module]] = [
-        ("pixels", PixelScale((MEAN,) * 3, (STD,) * 3)),
-        ("stem", conv_norm(3, STEM, 3, 2, size)),
-    ]
-    size, before, blocks = halved(size, 2), STEM, []
+    size, before, blocks = (sides[0], sides[1]), STEM, []
+    pixels, stem = PixelScale((MEAN,) * 3, (STD,) * 3), conv_norm(3, STEM, 3, 2, size)
+    size = halved(size, 2)
     for stage in stages(settings):
         blocks.append(InvertedResidual(before, stage, size))
         size, before = halved(size, stage.stride), stage.channels
-    body += [("blocks", nn.Sequential(*blocks)), ("last", conv_norm(before, LAST, 1, 1, size))]
-    body += [("pool", nn.AdaptiveAvgPool2d(1)), ("flatten", nn.Flatten())]
-    body.append(("dropout", nn.Dropout(settings.dropout if dropout is None else dropout)))
-    network = with_head(nn.Sequential(OrderedDict(body)), LAST, outputs)
-    network.apply(initialise)
-    return network
+    body: OrderedDict[str, nn.Module] = OrderedDict(pixels=pixels, stem=stem, blocks=nn.Sequential(*blocks))
+    body |= {"last": conv_norm(before, LAST, 1, 1, size), "pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+    body["dropout"] = nn.Dropout(settings.dropout if dropout is None else dropout)
+    return with_head(nn.Sequential(body), LAST, outputs).apply(initialise)
 
 
 def stages(variant: Variant) -> list[Stage]:
     """Return a stage of one block for every block of the network."""
     blocks = []
-    for index, stage in enumerate(STAGES):
-        inner = 0 < index < len(STAGES) - 1
+    for stage in STAGES:
+        inner = stage not in (STAGES[0], STAGES[-1])
         count = math.ceil(variant.depth * stage.blocks) if inner else stage.blocks
-        channels = rounded(variant.width * stage.channels)
-        for block in range(count):
-            stride = stage.stride if block == 0 else 1
-            blocks.append(Stage(1, stage.kernel, stride, stage.expansion, channels))
+        first = replace(stage, blocks=1, channels=rounded(variant.width * stage.channels))
+        blocks += [first, *[replace(first, stride=1)] * (count - 1)]
     return blocks
 
 
@@ -124,14 +116,13 @@ def conv_norm(
     before: int, after: int, kernel: int, stride: int, size: tuple[int, int], *, groups: int = 1, active: bool = True
 ) -> nn.Module:
     """Build a convolution without bias for feature maps (H, W), batch-norm, and ReLU6 if `active`."""
-    top, bottom, before_x, after_x = (*same_padding(size[0], kernel, stride), *same_padding(size[1], kernel, stride))
-    even = top == bottom and before_x == after_x
-    layers: list[tuple[str, nn.Module]] = [] if even else [("pad", nn.ZeroPad2d((before_x, after_x, top, bottom)))]
-    padding = (top, before_x) if even else 0
-    conv = nn.Conv2d(before, after, kernel, stride=stride, padding=padding, groups=groups, bias=False)
-    layers += [("conv", conv), ("norm", nn.BatchNorm2d(after, eps=1e-3))]
-    layers += [("act", nn.ReLU6())] if active else []
-    return nn.Sequential(OrderedDict(layers))
+    (top, bottom), (left, right) = (same_padding(side, kernel, stride) for side in size)
+    even = top == bottom and left == right
+    layers = OrderedDict[str, nn.Module]({} if even else {"pad": nn.ZeroPad2d((left, right, top, bottom))})
+    padding = (top, left) if even else 0
+    layers["conv"] = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+    layers |= {"norm": nn.BatchNorm2d(after, eps=1e-3)} | ({"act": nn.ReLU6()} if active else {})
+    return nn.Sequential(layers)
 
 
 def same_padding(side: int, kernel: int, stride: int) -> tuple[int, int]:

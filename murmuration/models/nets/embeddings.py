@@ -17,7 +17,7 @@ operators that run on many members at once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -56,30 +56,40 @@ def column_edges(x: Tensor, bins: int) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, quantiles)) if len(quantiles) > 1 else () for quantiles in edges)
 
 
-class PiecewiseLinear(nn.Module):
-    """Rows (N, D) -> (N, C): every column, and behind a column of numbers its piecewise linear encoding.
+class ClippedLines(nn.Module):
+    """Channels slope * x + offset, cut off below `low` and above `high`, of tensors that are not trained."""
 
-    The encoding of x in bins with edges e_0 < ... < e_B is (x - e_{b-1}) / (e_b - e_{b-1}), cut off below 0 and above
-    1. Without `numbers` the first bin is not cut off below and the last one not above.
-    """
-
-    slope: nn.Parameter  # (C,) each, not trained
+    slope: nn.Parameter
     offset: nn.Parameter
     low: nn.Parameter
     high: nn.Parameter
 
-    def __init__(self, edges: Edges, numbers: bool = True) -> None:
+    def __init__(self, values: list[Any]) -> None:  # (..., 4) the slope, offset, low and high of every channel
         super().__init__()
-        rows = [row for column, ends in enumerate(edges) for row in channels_of(column, ends, numbers)]
-        self.columns = [int(row[0]) for row in rows]  # (C,) the column of each channel
-        self.chunks = [self.columns.count(column) for column in dict.fromkeys(self.columns)]
-        values = torch.tensor([row[1:] for row in rows], dtype=torch.float64).float()
-        for name, tensor in zip(("slope", "offset", "low", "high"), values.unbind(1), strict=True):
+        tensors = torch.tensor(values, dtype=torch.float64).float().unbind(-1)
+        for name, tensor in zip(("slope", "offset", "low", "high"), tensors, strict=True):
             self.register_parameter(name, nn.Parameter(tensor.clone(), requires_grad=False))
 
+    def channels(self, x: Tensor) -> Tensor:
+        """As torch.clamp, which takes several times as long with bounds that are tensors."""
+        return torch.minimum(torch.maximum(x * self.slope + self.offset, self.low), self.high)
+
+
+class PiecewiseLinear(ClippedLines):
+    """Rows (N, D) -> (N, C): every column, and behind a column of numbers its piecewise linear encoding.
+
+    The encoding of x in bins with edges e_0 < ... < e_B is (x - e_{b-1}) / (e_b - e_{b-1}), cut off below 0 and above
+    1. Without `numbers` the first bin is not cut off below and the last one not above. Its tensors are (C,).
+    """
+
+    def __init__(self, edges: Edges, numbers: bool = True) -> None:
+        rows = [row for column, ends in enumerate(edges) for row in channels_of(column, ends, numbers)]
+        super().__init__([row[1:] for row in rows])
+        self.columns = [int(row[0]) for row in rows]  # (C,) the column of each channel
+        self.chunks = [self.columns.count(column) for column in dict.fromkeys(self.columns)]
+
     def forward(self, x: Tensor) -> Tensor:
-        # As torch.clamp, which takes several times as long with bounds that are tensors.
-        return torch.minimum(torch.maximum(x[..., self.columns] * self.slope + self.offset, self.low), self.high)
+        return self.channels(x[..., self.columns])
 
 
 def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple[float, ...]]:
@@ -90,38 +100,33 @@ def channels_of(column: int, edges: Sequence[float], number: bool) -> list[tuple
     """
     if not edges:
         return [(column, 1.0, 0.0, -math.inf, math.inf)]
-    first, last, beyond = edges[0], edges[-1], edges[-1] - edges[0]
-    channels: list[tuple[float, ...]] = [(column, 1.0, 0.0, first - beyond, last + beyond)] if number else []
+    beyond = edges[-1] - edges[0]
+    channels: list[tuple[float, ...]] = [(column, 1.0, 0.0, edges[0] - beyond, edges[-1] + beyond)] if number else []
     for at, (low, high) in enumerate(pairwise(edges)):
         ends = (0.0 if at or number else -math.inf, 1.0 if at < len(edges) - 2 or number else math.inf)
         channels.append((column, 1 / (high - low), -low / (high - low), *ends))
     return channels
 
 
-class PiecewiseReLU(nn.Module):
+class PiecewiseReLU(ClippedLines):
     """Rows (N, D) -> (N, C): `size` channels for every column of numbers, then the other columns as they are.
 
     relu(W e + b) with a W and a b for each column and e = (x, its piecewise linear encoding). At first only x counts.
     Rows are the last axis inside, so that products of small matrices are long and nothing is copied to transpose it.
+    Tensors of bins are (D, B, 1), with zeros where a column has fewer bins.
     """
 
     is_embedding = True  # W is not a kernel: it has no rank-one factors, masks or Gaussian weights
-    slope: nn.Parameter  # (D, B, 1) each, not trained; zeros where a column has fewer bins
-    offset: nn.Parameter
-    low: nn.Parameter
-    high: nn.Parameter
 
     def __init__(self, edges: Edges, size: int) -> None:
-        super().__init__()
-        self.numbers = [column for column, ends in enumerate(edges) if ends]
-        self.plain_columns = [column for column, ends in enumerate(edges) if not ends]
-        self.chunks = [size] * len(self.numbers) + [1] * len(self.plain_columns)
-        channels = [channels_of(column, edges[column], True) for column in self.numbers]
+        numbers = [column for column, ends in enumerate(edges) if ends]
+        channels = [channels_of(column, edges[column], True) for column in numbers]
         most = max(map(len, channels))
         padded = [[row[1:] for row in rows] + [(0.0,) * 4] * (most - len(rows)) for rows in channels]
-        values = torch.tensor(padded, dtype=torch.float64).float()  # (D, B, 4)
-        for name, tensor in zip(("slope", "offset", "low", "high"), values.split(1, dim=-1), strict=True):
-            self.register_parameter(name, nn.Parameter(tensor.clone(), requires_grad=False))
+        super().__init__([[[row] for row in rows] for rows in padded])  # (D, B, 1, 4)
+        self.numbers = numbers
+        self.plain_columns = [column for column, ends in enumerate(edges) if not ends]
+        self.chunks = [size] * len(numbers) + [1] * len(self.plain_columns)
         self.weight = nn.Parameter(torch.empty(len(channels), size, most))
         self.bias = nn.Parameter(torch.empty(len(channels), size, 1))
         self.reset_parameters()
@@ -136,7 +141,7 @@ class PiecewiseReLU(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         numbers = x[..., self.numbers] if self.plain_columns else x
         numbers = numbers.transpose(-1, -2).contiguous().unsqueeze(-2)  # (D, 1, N)
-        encoded = torch.minimum(torch.maximum(numbers * self.slope + self.offset, self.low), self.high)  # (D, B, N)
+        encoded = self.channels(numbers)  # (D, B, N)
         embedded = torch.relu(self.weight @ encoded + self.bias).flatten(-3, -2)  # (D size, N)
         if self.plain_columns:
             embedded = torch.cat([embedded, x[..., self.plain_columns].transpose(-1, -2)], -2)
@@ -151,9 +156,9 @@ class Periodic(nn.Module):
 
     def __init__(self, edges: Edges, frequencies: int, sigma: float, size: int) -> None:
         super().__init__()
-        numbers = [column for column, column_bins in enumerate(edges) if column_bins]
+        numbers = [column for column, ends in enumerate(edges) if ends]
         self.repeated = [column for column in numbers for _ in range(frequencies)]
-        self.plain_columns = [column for column, column_bins in enumerate(edges) if not column_bins]
+        self.plain_columns = [column for column, ends in enumerate(edges) if not ends]
         self.shape, self.sigma = (len(numbers), frequencies), sigma
         self.chunks = [size] * len(numbers) + [1] * len(self.plain_columns)
         self.frequencies = nn.Parameter(torch.empty(len(numbers) * frequencies))
@@ -190,7 +195,7 @@ def check_embedding(options: dict[str, Any]) -> None:
 
 def embedding(
     width: int,
-    edges: Edges | None,
+    edges: Edges | None = None,
     *,
     embed: str = "none",
     bins: int = 16,
@@ -208,11 +213,10 @@ def embedding(
     if edges is None or len(edges) != width:
         got = "without edges" if edges is None else f"with the edges of {len(edges)} columns"
         raise Misuse(f"embed={embed} {got} for {width} columns: write edges=column_edges(x, {bins}) for rows x (N, D)")
-    layer: Embedding
-    if embed == "piecewise":
-        layer = PiecewiseLinear(edges)
-    elif embed == "piecewise-relu":
-        layer = PiecewiseReLU(edges, size)
-    else:
-        layer = Periodic(edges, frequencies, sigma, size)
+    makers: dict[str, Callable[[], Embedding]] = {
+        "piecewise": lambda: PiecewiseLinear(edges),
+        "piecewise-relu": lambda: PiecewiseReLU(edges, size),
+        "periodic": lambda: Periodic(edges, frequencies, sigma, size),
+    }
+    layer = makers[embed]()
     return [layer], sum(layer.chunks)

@@ -26,10 +26,8 @@ def given_weights(weights: Weights) -> list[State]:
         raise Misuse("init_from is an empty list: give one network, or one for each member")
     for model in models:
         if not isinstance(model, nn.Module | Mapping):
-            raise Misuse(
-                f"init_from is a {type(model).__name__}: expected an nn.Module, a list of them, an ensemble, a state"
-                " dict, a run directory or a .safetensors file"
-            )
+            expected = "an nn.Module, a list of them, an ensemble, a state dict, a run directory or a .safetensors file"
+            raise Misuse(f"init_from is a {type(model).__name__}: expected {expected}")
     return [model.state_dict() if isinstance(model, nn.Module) else dict(model) for model in models]
 
 
@@ -38,10 +36,8 @@ def read_weights(path: Path) -> State:
     if path.suffix == ".safetensors" and path.is_file():
         return read_tensors(path)
     problem = "is not a safetensors file, and nothing else is read" if path.exists() else "does not exist"
-    raise Misuse(
-        f"init_from='{path}' {problem}: give a run directory, or a file that"
-        " safetensors.torch.save_file(net.state_dict(), 'net.safetensors') wrote"
-    )
+    saved = "safetensors.torch.save_file(net.state_dict(), 'net.safetensors')"
+    raise Misuse(f"init_from='{path}' {problem}: give a run directory, or a file that {saved} wrote")
 
 
 def with_weights(

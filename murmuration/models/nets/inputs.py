@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from murmuration.data.preparation import Preparation, SeveralPreparation, TokenPreparation
 from murmuration.models.nets.adapt import Output, materialised, select_output
-from murmuration.models.nets.cosine import with_cosine_head
+from murmuration.models.nets.dense import with_cosine_head
 from murmuration.models.nets.pixel_scale import set_pixel_scale
 from murmuration.models.nets.source import NetSource, name_of
 from murmuration.system.errors import Misuse

@@ -4,6 +4,8 @@ Both become `body` then `head`, so that every recipe applies: the body gives the
 dense layer takes, the head is that layer with the outputs that the data needs.
 """
 
+import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +59,14 @@ def timm_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module
     body = nn.Sequential()
     mean, std = (timm.get_pretrained_cfg_value(name, key) for key in ("mean", "std"))
     if mean is not None and len(mean) == channels:
-        body.add_module("pixels", PixelScale(*(tuple(WHITE * v for v in statistic) for statistic in (mean, std))))
+        body.add_module("pixels", unit_scale(mean, std))
     body.add_module("net", net)
     return with_head(body, getattr(net, "head_hidden_size", None) or net.num_features, outputs)
+
+
+def unit_scale(mean: Sequence[float], std: Sequence[float]) -> PixelScale:
+    """Return the pixel scale of weights for pixels in 0..1 with these statistics."""
+    return PixelScale(*(tuple(WHITE * value for value in statistic) for statistic in (mean, std)))
 
 
 class LogitsOf(nn.Module):
@@ -85,11 +92,9 @@ def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     Types of text models (bert, distilbert, roberta, gpt2, ...) take tokens (N, T), types of image models (vit, ...)
     images.
     """
-    import_library("transformers", "hf", f"hf:{name}")
-    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+    transformers, config = import_library("transformers", "hf", f"hf:{name}"), hf_config(name)
     from transformers.models.auto import modeling_auto
 
-    config = hf_config(name)
     images = config.model_type in modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
     if not images and config.model_type not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
         raise Misuse(f"hf:{name} is of type {config.model_type}: expected a type that classifies texts or images")
@@ -99,33 +104,20 @@ def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     config.num_labels = outputs
     if images:
         config.num_channels, config.image_size = input_shape[0], input_shape[1]
-    build = AutoModelForImageClassification if images else AutoModelForSequenceClassification
-    net = build.from_config(config)
+    kind = "Image" if images else "Sequence"
+    net = getattr(transformers, f"AutoModelFor{kind}Classification").from_config(config)
     inside = f"{net.base_model_prefix}."
-    dense = [
-        layer_name
-        for layer_name, layer in net.named_modules()
-        if isinstance(layer, nn.Linear) and layer.out_features == outputs and not layer_name.startswith(inside)
-    ]
+    linear = {part: layer for part, layer in net.named_modules() if isinstance(layer, nn.Linear)}
+    dense = [part for part in linear if linear[part].out_features == outputs and not part.startswith(inside)]
     if len(dense) != 1:
         raise Misuse(f"hf:{name} ends in {len(dense)} dense layers of {outputs} outputs: expected one")
-    features = net.get_submodule(dense[0]).in_features
     net.set_submodule(dense[0], nn.Identity())
-    body = nn.Sequential()
-    if images and (scale := hf_pixel_scale(Path(name))) is not None:
-        body.add_module("pixels", scale)
+    body, file = nn.Sequential(), Path(name) / "preprocessor_config.json"
+    record = read_json(file) if images and file.is_file() else {}
+    if "image_mean" in record and "image_std" in record:
+        body.add_module("pixels", unit_scale(record["image_mean"], record["image_std"]))
     body.add_module("logits", LogitsOf(net, images))
-    return with_head(body, features, outputs)
-
-
-def hf_pixel_scale(folder: Path) -> PixelScale | None:
-    """Return the pixel scale in the preprocessor configuration of a folder, if it has one."""
-    file = folder / "preprocessor_config.json"
-    record = read_json(file) if file.is_file() else {}
-    if "image_mean" not in record or "image_std" not in record:
-        return None
-    mean, std = (tuple(WHITE * value for value in record[key]) for key in ("image_mean", "image_std"))
-    return PixelScale(mean, std)
+    return with_head(body, linear[dense[0]].in_features, outputs)
 
 
 def hf_config(name: str) -> Any:
@@ -142,9 +134,8 @@ def hf_config(name: str) -> Any:
     try:
         return AutoConfig.for_model(kind, **settings)
     except (ValueError, KeyError) as error:
-        raise Misuse(
-            f"unknown net 'hf:{name}': expected a folder with config.json, or a type such as hf:bert:hidden_size=64"
-        ) from error
+        expected = "a folder with config.json, or a type such as hf:bert:hidden_size=64"
+        raise Misuse(f"unknown net 'hf:{name}': expected {expected}") from error
 
 
 def hf_settings(text: str) -> dict[str, int | float]:
@@ -165,14 +156,10 @@ def hf_settings(text: str) -> dict[str, int | float]:
 
 def import_library(module: str, extra: str, net: str) -> Any:
     """Import a library; the refusal says how to install it."""
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise Misuse(f"{net} needs {error.name}: pip install 'torch-murmuration[{extra}]'") from None
     except Exception as error:  # timm imports torchvision, whose build must fit that of torch
-        raise Misuse(
-            f"{net}: {module} cannot be imported ({first_line(error)}); install a torchvision that fits torch"
-            f" {torch.__version__}"
-        ) from None
+        problem = f"{module} cannot be imported ({first_line(error)})"
+        raise Misuse(f"{net}: {problem}; install a torchvision that fits torch {torch.__version__}") from None

@@ -45,19 +45,14 @@ def pretrained_state(
     """
     if not isinstance(net, str):
         raise Misuse("pretrained= is for networks by name: for your nn.Module write init_from=, such as a file")
-    scaled = any(isinstance(layer, PixelScale) for layer in module.modules())
-    if scaled and preparation is not None and not isinstance(preparation, ImagePreparation):
-        raise Misuse(
-            f"pretrained {net} takes pixels, and the inputs are numbers of another scale: give images of bytes, or of"
-            " floats in 0..1 with inputs='images'"
-        )
+    scales = [f"{name}." for name, layer in module.named_modules() if isinstance(layer, PixelScale)]
+    if scales and preparation is not None and not isinstance(preparation, ImagePreparation):
+        advice = "give images of bytes, or of floats in 0..1 with inputs='images'"
+        raise Misuse(f"pretrained {net} takes pixels, and the inputs are numbers of another scale: {advice}")
     file = published_file(net) if weights is True else Path(str(weights))
     tensors, own = translated(net, read_weights(file), module), dict(module.state_dict())
-    pixel_names = {
-        f"{name}.{key}" for name, m in module.named_modules() if isinstance(m, PixelScale) for key in m.state_dict()
-    }
     for name, tensor in own.items():
-        if name in pixel_names or name.startswith(f"{HEAD}.") or (name not in tensors and name.endswith(OPTIONAL)):
+        if name.startswith((f"{HEAD}.", *scales)) or (name not in tensors and name.endswith(OPTIONAL)):
             continue
         if name not in tensors or tensors[name].shape != tensor.shape:
             got = f"'{name}' of shape {tuple(tensors[name].shape)}" if name in tensors else f"no '{name}'"
@@ -98,11 +93,10 @@ def published_file(net: str) -> Path:
     if net in VARIANTS:
         package = f"{net.replace('-', '_')}_pytorch_model"
         spec = importlib.util.find_spec(package)
-        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
-        files = [file for folder in folders for file in Path(folder).glob("models/*.pth")]
-        if not files:
-            raise Misuse(f"pretrained {net} needs the package {package}: pip install 'torch-murmuration[pretrained]'")
-        return files[0]
+        for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for file in Path(location).glob("models/*.pth"):
+                return file
+        raise Misuse(f"pretrained {net} needs the package {package}: pip install 'torch-murmuration[pretrained]'")
     folder = Path(net.removeprefix("hf:"))
     if net.startswith("hf:") and folder.is_dir():
         return folder / "model.safetensors"

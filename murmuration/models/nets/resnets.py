@@ -47,12 +47,9 @@ def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """
     body: list[nn.Module] = [conv(input_shape[0], 16, bias=True), nn.BatchNorm2d(16), nn.ReLU()]
     for before, after, stride in stages((16, 32, 64), blocks=(3, 3, 3), entering=16):
-        change = before != after
-        shortcut = conv(before, after, kernel=1, stride=stride, bias=True) if change else nn.Identity()
+        shortcut = conv(before, after, kernel=1, stride=stride, bias=True) if (before != after) else nn.Identity()
         body.append(Residual(two_convs(before, after, stride, bias=True), shortcut))
-    network = with_head([*body, nn.AdaptiveAvgPool2d(1), nn.Flatten()], 64, outputs)
-    network.apply(he_normal)
-    return network
+    return pooled_head(body, 64, outputs).apply(he_normal)
 
 
 def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -62,7 +59,7 @@ def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         projection = nn.Sequential(conv(before, after, kernel=1, stride=stride), nn.BatchNorm2d(after))
         shortcut = nn.Identity() if before == after and stride == 1 else projection
         body.append(Residual(two_convs(before, after, stride), shortcut))
-    return with_head([*body, nn.AdaptiveAvgPool2d(1), nn.Flatten()], WIDTHS[-1], outputs)
+    return pooled_head(body, WIDTHS[-1], outputs)
 
 
 def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -71,7 +68,7 @@ def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     for before, after, stride in stages(WIDTHS, blocks=(2, 2, 2, 2), entering=64):
         convs = nn.Sequential(conv(before, after, stride=stride), nn.BatchNorm2d(after), nn.ReLU(), conv(after, after))
         body.append(Preactivated(before, convs, changing_shortcut(before, after, stride)))
-    return with_head([*body, nn.AdaptiveAvgPool2d(1), nn.Flatten()], WIDTHS[-1], outputs)
+    return pooled_head(body, WIDTHS[-1], outputs)
 
 
 def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
@@ -89,10 +86,12 @@ def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
         )
         body.append(Preactivated(before, bottleneck, changing_shortcut(before, after, stride)))
     last = 4 * WIDTHS[-1]
-    body += [nn.BatchNorm2d(last), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    network = with_head(body, last, outputs)
-    network.apply(he_normal)
-    return network
+    return pooled_head([*body, nn.BatchNorm2d(last), nn.ReLU()], last, outputs).apply(he_normal)
+
+
+def pooled_head(body: list[nn.Module], features: int, outputs: int) -> nn.Module:
+    """Build a network whose head takes the means of the last feature maps."""
+    return with_head([*body, nn.AdaptiveAvgPool2d(1), nn.Flatten()], features, outputs)
 
 
 def stem(input_shape: tuple[int, ...], *, normed: bool) -> list[nn.Module]:

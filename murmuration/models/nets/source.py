@@ -49,22 +49,20 @@ def net_source(
     if isinstance(net, str):
         record = {"name": net} if edges is None else {"name": net, EDGES: [list(column) for column in edges]}
         return NetSource(lambda: build_net(net, input_shape, width, edges=edges), record)
-    if isinstance(net, nn.Module):
-        plain = plain_module(net)
-        if has_lazy_tensors(plain):
-            kind = type(plain).__name__
-            raise Misuse(f"the {kind} given has lazy layers without shapes: write lambda: {kind}(...) as the net")
-        return NetSource(lambda: freshly_initialised(plain, reset), {"module": type(plain).__qualname__})
-    return NetSource(lambda: _built_by(net), {"module": name_of(net)})
+    if not isinstance(net, nn.Module):
+        return NetSource(lambda: _built_by(net), {"module": name_of(net)})
+    plain = plain_module(net)
+    if has_lazy_tensors(plain):
+        kind = type(plain).__name__
+        raise Misuse(f"the {kind} given has lazy layers without shapes: write lambda: {kind}(...) as the net")
+    return NetSource(lambda: freshly_initialised(plain, reset), {"module": type(plain).__qualname__})
 
 
 def check_net(net: Any) -> None:
     """Refuse an object that is not a network, most often examples passed as the first argument."""
     if not isinstance(net, str) and not callable(net):
-        raise Misuse(
-            f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); give a name, an nn.Module"
-            " or a function that builds one"
-        )
+        advice = "give a name, an nn.Module or a function that builds one"
+        raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); {advice}")
 
 
 def name_of(factory: Callable[..., Any]) -> str:
@@ -75,13 +73,11 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
     try:
         module = factory()
     except Exception as error:  # a user's function may raise anything
+        problem = f"raised {type(error).__name__}: {first_line(error)}"
         if isinstance(error, TypeError) and (needed := required_arguments(factory)):
-            raise Misuse(
-                f"the net factory {name_of(factory)} needs {', '.join(needed)}: give a function without arguments, such"
-                f" as lambda: {getattr(factory, '__name__', 'factory')}(...)"
-            ) from error
-        kind = type(error).__name__
-        raise Misuse(f"the net factory {name_of(factory)} raised {kind}: {first_line(error)}") from error
+            call = f"lambda: {getattr(factory, '__name__', 'factory')}(...)"
+            problem = f"needs {', '.join(needed)}: give a function without arguments, such as {call}"
+        raise Misuse(f"the net factory {name_of(factory)} {problem}") from error
     if not isinstance(module, nn.Module):
         raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
     return plain_module(module)
@@ -123,10 +119,8 @@ def freshly_initialised(module: nn.Module, patterns: Sequence[str] = EVERY) -> n
             reset()
         elif any(id(p) in names for p in layer.parameters(recurse=False)):
             label = f"'{name}' ({type(layer).__name__})" if name else type(layer).__name__
-            raise Misuse(
-                f"{label} has parameters but no reset_parameters(), so all members would start equal: "
-                "pass a function that builds the net instead of an instance"
-            )
+            problem = "has parameters but no reset_parameters(), so all members would start equal"
+            raise Misuse(f"{label} {problem}: pass a function that builds the net instead of an instance")
     with torch.no_grad():
         for parameter, values in unchanged:
             parameter.copy_(values)

@@ -54,8 +54,7 @@ def subpixel(input_shape: tuple[int, ...], outputs: int, *, residual: bool = Tru
     channels, height, width = input_shape
     scale = math.isqrt(outputs // (height * width))
     if channels != 1 or scale not in SCALES or scale**2 * height * width != outputs:
-        raise Misuse(
-            f"the sub-pixel net turns (1, {height}, {width}) into {4 * height * width}, {9 * height * width} or"
-            f" {16 * height * width} pixels, got {input_shape} and {outputs} outputs"
-        )
+        sizes = "{}, {} or {} pixels".format(*(scale**2 * height * width for scale in SCALES))
+        got = f"got {input_shape} and {outputs} outputs"
+        raise Misuse(f"the sub-pixel net turns (1, {height}, {width}) into {sizes}, {got}")
     return Subpixel(scale, residual)

@@ -137,19 +137,15 @@ def parse_net(text: str) -> tuple[str, dict[str, Any]]:
 
 def read_option(text: str, name: str, value: str) -> Any:
     """Parse the value of an option of a network."""
-    kinds: dict[str, Callable[[str], Any]] = {"hidden": widths, "dropout": float, "sigma": float}
-    kinds |= {"activation": str, "embed": str}
     if name not in {option for net in NETS.values() for option in net.options}:
         raise unknown(f"option of the net '{text}' (name=value)", name, NETS[text.partition(":")[0]].options)
     try:
-        return kinds.get(name, int)(value)
+        return OPTION_TYPES.get(name, int)(value)
     except Misuse:
         raise
     except ValueError:
-        raise Misuse(
-            f"net '{text}': {name}={value} is not understood; write for example hidden=256x3 (or 256-128), dropout=0.1,"
-            " bins=16"
-        ) from None
+        example = "write for example hidden=256x3 (or 256-128), dropout=0.1, bins=16"
+        raise Misuse(f"net '{text}': {name}={value} is not understood; {example}") from None
 
 
 def widths(text: str) -> tuple[int, ...]:
@@ -167,6 +163,9 @@ def widths(text: str) -> tuple[int, ...]:
     return tuple(layers)
 
 
+OPTION_TYPES: dict[str, Any] = {"hidden": widths, "dropout": float, "sigma": float, "activation": str, "embed": str}
+
+
 def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
     """Compute the bins that the embedding of a network by name needs.
 
@@ -180,11 +179,8 @@ def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
     Raises:
         Misuse: For more bins than rows.
     """
-    if not isinstance(net, str) or not is_net(net):
-        return None
-    name, options = parse_net(net)
-    has_option = not is_library_net(name) and "embed" in NETS[name].options
-    if not has_option or options.get("embed", "none") == "none":
+    name, options = parse_net(net) if isinstance(net, str) and is_net(net) else ("", {})
+    if options.get("embed", "none") == "none":
         return None
     check_options(name, options)
     bins = options.get("bins", signature(embedding).parameters["bins"].default)

@@ -46,15 +46,16 @@ def require_same_plain_tensors(module: nn.Module, record: dict[str, Any]) -> Non
     tensors = plain_tensors(module)
     for name, expected in record.get(PLAIN, {}).items():
         if name not in tensors or digest(tensors[name]) != expected:
-            raise Misuse(
-                f"'{name}' of the net differs from that of the run, which does not store it: give the same network, and"
-                f" write self.register_buffer for it"
-            )
+            advice = "give the same network, and write self.register_buffer for it"
+            raise Misuse(f"'{name}' of the net differs from that of the run, which does not store it: {advice}")
 
 
-def digest(tensor: Tensor) -> str:
-    """Compute the SHA-256 of a tensor's values."""
-    return hashlib.sha256(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
+def digest(*tensors: Tensor) -> str:
+    """Compute the SHA-256 of the values of some tensors."""
+    sha256 = hashlib.sha256()
+    for tensor in tensors:
+        sha256.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
@@ -68,10 +69,8 @@ def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
     except Exception as error:  # a user's network may raise anything on an input of the wrong shape
         refuse_precision(module, x)
         if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
-            raise Misuse(
-                "the net has an embedding and cannot take inputs in floating point: write inputs='tokens' for inputs"
-                f" that are whole numbers ({first_line(error)})"
-            ) from error
+            advice = f"write inputs='tokens' for inputs that are whole numbers ({first_line(error)})"
+            raise Misuse(f"the net has an embedding and cannot take inputs in floating point: {advice}") from error
         raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
     if not isinstance(outputs, Tensor):
         got, pick = describe_outputs(outputs, len(x), width)
@@ -96,18 +95,17 @@ def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
 
     They are neither parameters nor buffers, so that they are not stored and not separate for each member.
     """
-    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
     for prefix, layer in module.named_modules():
         for name, value in vars(layer).items():
             if name.startswith(("_parameters", "_buffers", "_modules")) and isinstance(value, dict):
                 continue
-            numbered = enumerate(value) if isinstance(value, list | tuple) else ()
-            inside: Any = value.items() if isinstance(value, dict) else numbered
             at = f"{prefix}.{name}".lstrip(".")
-            tensors |= {at: value} if isinstance(value, Tensor) else {}
-            tensors |= {f"{at}[{key!r}]": item for key, item in inside if isinstance(item, Tensor)}
+            inside: Any = enumerate(value) if isinstance(value, list | tuple) else ()
+            inside = value.items() if isinstance(value, dict) else inside
+            values |= {at: value} | {f"{at}[{key!r}]": item for key, item in inside}
     stored = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
-    return {name: tensor for name, tensor in tensors.items() if id(tensor) not in stored}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor) and id(value) not in stored}
 
 
 def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None:
@@ -122,21 +120,14 @@ def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None
     other = plain_tensors(source.build())
     with torch.no_grad(), suppress(Exception):  # training on whole batches will tell
         module.train()(x)
-    after = plain_tensors(module)
-    for name, tensor in before.items():
-        random = name in other and not same(tensor, other[name])
-        if random or (name in after and not same(tensor, after[name])):
-            problem = "random" if random else "changed in training"
-            attribute = name.partition("[")[0].rpartition(".")[2]
-            raise Misuse(
-                f"'{name}' of the net is a plain tensor that is {problem}, so it is neither stored nor a member's own:"
-                f" write self.register_buffer('{attribute}', ...) in __init__"
-            )
-
-
-def same(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors have the same shape and values, NaN included."""
-    return a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    for name, a in before.items():
+        for problem, tensors in (("random", other), ("changed in training", plain_tensors(module))):
+            b = tensors.get(name, a)
+            equal = a.shape == b.shape and a.dtype == b.dtype
+            if not equal or not torch.allclose(a, b, rtol=0, atol=0, equal_nan=True):
+                call = f"self.register_buffer('{name.partition('[')[0].rpartition('.')[2]}', ...)"
+                result = f"is a plain tensor that is {problem}, so it is neither stored nor a member's own"
+                raise Misuse(f"'{name}' of the net {result}: write {call} in __init__")
 
 
 def check_initialisation(module: nn.Module) -> None:
@@ -148,27 +139,22 @@ def check_initialisation(module: nn.Module) -> None:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        new, other = (named_tensors(freshly_initialised(module)) for _ in range(2))
+        networks = (module, freshly_initialised(module), freshly_initialised(module))
+    tensors, new, other = (dict((*net.named_parameters(), *net.named_buffers())) for net in networks)
     bounds = uniform_bounds(module)
-    for name, tensor in named_tensors(module).items():
-        if problem := difference(tensor, new[name], other[name], bounds.get(name)):
+    for name, tensor in tensors.items():
+        draws = new[name].detach(), other[name].detach()
+        if problem := difference(tensor.detach(), *draws, bounds.get(name)):
             kind = type(module).__name__
-            raise Misuse(
-                f"'{name}' of the {kind} given {problem}, and would be lost: write lambda: {kind}(...) as the net for"
-                " new random weights, or init_from=net to begin with these"
-            )
-
-
-def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters and buffers of a network, without gradients."""
-    return {name: tensor.detach() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+            advice = f"lambda: {kind}(...) as the net for new random weights, or init_from=net to begin with these"
+            raise Misuse(f"'{name}' of the {kind} given {problem}, and would be lost: write {advice}")
 
 
 def uniform_bounds(module: nn.Module) -> dict[str, float]:
     """Return bounds of absolute initial values of parameters that torch's layers draw uniformly."""
     bounds: dict[str, float] = {}
     for prefix, layer in module.named_modules():
-        names = [f"{prefix}.{name}".lstrip(".") for name, _ in layer.named_parameters(recurse=False)]
+        names = [name for name, _ in layer.named_parameters(prefix, recurse=False)]
         if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
             bounds |= dict.fromkeys(names, layer.hidden_size**-0.5)
         elif isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
@@ -187,14 +173,14 @@ def difference(tensor: Tensor, fresh: Tensor, other: Tensor, bound: float | None
         return ""
     if torch.equal(fresh, other):
         return f"differs by up to {(tensor - fresh).abs().max().item():.3g} from a new initialisation"
-    values, new = tensor.double(), fresh.double()
+    values = tensor.double().flatten()
     largest = values.abs().max().item()
     if bound is not None and largest > bound * (1 + 1e-6):
         return f"has a value of {largest:.3g}, beyond the {bound:.3g} of a new initialisation"
-    if largest == 0 or (values.numel() > 1 and bool((values == values.flatten()[0]).all())):
-        return f"is {values.flatten()[0].item():g} throughout, a new initialisation is random"
-    if values.numel() < MIN_ENTRIES:
+    if largest == 0 or (len(values) > 1 and bool((values == values[0]).all())):
+        return f"is {values[0].item():g} throughout, a new initialisation is random"
+    if len(values) < MIN_ENTRIES:
         return ""
-    std, expected = values.std().item(), new.std().item()
-    far = abs(math.log(std / expected)) > MAX_STANDARD_ERRORS / math.sqrt(values.numel())
+    std, expected = values.std().item(), fresh.double().std().item()
+    far = abs(math.log(std / expected)) > MAX_STANDARD_ERRORS / math.sqrt(len(values))
     return f"has a standard deviation of {std:.3g}, a new initialisation {expected:.3g}" if far else ""
