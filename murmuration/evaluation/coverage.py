@@ -205,5 +205,4 @@ def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = F
     groups = group_of(len(numbers), seed=0)
     sizes = np.bincount(groups).astype(float)
     resampled = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
-    ends = percentile_interval(mean, resampled[:, 0])
-    return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))
+    return Score(mean, *np.clip(percentile_interval(mean, resampled[:, 0]), *(UNIT if proportion else bounds)))

@@ -64,14 +64,13 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
         return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
         raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
-    sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
     return EvalSet(
         data.name,
         data.task,
         data.test,
         data.classes,
         data.preparation,
-        sizes,
+        {part: len(getattr(data, part)) for part in ("train", "val", "test")},
         data.fingerprint,
         None if isinstance(data.train.prepared, Streamed) else data.train,
         data.val,
@@ -95,8 +94,7 @@ def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
         return replace(eval_set_of(data), val=None)
     predicted, examples = out_of_fold(ensemble, data)
     eval_set = eval_set_of(replace(data, test=examples))
-    sizes = {**eval_set.sizes, "test": 0}
-    return replace(eval_set, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
+    return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:

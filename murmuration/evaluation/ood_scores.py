@@ -46,8 +46,7 @@ def has_spread(pred: Predictive) -> bool:
 
 def lacking(pred: Predictive) -> Tensor:
     """1 - confidence (N,), summed over the other classes: nothing is lost where the confidence rounds to one."""
-    best = pred.mean.argmax(-1, keepdim=True)
-    return pred.mean.scatter(-1, best, 0.0).sum(-1)
+    return pred.mean.scatter(-1, pred.mean.argmax(-1, keepdim=True), 0.0).sum(-1)
 
 
 def root_mean(name: str) -> Callable[[Predictive], Tensor]:

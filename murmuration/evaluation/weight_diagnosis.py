@@ -82,8 +82,7 @@ class Diagnosis:
     @property
     def finding(self) -> str:
         """What it amounts to, in plain words."""
-        noise = [NEARLY_POINTS] if self.median_snr > SURE else []
-        return " ".join([*_about_collapse(self), *noise])
+        return " ".join([*_about_collapse(self), *([NEARLY_POINTS] if self.median_snr > SURE else [])])
 
     def to_json(self) -> dict[str, Any]:
         derived = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}

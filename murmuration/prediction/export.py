@@ -37,8 +37,7 @@ class EnsembleModule(nn.Module):
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
-        names = MOMENTS if pred.task == REGRESSION else ENTROPIES
-        return {name: getattr(pred, name).float() for name in names}
+        return {name: getattr(pred, name).float() for name in (MOMENTS if pred.task == REGRESSION else ENTROPIES)}
 
 
 class Standardise(nn.Module):

@@ -279,8 +279,7 @@ class Predictive:
         """
         if not self.likelihood.moment_matched:
             return self.distribution, self.member_weights
-        one = mixtures.Normals(self.mean[None], self.total_var[None], self.outliers)
-        return one, self.member_weights.new_ones(1)
+        return mixtures.Normals(self.mean[None], self.total_var[None], self.outliers), self.member_weights.new_ones(1)
 
     @property
     def outliers(self) -> float:

@@ -88,8 +88,7 @@ def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Target
 
 def noise_names(mean: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arrays that may hold the standard deviation or variance of a mean."""
-    member = mean.startswith("member_")
-    return names_among(MEMBER_STDS + MEMBER_VARIANCES if member else STDS + VARIANCES, names)
+    return names_among(MEMBER_STDS + MEMBER_VARIANCES if mean.startswith("member_") else STDS + VARIANCES, names)
 
 
 def noise_block(archive: Archive, name: str, targets: Targets) -> Block | float:

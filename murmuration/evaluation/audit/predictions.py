@@ -182,8 +182,7 @@ def open_predictions(
             grouped = read_groups([columns], columns.names, targets.rows) if groups else {}
         else:
             grouped = read_groups([contents, other], groups, targets.rows)
-        outputs = outputs_of(targets, (*targets.sources, *grouped), task)
-        predictions = join(path, outputs, targets, grouped)
+        predictions = join(path, outputs_of(targets, (*targets.sources, *grouped), task), targets, grouped)
     predictions.take(next(predictions.slices()))
     return predictions
 

@@ -51,8 +51,7 @@ def counted_gap(columns: Columns) -> list[Feature]:
 def squared_gap(columns: Columns) -> list[Feature]:
     """Per bin: the fraction of inputs, their mean gap and mean squared gap; then one over N."""
     bins, gaps = confidence_bins(columns["confidence"]), gap(columns)
-    count = Feature(np.full(len(gaps), 1 / len(gaps)))
-    return [*counted_gap(columns), Feature(gaps**2, bins, BINS), count]
+    return [*counted_gap(columns), Feature(gaps**2, bins, BINS), Feature(np.full(len(gaps), 1 / len(gaps)))]
 
 
 def sum_of_absolutes(means: np.ndarray) -> np.ndarray:

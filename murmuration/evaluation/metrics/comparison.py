@@ -75,8 +75,7 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
 
 def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> PairedTest:
     """Test a difference by sums (G, F) of a measure's features over the same equally large groups of inputs."""
-    sizes = np.full(len(a), inputs / len(a))
-    score = paired_difference(measure, a, b, sizes=sizes, seed=seed, resamples=1000)
+    score = paired_difference(measure, a, b, sizes=np.full(len(a), inputs / len(a)), seed=seed, resamples=1000)
     return PairedTest(name, score, swap_test(measure, a, b, inputs=inputs, seed=seed), PERMUTED)
 
 
@@ -138,8 +137,7 @@ def swap_test(measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, se
     least = observed - 1e-12 * max(1.0, float(observed))  # equal up to rounding counts as equal
     extreme = 0
     for start in range(0, PERMUTATIONS, CHUNK):
-        rows = min(CHUNK, PERMUTATIONS - start)
-        shift = rng.integers(2, size=(rows, len(a)), dtype=np.int8).astype(float) @ moved
+        shift = rng.integers(2, size=(min(CHUNK, PERMUTATIONS - start), len(a)), dtype=np.int8).astype(float) @ moved
         extreme += int((np.abs(difference(measure, total_a + shift, total_b - shift)) >= least).sum())
     return (1 + extreme) / (1 + PERMUTATIONS)
 

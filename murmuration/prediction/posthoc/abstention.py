@@ -165,9 +165,7 @@ class SelectionPath:
 
     def threshold(self, steps: int) -> float:
         """Return the threshold that answers a number of first steps: just above the next certainty, or -inf."""
-        if steps == len(self.certainty):
-            return -math.inf
-        return float(np.nextafter(self.certainty[steps], np.inf))
+        return -math.inf if steps == len(self.certainty) else float(np.nextafter(self.certainty[steps], np.inf))
 
 
 def selection_path(certainty: np.ndarray, losses: np.ndarray) -> SelectionPath:
@@ -185,9 +183,7 @@ def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: fl
     """
     path = selection_path(certainty, losses)
     budget = round(max_risk * (path.examples + 1), 9) - 1
-    if budget < 0:
-        return math.inf
-    return path.threshold(int((path.loss <= budget).sum()))
+    return math.inf if budget < 0 else path.threshold(int((path.loss <= budget).sum()))
 
 
 def certified_threshold(

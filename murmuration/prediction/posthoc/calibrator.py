@@ -40,8 +40,7 @@ class Path:
         """Return the t in [low, high] with the smallest total loss plus penalty."""
 
         def penalised(t: float) -> float:
-            penalty = self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()
-            return self.losses(t).sum().item() + penalty
+            return self.losses(t).sum().item() + self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()
 
         return losses.minimise_scalar(penalised, low=low, high=high)
 

@@ -156,8 +156,7 @@ def by_folds(
 def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
     """Yield candidates of one number, with each example left out in turn; losses on a grid serve all of them."""
     furthest = path.best(max(prior_stds), *path.ends)
-    examples = len(path.losses(0.0))
-    reach = max(abs(furthest), 1 / math.sqrt(examples)) / 2
+    reach = max(abs(furthest), 1 / math.sqrt(len(path.losses(0.0)))) / 2
     low, high = (max(path.ends[0], min(0.0, furthest) - reach), min(path.ends[1], max(0.0, furthest) + reach))
     grid = torch.tensor(sorted({*np.linspace(low, high, POINTS).tolist(), 0.0, furthest}), dtype=torch.float64)
     table = torch.stack([path.losses(t) for t in grid.tolist()])  # (G, N)

@@ -284,8 +284,7 @@ def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
     low, high, scale = rule.ends(pred)
     targets = pred.targets(y).cpu().numpy()  # (N, K)
     scores = np.maximum(low - targets, targets - high) / scale
-    thresholds = tuple(conformal_quantile(scores, rule.coverage).tolist())
-    return replace(rule, thresholds=thresholds, examples=len(targets))
+    return replace(rule, thresholds=tuple(conformal_quantile(scores, rule.coverage).tolist()), examples=len(targets))
 
 
 def predicted_std(pred: Predictive, scale: str) -> Tensor:
@@ -348,8 +347,7 @@ def fit_conformal(
     check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
     if pred.task == "regression":
         usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
-        unfitted = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
-        return fit_intervals(unfitted, pred, y)
+        return fit_intervals(IntervalRule(method, coverage, (), 1, usual if scale is None else scale), pred, y)
     classes = pred.mean.shape[1]
     ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
     blank = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))

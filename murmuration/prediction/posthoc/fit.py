@@ -228,5 +228,4 @@ def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> 
 
 def uncertainty_of(pred: Predictive) -> np.ndarray:
     """Return the values (N,) that abstention rules compare: confidence, or the total standard deviation."""
-    values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
-    return values.cpu().numpy()
+    return (pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()).cpu().numpy()
