@@ -1,5 +1,6 @@
 """An ensemble on data: as it is, under shift, and against out-of-distribution inputs; see README.md."""
 
+# ruff: noqa: F401 - names to be imported from here
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage
 from murmuration.evaluation.eval_set import (
     EvalResult,
@@ -13,26 +14,3 @@ from murmuration.evaluation.eval_set import (
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.record import Evaluation, evaluate_ensemble, evaluate_on, ood_inputs
 from murmuration.evaluation.shift import ShiftResult, ShiftSuite, evaluate_shift, shift_suite
-
-__all__ = [
-    "AbstentionResult",
-    "EvalResult",
-    "EvalSet",
-    "Evaluation",
-    "OodResult",
-    "SetCoverage",
-    "ShiftResult",
-    "ShiftSuite",
-    "cost_of",
-    "eval_set_for",
-    "eval_set_of",
-    "evaluate_ensemble",
-    "evaluate_on",
-    "evaluate_ood",
-    "evaluate_shift",
-    "held_out_set",
-    "in_distribution",
-    "ood_inputs",
-    "score_predictions",
-    "shift_suite",
-]

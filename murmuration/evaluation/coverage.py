@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from murmuration.evaluation.metrics.intervals import (
     percentile_interval,
     wilson,
 )
-from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
+from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column, uncertainty
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.conformal import Rule, SetRule, quantile_rank
@@ -25,6 +25,7 @@ from murmuration.system.records import to_json
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one
 MIN_SUBSET_EXAMPLES = 10  # examples of a class or group whose coverage is listed
+UNDEFINED = Score(np.nan, np.nan, np.nan)  # a share of nothing
 FALSE_ALARM = 0.025  # probability that a valid rule is called under-covering, and as well over-covering
 
 
@@ -40,6 +41,13 @@ class SetCoverage:
     examples: int
     calibration_examples: int  # that the rule was fitted on
     p_value: float  # of so few covered examples under a valid rule; adjusted where several subsets are looked at
+    DERIVED: ClassVar = ("verdict",)
+
+    @staticmethod
+    def of(rule: Rule, subset: str, coverage: Score, size: Score, examples: int) -> "SetCoverage":
+        """Return the record of what a rule covers of a number of examples."""
+        p_value = coverage_tail(coverage, examples, rule.examples, rule.coverage)
+        return SetCoverage(rule.method, rule.coverage, subset, coverage, size, examples, rule.examples, p_value)
 
     @property
     def verdict(self) -> Literal["under", "valid", "over"]:
@@ -51,9 +59,6 @@ class SetCoverage:
             return "under"
         above = coverage_tail(self.coverage, self.examples, self.calibration_examples, self.nominal, above=True)
         return "over" if above < FALSE_ALARM else "valid"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ class AbstentionResult:
     cost: Score | None  # mean cost per example, for a rule that weighs costs
 
     def to_json(self) -> dict[str, Any]:
-        cost = {"cost": self.cost} if self.cost is not None else {}
-        return {**to_json(self.rule), "subset": self.subset, "answered": self.answered, "risk": self.risk, **cost}
+        measured = {name: value for name, value in vars(self).items() if name != "rule" and value is not None}
+        return {**to_json(self.rule), **measured}
 
 
 def coverage_tail(
@@ -98,27 +103,16 @@ def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
     """Return coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
     if not posthoc.conformal:
         return {}
-    method = posthoc.conformal[0].method
-    covered = Measure(
-        "set_coverage",
-        "Set coverage",
-        "Fraction of prediction sets that contain the target.",
-        column(f"covered_{method}"),
-        task=task,
-        better="neutral",
-        bounds=UNIT,
-        proportion=True,
-        shown=(),
+    rule, about = posthoc.conformal[0], "Fraction of prediction sets that contain the target."
+    size = column(f"size_{rule.method}")
+    covered = uncertainty(
+        f"covered_{rule.method}", "Set coverage", about, task=task, proportion=True, needs_members=False
     )
-    size = Measure(
-        "set_size", "Set size", "Mean size of the sets.", column(f"size_{method}"), task=task, bounds=POSITIVE, shown=()
-    )
-    return {"set_coverage": covered, **({} if is_unbounded(posthoc.conformal[0]) else {"set_size": size})}
-
-
-def is_unbounded(rule: Rule) -> bool:
-    """Return whether a rule had too few calibration examples for its coverage, so that its intervals are infinite."""
-    return not isinstance(rule, SetRule) and not math.isfinite(rule.threshold)
+    measures = {"set_coverage": replace(covered, name="set_coverage")}
+    if isinstance(rule, SetRule) or math.isfinite(rule.threshold):  # with too few examples, intervals are infinite
+        about = "Mean size of the sets."
+        measures["set_size"] = Measure("set_size", "Set size", about, size, task=task, bounds=POSITIVE, shown=())
+    return measures
 
 
 def set_coverage(
@@ -130,25 +124,15 @@ def set_coverage(
     of the coverage of each, that of the whole is p (1 - p) / n. A class without a threshold is always covered.
     """
     selected = slice(None) if rows is None else rows
-    counts = [posthoc.rule_examples if rule.method == "mondrian" else rule.examples for rule in posthoc.conformal]
-    pairs = zip(posthoc.conformal, counts, strict=True)
-    return [coverage_of(replace(rule, examples=count), scores, subset, selected) for rule, count in pairs]
+    whole = {"mondrian": posthoc.rule_examples}
+    rules = (replace(rule, examples=whole.get(rule.method, rule.examples)) for rule in posthoc.conformal)
+    return [coverage_of(rule, scores, subset, selected) for rule in rules]
 
 
 def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:
     """Return the coverage of one rule's sets on some examples."""
     covered, sizes = (scores.columns[f"{kind}_{rule.method}"][rows] for kind in ("covered", "size"))
-    coverage = mean_score(covered, proportion=True)
-    return SetCoverage(
-        rule.method,
-        rule.coverage,
-        subset,
-        coverage,
-        mean_score(sizes, POSITIVE),
-        len(sizes),
-        rule.examples,
-        coverage_tail(coverage, len(sizes), rule.examples, rule.coverage),
-    )
+    return SetCoverage.of(rule, subset, mean_score(covered, proportion=True), mean_score(sizes, POSITIVE), len(sizes))
 
 
 def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[str, np.ndarray]) -> list[SetCoverage]:
@@ -156,11 +140,8 @@ def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[s
 
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
-    coverages = [
-        coverage_of(posthoc.conformal[0], scores, name, rows)
-        for name, rows in groups.items()
-        if len(rows) >= MIN_SUBSET_EXAMPLES
-    ]
+    listed = {name: rows for name, rows in groups.items() if len(rows) >= MIN_SUBSET_EXAMPLES}
+    coverages = [coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in listed.items()]
     adjusted = holm([coverage.p_value for coverage in coverages])
     return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]
 
@@ -175,18 +156,13 @@ def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, 
 
 def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TEST) -> list[AbstentionResult]:
     """Return what every abstention rule does on the examples."""
-    columns = scores.columns
     classes = scores.task == "classification"
-    losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
+    losses = 1.0 - scores.columns["correct"] if classes else scores.columns["absolute_error"]
     results = []
     for rule in posthoc.abstention:
-        answers = columns[f"answered_{rule.name}"].astype(bool)
-        cost = None
-        if rule.costs:
-            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE)
-        risk = Score(np.nan, np.nan, np.nan)
-        if answers.any():
-            risk = mean_score(losses[answers], POSITIVE, proportion=classes)
+        answers = scores.columns[f"answered_{rule.name}"].astype(bool)
+        cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE) if rule.costs else None
+        risk = mean_score(losses[answers], POSITIVE, proportion=classes) if answers.any() else UNDEFINED
         results.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
     return results
 

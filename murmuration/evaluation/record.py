@@ -17,7 +17,6 @@ from murmuration.evaluation.coverage import (
     SetCoverage,
     abstention_results,
     coverage_by_group,
-    coverage_tail,
     rows_by_class,
     set_coverage,
 )
@@ -30,7 +29,6 @@ from murmuration.evaluation.eval_set import (
     predict_examples,
     score_predictions,
 )
-from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
 from murmuration.evaluation.metrics.groups import GroupScores
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
@@ -68,14 +66,14 @@ class Evaluation:
     ood: tuple[OodResult, ...] = ()
     groups: Mapping[str, list[GroupScores]] = field(default_factory=dict)  # column -> its groups
     weights: Diagnosis | None = None  # of Gaussian weights
-    imbalance: ClassImbalance | None = None  # scores by frequency of the training classes, where these are imbalanced
+    imbalance: by_class.ClassImbalance | None = None  # scores by frequency of imbalanced training classes
 
     def __repr__(self) -> str:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
 
     def _repr_html_(self) -> str:
-        scores = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
-        return html_table(repr(self), {name: repr(score) for name, score in scores.items()})
+        shown = shown_in("summary", self.task)
+        return html_table(repr(self), {name: repr(score) for name, score in self.scores.items() if name in shown})
 
     @property
     def task(self) -> Any:
@@ -136,32 +134,19 @@ class Evaluation:
         if self.posthoc is None or self.before is None or not self.posthoc.conformal:
             return []
         groups = coverage_by_group(self.posthoc, self.before, self.subsets)
-        return [*set_coverage(self.posthoc, self.before, TEST), *groups, *self._coverage_under_shift()]
-
-    def _coverage_under_shift(self) -> list[SetCoverage]:
-        if self.shift is None or self.posthoc is None:
-            return []
-        rule, examples = self.posthoc.conformal[0], self.shift.examples
-        return [
-            SetCoverage(
-                rule.method,
-                rule.coverage,
-                f"corrupted, severity {severity}",
-                scores["set_coverage"],
-                scores.get("set_size", INFINITE),
-                examples,
-                rule.examples,
-                coverage_tail(scores["set_coverage"], examples, rule.examples, rule.coverage),
-            )
-            for severity, scores in self.shift.by_severity.items()
-            if "set_coverage" in scores
-        ]
+        coverages = [*set_coverage(self.posthoc, self.before, TEST), *groups]
+        for severity, scores in self.shift.by_severity.items() if self.shift is not None else ():
+            if "set_coverage" in scores:
+                name, size = f"corrupted, severity {severity}", scores.get("set_size", INFINITE)
+                rule, examples = self.posthoc.conformal[0], self.shift.examples
+                coverages.append(SetCoverage.of(rule, name, scores["set_coverage"], size, examples))
+        return coverages
 
     @cached_property
     def abstention(self) -> list[AbstentionResult]:
         """What the abstention rules do."""
         scores = self.after or self.before
-        return abstention_results(self.posthoc, scores) if self.posthoc is not None and scores is not None else []
+        return [] if self.posthoc is None or scores is None else abstention_results(self.posthoc, scores)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that `metrics.json` holds; numbers that are not finite are None."""
@@ -187,7 +172,10 @@ class Evaluation:
             "ood": self.ood,
             "groups": self.groups,
             "imbalance": self.imbalance,
-            "uncertainty": by_class.by_class_json(self.examples, self.classes),
+            "uncertainty": {
+                f"by_{kind}_class": by_class.uncertainty_by_class(self.examples, self.classes, column)
+                for column, kind in (by_class.GROUPINGS if self.classes else {}).items()
+            },
             "weights": self.weights,
         }
         return plain_json({key: value for key, value in record.items() if value})
@@ -276,7 +264,7 @@ def evaluate_on(
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
-    counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
+    counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
     chunks = predict_examples(ensemble, eval_set)
     result = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = result.view(calibrated), result.view(calibrated).scores()
@@ -299,7 +287,7 @@ def evaluate_on(
         shifted,
         tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items()) if reference is not None else (),
         weights=diagnose(ensemble, eval_set.split.prepared),
-        imbalance=class_imbalance(counts, examples, means.joined) if counts else None,
+        imbalance=by_class.class_imbalance(counts, examples, means.joined) if counts else None,
     )
 
 
@@ -355,10 +343,10 @@ def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, flo
     columns = examples.columns
     if len(examples.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
         return []
-    table = {"nll": -columns["member_log_prob"].mean(-1)}  # each (S,)
+    nll = -columns["member_log_prob"].mean(-1)  # (S,), as the others
     if examples.task == "classification":
-        table = {"accuracy": columns["member_correct"].mean(-1), **table, "brier": columns["member_brier"].mean(-1)}
+        table = {"accuracy": columns["member_correct"].mean(-1), "nll": nll, "brier": columns["member_brier"].mean(-1)}
     else:
-        table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), **table}
-    means = {name: values.reshape(-1, draws).mean(1) for name, values in table.items()}
-    return [{name: float(values[i]) for name, values in means.items()} for i in range(len(means["nll"]))]
+        table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), "nll": nll}
+    means = zip(*(values.reshape(-1, draws).mean(1).tolist() for values in table.values()), strict=True)
+    return [dict(zip(table, member, strict=True)) for member in means]

@@ -20,7 +20,7 @@ from murmuration.data.shift import (
     shift_split,
 )
 from murmuration.evaluation.coverage import set_measures
-from murmuration.evaluation.eval_set import EvalResult, EvalSet, predict_split, score_predictions
+from murmuration.evaluation.eval_set import EvalSet, predict_split, score_predictions
 from murmuration.evaluation.metrics import ExampleScores, Measure, PairedTest, Score, shown_in
 from murmuration.evaluation.metrics.comparison import paired_sums
 from murmuration.evaluation.metrics.intervals import bootstrap_means, group_of, group_sums, percentile_interval, wilson
@@ -96,10 +96,10 @@ def shift_suite(
     Raises:
         Misuse: If a corruption is unknown or does not fit the inputs.
     """
-    selected = (
-        list(select_corruptions(eval_set.preparation, names)) if official is None else official_chosen(official, names)
-    )
-    if official is not None:
+    if official is None:
+        selected = list(select_corruptions(eval_set.preparation, names))
+    else:
+        selected = official_chosen(official, names)
         official_split(official, selected[0], 1, eval_set.preparation, classes=eval_set.classes)
     return ShiftSuite(tuple(selected), tuple(select_severities(severities)), examples=examples, official=official)
 
@@ -141,11 +141,10 @@ class ShiftResult:
 
     @property
     def description(self) -> str:
-        names, levels = len(self.by_type), len(self.by_severity)
-        kinds = "corruption" if names == 1 else "corruptions"
-        steps = "severity" if levels == 1 else "severities"
+        kinds = "corruption" if len(self.by_type) == 1 else "corruptions"
+        steps = "severity" if len(self.by_severity) == 1 else "severities"
         things = "example" if self.examples == 1 else "examples"
-        return f"{names} {kinds}, {levels} {steps}, {self.examples:,} {things}"
+        return f"{len(self.by_type)} {kinds}, {len(self.by_severity)} {steps}, {self.examples:,} {things}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -182,7 +181,8 @@ def evaluate_shift(
     Returns:
         Scores of every cell, and their means.
     """
-    measures = measures_of(eval_set.task, posthoc)
+    measures = {name: measure_of(name, eval_set.task) for name in shown_in("shift", eval_set.task)}
+    measures |= set_measures(posthoc, eval_set.task) if posthoc is not None else {}
     clean = score_predictions(predict_split(ensemble, eval_set.split[: suite.examples]), posthoc)
     measures = {name: measure for name, measure in measures.items() if measure.exists(clean.uncalibrated.columns)}
     groups = np.empty(0, dtype=np.int64)
@@ -195,24 +195,10 @@ def evaluate_shift(
         cells.append({key: group_sums(measure.features(columns), groups) for key, measure in measures.items()})
         worst += [result] if severity == max(suite.severities) and posthoc is not None else []
     progress("", len(suite.cells), len(suite.cells))
+    views = {"before": [result.uncalibrated for result in worst], "after": [result.view(True) for result in worst]}
+    joined = {name: ExampleScores.joined(parts) for name, parts in views.items() if parts}
     table = Table((len(suite.names), len(suite.severities)), measures, groups, cells)
-    return tabulated(table, suite, clean.view(calibrated).scores(measures=measures), worst_views(worst))
-
-
-def measures_of(task: Task, posthoc: PostHoc | None) -> dict[str, Measure]:
-    """Return the scores that are followed under shift, those of the conformal sets among them."""
-    own = {name: measure_of(name, task) for name in shown_in("shift", task)}
-    return {**own, **(set_measures(posthoc, task) if posthoc is not None else {})}
-
-
-def worst_views(results: Sequence[EvalResult]) -> dict[str, ExampleScores]:
-    """Return the scores of several passes as one, before and after the calibrator."""
-    if not results:
-        return {}
-    return {
-        "before": ExampleScores.joined([result.uncalibrated for result in results]),
-        "after": ExampleScores.joined([result.view(True) for result in results]),
-    }
+    return tabulated(table, suite, clean.view(calibrated).scores(measures=measures), joined)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,10 +224,6 @@ class Table:
         values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
         counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
         return Grid(measure, values, resampled, len(self.groups) if counted else None)
-
-    def mean_sums(self, name: str) -> np.ndarray:
-        """Return the sums (G, F) of one score's features, averaged over the cells."""
-        return np.mean([cell[name] for cell in self.cells], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,30 +256,21 @@ def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str
     def means(*cells: Any) -> Scores:
         return {name: grid.mean(*cells) for name, grid in grids.items()}
 
-    everything = slice(None)
+    pooled = means()
+    if "ece" in table.measures:  # of all corruptions together, the other convention: opposite errors cancel in it
+        pooled["ece_pooled"] = table.grid("ece", together=True).mean()
+    names, severities = list(enumerate(suite.names)), list(enumerate(suite.severities))
     return ShiftResult(
         suite,
         len(table.groups),
         clean,
-        tuple(
-            Cell(name, severity, means(t, v))
-            for t, name in enumerate(suite.names)
-            for v, severity in enumerate(suite.severities)
-        ),
-        {name: means(t) for t, name in enumerate(suite.names)},
-        {severity: means(everything, v) for v, severity in enumerate(suite.severities)},
-        {**means(), **pooled_errors(table)},
+        tuple(Cell(name, severity, means(t, v)) for t, name in names for v, severity in severities),
+        {name: means(t) for t, name in names},
+        {severity: means(slice(None), v) for v, severity in severities},
+        pooled,
         worst,
-        {name: table.mean_sums(name) for name, measure in table.measures.items() if measure.is_mean},
+        {key: np.mean([cell[key] for cell in table.cells], axis=0) for key, m in table.measures.items() if m.is_mean},
     )
-
-
-def pooled_errors(table: Table) -> Scores:
-    """Return the calibration error of all corruptions' predictions together, one for each severity, and their mean.
-
-    The other convention of the literature beside the mean over corruptions; errors of opposite sign cancel in it.
-    """
-    return {"ece_pooled": table.grid("ece", together=True).mean()} if "ece" in table.measures else {}
 
 
 def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> PairedTest:

@@ -5,7 +5,7 @@ import csv
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -203,11 +203,7 @@ def write_rows(npy: NpyFile, values: np.ndarray, start: int) -> None:
         npy.file.write(np.ascontiguousarray(block).tobytes())
 
 
-WRITERS: dict[str, Callable[[Path, Predictions], None]] = {
-    ".csv": write_csv,
-    ".parquet": write_parquet,
-    ".npz": write_npz,
-}
+WRITERS = {".csv": write_csv, ".parquet": write_parquet, ".npz": write_npz}
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:

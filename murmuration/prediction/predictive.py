@@ -28,14 +28,6 @@ from murmuration.likelihoods import (
     MultiLabel,
 )
 from murmuration.prediction import checks, tables
-from murmuration.prediction.checks import (
-    ELEMENTS as ELEMENTS,
-    SMALLEST_STORED as SMALLEST_STORED,
-    SUM_TOLERANCE as SUM_TOLERANCE,
-    checked_labels as checked_labels,
-    checked_members as checked_members,
-    inputs_at_once as inputs_at_once,
-)
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -185,9 +177,8 @@ class Predictive:
     def _require_classes(self, what: str) -> None:
         """Refuse a multi-label task."""
         if self.task == MULTI_LABEL:
-            raise Misuse(
-                f"{what} is for one class per input, and this is multi-label: read probs, entropy or total_var"
-            )
+            reason = "is for one class per input, and this is multi-label"
+            raise Misuse(f"{what} {reason}: read probs, entropy or total_var")
 
     def _entropies(self, probs: Tensor) -> Tensor:
         """Return the entropies (...) of probabilities (..., K), summed over labels of a multi-label task."""
@@ -464,7 +455,7 @@ class Predictive:
         if self.names and not isinstance(y, Tensor):
             y = self._indices(np.asarray(y))
         classes = self._first.probs.shape[-1]
-        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
+        return checks.checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
         """Return class names (N,) as class indices."""
@@ -541,7 +532,7 @@ class Predictive:
         Raises:
             Misuse: If there is no such member.
         """
-        index = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        index = checks.checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[index] / self.weights[index].sum()
         before = None if self.uncalibrated is None else self.uncalibrated.select(members)
         return replace(self, outputs=self.outputs[index], weights=weights, uncalibrated=before)

@@ -51,9 +51,8 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
 def eval_set(predictions: Predictions) -> EvalSet:
     """Return the evaluation set of a file: its targets, without inputs."""
     split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
-    nothing = ArrayPreparation((0,), (), ())
+    nothing, task = ArrayPreparation((0,), (), ()), cast(Task, predictions.task)
     sizes = {"rows": predictions.rows}
-    task = cast(Task, predictions.task)
     return EvalSet(predictions.name, task, split, predictions.classes, nothing, sizes, audited=True)
 
 

@@ -9,7 +9,8 @@ import torch
 from murmuration.data.npz import Rows
 from murmuration.data.targets import LARGEST
 from murmuration.likelihoods import Categorical
-from murmuration.prediction.predictive import SUM_TOLERANCE, Predictive
+from murmuration.prediction.checks import SUM_TOLERANCE
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 
 EntryName = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"

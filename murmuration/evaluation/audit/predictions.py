@@ -97,32 +97,21 @@ def check_same_targets(a: Predictions, b: Predictions) -> None:
         raise Misuse(f"'{a.name}' is a {a.task} and '{b.name}' a {b.task}: expected one task")
     if a.rows != b.rows:
         raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {expected}")
-    check_same_classes(a, b)
-    differ = differing(a.targets, b.targets)
-    if differ.any():
-        row = int(differ.argmax())
-        raise Misuse(
-            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {expected}"
-        )
-
-
-def check_same_classes(a: Predictions, b: Predictions) -> None:
-    """Refuse different classes, or another order of them; unnamed classes match as many named ones."""
-    expected = "expected the same classes in the same order"
+    same_classes = "expected the same classes in the same order"
     if len(a.classes) != len(b.classes):
-        raise Misuse(f"'{a.name}' has {len(a.classes)} classes and '{b.name}' has {len(b.classes)}: {expected}")
-    numbered = tuple(map(str, range(len(a.classes))))
+        raise Misuse(f"'{a.name}' has {len(a.classes)} classes and '{b.name}' has {len(b.classes)}: {same_classes}")
+    numbered = tuple(map(str, range(len(a.classes))))  # unnamed classes match as many named ones
     if a.classes != b.classes and numbered not in (a.classes, b.classes):
         place = next(i for i, name in enumerate(a.classes) if name != b.classes[i])
         names = f"'{a.classes[place]}' in '{a.name}' and '{b.classes[place]}' in '{b.name}'"
-        raise Misuse(f"class {place} is {names}: {expected}")
-
-
-def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
-    if a.shape != b.shape:
-        return np.ones(len(a), dtype=bool)
-    return ~np.isclose(a, b, rtol=SAME_NUMBER, atol=0).reshape(len(a), -1).all(axis=1)
+        raise Misuse(f"class {place} is {names}: {same_classes}")
+    differ = np.ones(a.rows, dtype=bool)
+    if a.targets.shape == b.targets.shape:
+        differ = ~np.isclose(a.targets, b.targets, rtol=SAME_NUMBER, atol=0).reshape(a.rows, -1).all(axis=1)
+    if differ.any():
+        row = int(differ.argmax())
+        targets = f"{target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}'"
+        raise Misuse(f"row {row + 1} is {targets}: {expected}")
 
 
 def target_text(predictions: Predictions, row: int) -> str:
@@ -280,9 +269,8 @@ def lines_of(path: Path) -> NamedValues:
     try:
         texts = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:
-        raise Misuse(
-            f"'{path}' is not text in UTF-8: expected one label a line, or a file {', '.join(OPENERS)}"
-        ) from None
+        files = ", ".join(OPENERS)
+        raise Misuse(f"'{path}' is not text in UTF-8: expected one label a line, or a file {files}") from None
     except OSError as error:
         raise Failure(f"cannot read '{path}': {error}") from None
     if "" in texts:

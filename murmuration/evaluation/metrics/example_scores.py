@@ -12,7 +12,8 @@ import murmuration.evaluation.metrics.intervals as intervals
 from murmuration.evaluation.metrics.per_example import Columns, columns
 from murmuration.evaluation.metrics.scores import MEASURES, Measure, Task
 from murmuration.likelihoods import REGRESSION, Likelihood
-from murmuration.prediction.predictive import Predictive, inputs_at_once
+from murmuration.prediction.checks import inputs_at_once
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 from murmuration.system.workers import parallel_map
 

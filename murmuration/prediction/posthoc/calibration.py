@@ -23,6 +23,7 @@ from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
+from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
 from murmuration.prediction.posthoc.std_scaling import (
     MemberStdScaling,
@@ -34,7 +35,7 @@ from murmuration.prediction.posthoc.std_scaling import (
     fit_noise,
     fit_std,
 )
-from murmuration.prediction.predictive import SMALLEST_PROBABILITY, SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
 from murmuration.system.records import damaged
@@ -590,16 +591,12 @@ def check_fit(name: str, pred: Predictive) -> None:
     if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
         raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
-    inputs = pred.outputs.shape[1]
-    if inputs < MIN_EXAMPLES:
-        raise Misuse(
-            f"{inputs} example to fit calibrator '{name}' on: expected at least {MIN_EXAMPLES}, better hundreds"
-        )
+    if (inputs := pred.outputs.shape[1]) < MIN_EXAMPLES:
+        least = f"expected at least {MIN_EXAMPLES}, better hundreds"
+        raise Misuse(f"{inputs} example to fit calibrator '{name}' on: {least}")
     classes = pred.task == "classification"  # of logits, minus infinity is allowed unless a whole row is
     good = pred.outputs.amax(-1).isfinite() if classes else pred.outputs.isfinite().all(-1)  # (S, N); amax keeps NaN
     if not good.all():
         member, row = (~good).nonzero()[0].tolist()
-        raise Misuse(
-            f"outputs of member {member} for input {row} are not finite: expected numbers; "
-            "leave out the members that diverged with select"
-        )
+        hint = "expected numbers; leave out the members that diverged with select"
+        raise Misuse(f"outputs of member {member} for input {row} are not finite: {hint}")

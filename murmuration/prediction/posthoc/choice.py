@@ -194,9 +194,7 @@ def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
     """Compute by how much the calibrator lowers the losses (D, N) of targets drawn from the predictions."""
     rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
     if pred.task != REGRESSION:
-        probs, other = (
-            predictive.mean.clamp_min(SMALLEST_PROBABILITY) for predictive in (pred, calibrator(pred))
-        )  # (N, K)
+        probs, other = (p.mean.clamp_min(SMALLEST_PROBABILITY) for p in (pred, calibrator(pred)))  # (N, K)
         levels = torch.from_numpy(rng.random((count, draws))).to(probs)
         labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
         return (other.log() - probs.log()).gather(1, labels).T

@@ -7,13 +7,15 @@ score; a new input gets every label, or the interval of targets, whose score is 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.prediction.predictive import Predictive, checked_labels
+from murmuration.prediction.checks import checked_labels
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
@@ -410,12 +412,11 @@ def fit_conformal_by_group(
         Misuse: As `fit_conformal`, or if there is not one group per input.
     """
     names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
-    overall = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
-    rules = {
-        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
-        for name in np.unique(names)
-    }
-    return GroupedRule(rules, overall)
+    fit = partial(fit_conformal, method, coverage=coverage, seed=seed)
+    groups = {str(name): names == name for name in np.unique(names)}
+    rest = fit(pred, labels)
+    rules = {name: fit(pred.at(rows), labels[rows]) for name, rows in groups.items()}
+    return GroupedRule(rules, rest)
 
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
@@ -455,3 +456,40 @@ def covered(regions: Regions, y: Any) -> np.ndarray:
 def region_sizes(regions: Regions) -> np.ndarray:
     """Return the size (N,) of each region: the number of classes, or the mean width over targets."""
     return (regions[1] - regions[0]).mean(1) if isinstance(regions, tuple) else regions.sum(1)
+
+
+# Cross-fitted models
+
+
+CROSS_METHODS = {
+    "plus": "quantiles of mean_k(i)(x) -+ R_i over the examples: coverage of at least 1 - 2 (1 - coverage)",
+    "minmax": "the smallest and the largest mean of the folds -+ the quantile of R_i: at least the coverage, wider",
+}
+
+
+def cross_intervals(
+    means: np.ndarray, folds: np.ndarray, residuals: np.ndarray, coverage: float, method: str = "plus"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends (low, high), each (N, K), of the intervals of new inputs: CV+ (Barber et al. 2021).
+
+    Every one of n training examples has the absolute residual R_i of the model that did not train on it, that of its
+    fold k(i). With one example a fold, CV+ is the jackknife+. `means` (F, N, K) are the predictions of the model of
+    every fold for new inputs, `folds` (n,) the folds of the training examples, and `residuals` (n, K) their absolute
+    residuals. Ends are infinite if n is too small for the coverage.
+
+    >>> low, high = cross_intervals(np.zeros((2, 1, 1)), np.array([0, 1] * 5), np.arange(10.0)[:, None], 0.8)
+    >>> low.item(), high.item()
+    (-8.0, 8.0)
+    """
+    check_rule(coverage, len(residuals))
+    if method not in CROSS_METHODS:
+        raise unknown("method of cross-fitted intervals", method, CROSS_METHODS)
+    if len(folds) != len(residuals) or folds.max() >= len(means):
+        raise Misuse(f"{len(residuals)} residuals in {len(np.unique(folds))} folds: expected those of {len(means)}")
+    if method == "plus":
+        inputs = means.swapaxes(0, 1)  # (N, F, K)
+        high = np.stack([conformal_quantile(folds_means[folds] + residuals, coverage) for folds_means in inputs])
+        low = np.stack([conformal_quantile(-folds_means[folds] + residuals, coverage) for folds_means in inputs])
+        return -low, high  # the low end of x is minus the high end of -x
+    reach = conformal_quantile(residuals, coverage)  # (K,)
+    return means.min(0) - reach, means.max(0) + reach

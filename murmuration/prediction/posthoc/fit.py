@@ -108,14 +108,13 @@ class PostHoc:
             The set or interval (N, K) by the first conformal rule, and whether the rule by cost answers (N,).
         """
         columns: dict[str, np.ndarray] = {}
-        if self.conformal:
-            percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
-            if isinstance(regions, tuple):
-                columns = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
-            else:
-                columns = {f"set_{percent}": regions}
-        answered = next(iter(self.answered(pred).values()), None)
-        return columns if answered is None else {**columns, "answered": answered}
+        for rule in self.conformal[:1]:
+            regions = conformal.arrays(rule.regions(pred, first=first))
+            names = ("set",) if len(regions) == 1 else ("conformal_low", "conformal_high")
+            columns = {f"{name}_{100 * rule.coverage:g}": part for name, part in zip(names, regions, strict=True)}
+        for answered in list(self.answered(pred).values())[:1]:
+            columns["answered"] = answered
+        return columns
 
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
         """Decide which inputs to answer.
@@ -132,9 +131,8 @@ class PostHoc:
 
 def posthoc_from_json(record: Any) -> PostHoc:
     """Return the post-hoc steps that `to_json` wrote, every part checked."""
-    return from_json(
-        record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
-    )
+    kinds = (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
+    return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
 def check_config(config: PostHocConfig, task: str) -> None:
@@ -185,13 +183,10 @@ def fit_posthoc(
     calibrator, choice = None, None
     if config.calibrate != NONE:
         calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
-    held_out = pred.at(second) if calibrator is None else calibrator(pred.at(second))
-    rules = tuple(
-        conformal.fit_conformal(method, held_out, targets[second], coverage=config.coverage)
-        for method in conformal_methods(pred.task, config.conformal)
-    )
-    abstention = fit_abstention(held_out, targets[second], config)
-    return PostHoc(calibrator, rules, abstention, len(first), len(second), choice)
+    held_out, y = pred.at(second) if calibrator is None else calibrator(pred.at(second)), targets[second]
+    methods = conformal_methods(pred.task, config.conformal)
+    rules = tuple(conformal.fit_conformal(method, held_out, y, coverage=config.coverage) for method in methods)
+    return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice)
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from murmuration.likelihoods import link_of
-from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive, inputs_at_once
+from murmuration.prediction.checks import inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 
 ELEMENTS = 2**17  # of (S, N, K) in double precision at once: 1 MB stays in the cache, and larger chunks run slower
 IMPOSSIBLE = 600.0  # nats below the most likely class: not from a network, but from a given probability of zero

@@ -263,7 +263,7 @@ def scaled_loss(pred: Predictive, y: Tensor, log_factors: Tensor, error: Compare
     """Compute the mean loss, without its constant, and its gradient (K,), where `error` is divided by the factor.
 
     The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone: with factor
-    f, predictive mean m and noise std of a member, its standardised error is z = (y - m) / (f std) - (m_s - m) / std for
+    f, predictive mean m and noise std of a member, its standardised error is (y - m) / (f std) - (m_s - m) / std for
     the error y - m of the scaled mixture, and (y - m_s) / (f std) for the error y - m_s of scaled noise.
     """
     value, gradient = 0.0, torch.zeros_like(log_factors)
