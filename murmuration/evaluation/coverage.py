@@ -7,15 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+import murmuration.evaluation.metrics.intervals as intervals
 from murmuration.evaluation.metrics import ExampleScores, Measure, Score, holm
-from murmuration.evaluation.metrics.intervals import (
-    Feature,
-    bootstrap_means,
-    group_of,
-    group_sums,
-    percentile_interval,
-    wilson,
-)
 from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column, uncertainty
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.posthoc.abstention import Abstention
@@ -175,10 +168,10 @@ def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = F
     numbers = np.asarray(values, dtype=float)
     mean = float(numbers.mean())
     if proportion and np.isin(numbers, (0.0, 1.0)).all():  # several targets make fractions in between
-        return Score(mean, *(float(end) for end in wilson(np.array(numbers.sum()), np.array(len(numbers)))))
+        return Score(mean, *(float(end) for end in intervals.wilson(np.array(numbers.sum()), np.array(len(numbers)))))
     if not np.isfinite(numbers).all():
         return Score(mean, np.nan, np.nan)
-    groups = group_of(len(numbers), seed=0)
-    sizes = np.bincount(groups).astype(float)
-    resampled = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
-    return Score(mean, *np.clip(percentile_interval(mean, resampled[:, 0]), *(UNIT if proportion else bounds)))
+    groups = intervals.group_of(len(numbers), seed=0)
+    sums, sizes = intervals.group_sums([intervals.Feature(numbers)], groups), np.bincount(groups).astype(float)
+    resampled = intervals.bootstrap_means(sums, sizes, resamples=1000, seed=0)[:, 0]
+    return Score(mean, *np.clip(intervals.percentile_interval(mean, resampled), *(UNIT if proportion else bounds)))

@@ -64,17 +64,10 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
         return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
         raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
-    return EvalSet(
-        data.name,
-        data.task,
-        data.test,
-        data.classes,
-        data.preparation,
-        {part: len(getattr(data, part)) for part in ("train", "val", "test")},
-        data.fingerprint,
-        None if isinstance(data.train.prepared, Streamed) else data.train,
-        data.val,
-    )
+    about = data.name, data.task, data.test, data.classes, data.preparation
+    sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
+    train = None if isinstance(data.train.prepared, Streamed) else data.train
+    return EvalSet(*about, sizes, data.fingerprint, train, data.val)
 
 
 def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
@@ -114,9 +107,9 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     if isinstance(data, EvalSet):
         return data
     if isinstance(data, Data):
-        if ensemble.preparation is None or data.preparation == ensemble.preparation:
-            return eval_set_of(data)
         eval_set = eval_set_of(data)
+        if ensemble.preparation is None or data.preparation == ensemble.preparation:
+            return eval_set
         return replace(eval_set, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
     split = ensemble.labelled(data, target=target)
     if not len(split):
@@ -125,11 +118,12 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     if ensemble.preparation is None:  # networks trained elsewhere
         likelihood = ensemble.predict(split.prepared[:1], prepared=True).likelihood
         labels = tuple(map(str, range(likelihood.width))) if likelihood.task == CLASSIFICATION else ()
-        task = cast(Task, likelihood.task)
-        return EvalSet(name, task, split, labels, unchanged(split.prepared[:1]), {"test": len(split)})
-    record = ensemble.manifest["data"]
-    task, classes = record["task"], tuple(record["classes"])
-    return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
+        task: Task = cast(Task, likelihood.task)
+        preparation: Preparation = unchanged(split.prepared[:1])
+    else:
+        record, preparation = ensemble.manifest["data"], ensemble.preparation
+        task, labels = record["task"], tuple(record["classes"])
+    return EvalSet(name, task, split, labels, preparation, {"test": len(split)})
 
 
 @dataclass(frozen=True, eq=False)

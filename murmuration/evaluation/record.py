@@ -10,25 +10,11 @@ import numpy as np
 from torch import Tensor
 
 import murmuration.evaluation.by_class as by_class
+import murmuration.evaluation.coverage as coverages
+import murmuration.evaluation.eval_set as eval_sets
 from murmuration.data import Data, open_inputs
-from murmuration.evaluation.coverage import (
-    TEST,
-    AbstentionResult,
-    SetCoverage,
-    abstention_results,
-    coverage_by_group,
-    rows_by_class,
-    set_coverage,
-)
-from murmuration.evaluation.eval_set import (
-    OUT_OF_FOLD,
-    VALIDATION,
-    EvalSet,
-    cost_of,
-    eval_set_for,
-    predict_examples,
-    score_predictions,
-)
+from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
+from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
 from murmuration.evaluation.metrics.groups import GroupScores
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
@@ -133,14 +119,16 @@ class Evaluation:
         """Coverage of the conformal sets: every method on all examples, the primary one by subset, and under shift."""
         if self.posthoc is None or self.before is None or not self.posthoc.conformal:
             return []
-        groups = coverage_by_group(self.posthoc, self.before, self.subsets)
-        coverages = [*set_coverage(self.posthoc, self.before, TEST), *groups]
-        for severity, scores in self.shift.by_severity.items() if self.shift is not None else ():
+        groups = coverages.coverage_by_group(self.posthoc, self.before, self.subsets)
+        results = [*coverages.set_coverage(self.posthoc, self.before), *groups]
+        if self.shift is None:
+            return results
+        rule, examples = self.posthoc.conformal[0], self.shift.examples
+        for severity, scores in self.shift.by_severity.items():
             if "set_coverage" in scores:
                 name, size = f"corrupted, severity {severity}", scores.get("set_size", INFINITE)
-                rule, examples = self.posthoc.conformal[0], self.shift.examples
-                coverages.append(SetCoverage.of(rule, name, scores["set_coverage"], size, examples))
-        return coverages
+                results.append(SetCoverage.of(rule, name, scores["set_coverage"], size, examples))
+        return results
 
     @cached_property
     def abstention(self) -> list[AbstentionResult]:
@@ -227,7 +215,7 @@ def evaluate_ensemble(
     """
     if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
         raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
-    eval_set = eval_set_for(ensemble, data)
+    eval_set = eval_sets.eval_set_for(ensemble, data)
     return evaluate_on(ensemble, eval_set, name, suite_of(shift, eval_set), ood_inputs(ood, eval_set), progress)
 
 
@@ -255,18 +243,18 @@ def evaluate_on(
     Raises:
         Misuse: For corruptions or OOD inputs of out-of-fold predictions.
     """
-    if eval_set.part == OUT_OF_FOLD and (suite is not None or foreign):
+    if eval_set.part == eval_sets.OUT_OF_FOLD and (suite is not None or foreign):
         raise Misuse(
             "corruptions and out-of-distribution inputs of a run with folds and no test rows: most members have trained"
             " on its examples; evaluate it on other labelled rows"
         )
-    if eval_set.part in (VALIDATION, OUT_OF_FOLD):  # post-hoc steps were fitted on them
+    if eval_set.part in (eval_sets.VALIDATION, eval_sets.OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
-    chunks = predict_examples(ensemble, eval_set)
-    result = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
+    chunks = eval_sets.predict_examples(ensemble, eval_set)
+    result = eval_sets.score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = result.view(calibrated), result.view(calibrated).scores()
     shifted = None
     if suite is not None:
@@ -277,7 +265,7 @@ def evaluate_on(
         eval_set,
         examples,
         scores,
-        cost_of(ensemble, eval_set.split.prepared),
+        eval_sets.cost_of(ensemble, eval_set.split.prepared),
         ensemble,
         posthoc,
         calibrated,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import murmuration.likelihoods as likelihoods
 from murmuration.core.engines import Engine, Predictor, engine
 from murmuration.core.engines.outputs import join
 from murmuration.core.population import Named, Population, is_auxiliary, populate, population_from_tensors
@@ -21,16 +22,7 @@ from murmuration.data import Preparation, Split
 from murmuration.data.inputs import check_prepared, input_dtype, open_labelled, prepare_inputs
 from murmuration.data.raw import Keys, take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
-from murmuration.likelihoods import (
-    CLASSIFICATION,
-    MULTI_LABEL,
-    REGRESSION,
-    TASKS,
-    Categorical,
-    Gaussian,
-    Likelihood,
-    likelihood_from_json,
-)
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
@@ -603,7 +595,7 @@ def load_given(
     record = manifest["likelihood"]
     return Ensemble(
         tuple(map(MemberGroup, modules, populations)),
-        None if record is None else likelihood_from_json(record, likelihood),
+        None if record is None else likelihoods.likelihood_from_json(record, likelihood),
         Engine(**manifest["engine"]),
         recipe_from_json(manifest["recipe"], recipe),
         {key: manifest[key] for key in (OUTPUT, "plan", "parameters", "kernels") if key in manifest},

@@ -18,15 +18,8 @@ from torch import Tensor
 import murmuration.likelihoods.mixtures as mixtures
 from murmuration.data.raw import Keys, join_keys, take_keys
 from murmuration.data.targets import encode_labels, is_number
-from murmuration.likelihoods import (
-    CLASSIFICATION,
-    MULTI_LABEL,
-    REGRESSION,
-    Categorical,
-    Likelihood,
-    MeanAndStd,
-    MultiLabel,
-)
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
+from murmuration.likelihoods.classes import MultiLabel
 from murmuration.prediction import checks, tables
 from murmuration.system.errors import Misuse
 
@@ -140,10 +133,9 @@ class Predictive:
         are before the sigmoid.
         """
         if self.task == REGRESSION:
-            raise Misuse(
-                "probabilities, entropies and confidence belong to classification, and this is a "
-                "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
-            )
+            hint = "read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
+            belong = "probabilities, entropies and confidence belong to classification"
+            raise Misuse(f"{belong}, and this is a regression: {hint}")
         return self.likelihood.logits(self.outputs.double())
 
     @cached_property
@@ -256,10 +248,9 @@ class Predictive:
     def distribution(self) -> mixtures.Components:
         """Return each member's distribution of y, in the target's units: Gaussians, or curves through quantiles."""
         if self.task != REGRESSION:
-            raise Misuse(
-                f"quantiles, intervals and members' means of y belong to regression, and this is a {self.task}: "
-                "read probs, entropy, mutual_information or aleatoric_var"
-            )
+            belong = "quantiles, intervals and members' means of y belong to regression"
+            hint = "read probs, entropy, mutual_information or aleatoric_var"
+            raise Misuse(f"{belong}, and this is a {self.task}: {hint}")
         return self.likelihood.distribution(self.outputs.double())
 
     @cached_property
@@ -453,16 +444,12 @@ class Predictive:
         """
         self._require_classes("a class index")
         if self.names and not isinstance(y, Tensor):
-            y = self._indices(np.asarray(y))
+            y = np.asarray(y)
+            numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
+            if y.ndim == 1 and (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
+                y = encode_labels(y, None, self.names)
         classes = self._first.probs.shape[-1]
         return checks.checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
-
-    def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
-        """Return class names (N,) as class indices."""
-        numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
-        if y.ndim != 1 or not (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
-            return y
-        return encode_labels(y, None, self.names)
 
     def targets(self, y: Any) -> Tensor:
         """Check targets and return them as values.

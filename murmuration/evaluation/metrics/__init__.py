@@ -2,14 +2,7 @@
 
 # ruff: noqa: F401 - names to be imported from here
 from murmuration.evaluation.metrics.comparison import PairedTest, compare_predictives, holm, paired_test
-from murmuration.evaluation.metrics.curves import (
-    PitCurve,
-    Reliability,
-    RiskCoverage,
-    pit_curve,
-    reliability,
-    risk_coverage,
-)
+from murmuration.evaluation.metrics.curves import PitCurve, RiskCoverage, pit_curve, reliability, risk_coverage
 from murmuration.evaluation.metrics.detection import Detection, score_detection
 from murmuration.evaluation.metrics.example_scores import ExampleScores, Score, score, score_examples
 from murmuration.evaluation.metrics.groups import GroupScores, by_group

@@ -66,7 +66,14 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
     Raises:
         Misuse: If a and b are of different examples, or the score does not exist for both.
     """
-    measure, (sums_a, sums_b), sizes = sums_of_both(a, b, name, seed)
+    check_same_examples(a, b)
+    measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
+    for label, scores in (("a", a), ("b", b)):
+        if not measure.exists(scores.columns):
+            hint = "a fair score needs two members, a ranking errors"
+            raise Misuse(f"{name} does not exist for {label}, {scores!r}: {hint}")
+    sums_a, sums_b = (group_sums(measure.features(scores.columns), groups) for scores in (a, b))  # (G, F)
+    sizes = np.bincount(groups).astype(float)
     score = paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
     if name == "accuracy":
         return PairedTest(name, score, mcnemar(a.columns["correct"], b.columns["correct"]), "McNemar, exact")
@@ -93,26 +100,9 @@ def holm(p_values: Any) -> np.ndarray:
     [0.03, 0.06, 0.06]
     """
     raw = np.asarray(p_values, dtype=float)
-    order = np.argsort(raw, kind="stable")
-    raised = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
-    adjusted = np.empty(len(raw))
-    adjusted[order] = raised.clip(max=1)
+    order, adjusted = np.argsort(raw, kind="stable"), np.empty(len(raw))
+    adjusted[order] = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1)).clip(max=1)
     return adjusted
-
-
-def sums_of_both(
-    a: ExampleScores, b: ExampleScores, name: str, seed: int
-) -> tuple[Measure, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Return the measure, its sums (G, F) for a and for b over the same random groups, and the groups' sizes (G,)."""
-    check_same_examples(a, b)
-    measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
-    for label, scores in (("a", a), ("b", b)):
-        if not measure.exists(scores.columns):
-            raise Misuse(
-                f"{name} does not exist for {label}, {scores!r}: a fair score needs two members, a ranking errors"
-            )
-    sums_a, sums_b = (group_sums(measure.features(scores.columns), groups) for scores in (a, b))
-    return measure, (sums_a, sums_b), np.bincount(groups).astype(float)
 
 
 def paired_difference(

@@ -43,22 +43,14 @@ def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples
     Raises:
         Misuse: If there is not one group per input.
     """
-    rows = rows_by_group(checked_groups(groups, evaluation.inputs))
-    tests = worse_than_rest(evaluation, list(rows.values()))
-    return [
-        GroupScores(
-            value, len(members), evaluation.select(members).scores(seed=seed, resamples=resamples), p_value, worse
-        )
-        for (value, members), (p_value, worse) in zip(rows.items(), tests, strict=True)
-    ]
-
-
-def checked_groups(groups: Any, inputs: int) -> np.ndarray:
-    """Return the group of each input as text (N,)."""
-    texts = np.asarray(groups).astype(str)
+    texts, inputs = np.asarray(groups).astype(str), evaluation.inputs
     if texts.shape != (inputs,):
         raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
-    return texts
+    results, rows = [], rows_by_group(texts)
+    for (value, members), test in zip(rows.items(), worse_than_rest(evaluation, list(rows.values())), strict=True):
+        scores = evaluation.select(members).scores(seed=seed, resamples=resamples)
+        results.append(GroupScores(value, len(members), scores, *test))
+    return results
 
 
 def rows_by_group(texts: np.ndarray) -> dict[str, np.ndarray]:

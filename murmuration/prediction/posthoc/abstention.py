@@ -122,10 +122,8 @@ def by_error_rate(
     threshold = 1 - largest if flipped else largest
     guarantee = f"with probability {confidence_level:g}, at most {max_error_rate:.3g} of the answers are wrong"
     if largest == -math.inf:
-        guarantee = (
-            f"no guarantee: {len(wrong):,} examples do not show that even the most certain answers have an error rate "
-            f"of at most {max_error_rate:.3g}"
-        )
+        unshown = f"even the most certain answers have an error rate of at most {max_error_rate:.3g}"
+        guarantee = f"no guarantee: {len(wrong):,} examples do not show that {unshown}"
     return Abstention("error-rate", uncertainty, threshold, max_error_rate, guarantee, len(wrong))
 
 

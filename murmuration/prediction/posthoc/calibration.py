@@ -22,19 +22,10 @@ import torch
 from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
+import murmuration.prediction.posthoc.std_scaling as std_scaling
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
 from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
-from murmuration.prediction.posthoc.std_scaling import (
-    MemberStdScaling,
-    MomentMatching,
-    NoiseScaling,
-    StdScaling,
-    fit_member_std,
-    fit_moments,
-    fit_noise,
-    fit_std,
-)
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
@@ -476,22 +467,22 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         {
             "classification": (Temperature, fit_temperature),
             MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
-            "regression": (StdScaling, fit_std),
+            "regression": (std_scaling.StdScaling, std_scaling.fit_std),
         },
     ),
     "noise_scaling": CalibrationMethod(
         "one number for the noise of all members of a regression; their means stay",
-        {"regression": (NoiseScaling, fit_noise)},
+        {"regression": (std_scaling.NoiseScaling, std_scaling.fit_noise)},
     ),
     "moment_matching": CalibrationMethod(
         "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
-        {"regression": (MomentMatching, fit_moments)},
+        {"regression": (std_scaling.MomentMatching, std_scaling.fit_moments)},
     ),
     "member_temperature": CalibrationMethod(
         "one number for each member, fitted to this member alone",
         {
             "classification": (MemberTemperature, fit_member_temperature),
-            "regression": (MemberStdScaling, fit_member_std),
+            "regression": (std_scaling.MemberStdScaling, std_scaling.fit_member_std),
         },
     ),
     "pool_temperature": CalibrationMethod(
@@ -584,10 +575,8 @@ def check_fit(name: str, pred: Predictive) -> None:
     """Refuse predictions of a task that a method does not serve, too few of them, and outputs that are not finite."""
     fits = CALIBRATORS[name].fits
     if pred.task not in fits:
-        raise Misuse(
-            f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: "
-            f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
-        )
+        instead = f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
+        raise Misuse(f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: {instead}")
     if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
         raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")

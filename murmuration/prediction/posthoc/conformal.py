@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from murmuration.prediction.checks import checked_labels
 from murmuration.prediction.predictive import Predictive
@@ -273,7 +272,9 @@ class IntervalRule:
             raise Misuse(f"intervals belong to regression, and this is a {pred.task}: ask for sets of classes")
         with torch.no_grad():
             low, high = pred.interval(self.coverage) if self.method == "quantile" else (pred.mean, pred.mean)
-            scale = torch.ones_like(low) if self.scale == "none" else predicted_std(pred, self.scale)
+            scale = torch.ones_like(low) if self.scale == "none" else pred.total_var.sqrt()
+            if self.scale == "epistemic":  # the floor depends on the input's own prediction only: still exact
+                scale = torch.maximum(pred.epistemic_var.sqrt(), FLOOR * scale)
         parts = [check_finite(values.cpu().numpy(), "the prediction") for values in (low, high, scale)]
         return parts[0], parts[1], parts[2]
 
@@ -287,15 +288,6 @@ def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
     targets = pred.targets(y).cpu().numpy()  # (N, K)
     scores = np.maximum(low - targets, targets - high) / scale
     return replace(rule, thresholds=tuple(conformal_quantile(scores, rule.coverage).tolist()), examples=len(targets))
-
-
-def predicted_std(pred: Predictive, scale: str) -> Tensor:
-    """Return the predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
-
-    The floor depends on the input's own prediction only, so the guarantee stays exact.
-    """
-    total = pred.total_var.sqrt()
-    return total if scale == "total" else torch.maximum(pred.epistemic_var.sqrt(), FLOOR * total)
 
 
 # Fitting

@@ -191,10 +191,9 @@ def fit_posthoc(
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
     """Return the indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
-    if config.calibrate == NONE:
-        return torch.arange(0), torch.arange(count)
+    half = count // 2 if config.calibrate != NONE else 0
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
-    return order[: count // 2].sort().values, order[count // 2 :].sort().values
+    return order[:half].sort().values, order[half:].sort().values
 
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
