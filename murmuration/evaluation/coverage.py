@@ -9,7 +9,7 @@ import numpy as np
 
 import murmuration.evaluation.metrics.intervals as intervals
 from murmuration.evaluation.metrics import ExampleScores, Measure, Score, holm
-from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column, uncertainty
+from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.conformal import Rule, SetRule, quantile_rank
@@ -96,15 +96,14 @@ def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
     """Return coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
     if not posthoc.conformal:
         return {}
-    rule, about = posthoc.conformal[0], "Fraction of prediction sets that contain the target."
-    size = column(f"size_{rule.method}")
-    covered = uncertainty(
-        f"covered_{rule.method}", "Set coverage", about, task=task, proportion=True, needs_members=False
-    )
-    measures = {"set_coverage": replace(covered, name="set_coverage")}
+    rule, shared = posthoc.conformal[0], {"task": task, "shown": ()}
+    about, covered = "Fraction of prediction sets that contain the target.", column(f"covered_{rule.method}")
+    share: dict[str, Any] = {"better": "neutral", "bounds": UNIT, "proportion": True, **shared}
+    measures = {"set_coverage": Measure("set_coverage", "Set coverage", about, covered, **share)}
     if isinstance(rule, SetRule) or math.isfinite(rule.threshold):  # with too few examples, intervals are infinite
-        about = "Mean size of the sets."
-        measures["set_size"] = Measure("set_size", "Set size", about, size, task=task, bounds=POSITIVE, shown=())
+        size: dict[str, Any] = {"bounds": POSITIVE, **shared}
+        values = column(f"size_{rule.method}")
+        measures["set_size"] = Measure("set_size", "Set size", "Mean size of the sets.", values, **size)
     return measures
 
 

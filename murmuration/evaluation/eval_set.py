@@ -1,7 +1,7 @@
 """The labelled examples an ensemble is evaluated on, and one pass of predictions over them."""
 
 import math
-import time
+import timeit
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -198,9 +198,4 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
 
 def ms_per_prediction(ensemble: Ensemble, x: Tensor) -> float:
     """Milliseconds per input when inputs (N, ...) are predicted together; the better of two runs."""
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        ensemble.predict(x, prepared=True)
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times) / len(x)
+    return 1e3 * min(timeit.repeat(lambda: ensemble.predict(x, prepared=True), repeat=2, number=1)) / len(x)

@@ -6,6 +6,7 @@ OOD; `metrics.score_detection` measures how well it separates them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -30,10 +31,9 @@ INSPECTED = 64  # inputs that suffice to see whether outputs are logits or logar
 MEASURED = 1000  # training examples, at most, whose median distance is a member's unit
 LEAST_SHRINKAGE = 1e-6  # of a covariance: a unit that never varied in training must not divide by zero
 OPERATORS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-FEATURE_DISTANCES = {
-    "mahalanobis": "squared distance to the nearest class mean in features, by their covariance (Lee et al. 2018)",
-    "nearest_neighbours": "distance to the 10th nearest training example in features of length one (Sun et al. 2022)",
-}
+# Squared distance to the nearest class mean in features, by their covariance (Lee et al. 2018), and distance to the
+# 10th nearest training example in features of length one (Sun et al. 2022).
+FEATURE_DISTANCES = ("mahalanobis", "nearest_neighbours")
 
 
 # Scores of a predictive
@@ -67,26 +67,21 @@ def root_mean(name: str) -> Callable[[Predictive], Tensor]:
 class OodScore:
     """A score of a predictive that should be larger for OOD inputs."""
 
-    name: str
     task: str
-    about: str  # one line, for tables and help
     function: Callable[[Predictive], Tensor]  # -> (N,)
     applies: Callable[[Predictive], bool] = lambda pred: True  # whether it can tell inputs of this predictive apart
 
 
 C, R = "classification", "regression"
-OOD_SCORES: dict[str, OodScore] = {
-    score.name: score
-    for score in (
-        OodScore("max_probability", C, "1 - confidence (Hendrycks and Gimpel 2017)", lacking),
-        OodScore("entropy", C, "total uncertainty", attrgetter("entropy")),
-        OodScore("mutual_information", C, "epistemic uncertainty", attrgetter("mutual_information"), several_members),
-        OodScore("expected_entropy", C, "aleatoric uncertainty", attrgetter("expected_entropy")),
-        OodScore("energy", C, "minus the logsumexp of the logits (Liu et al. 2020)", attrgetter("energy"), has_logits),
-        OodScore("logit_variance", C, "variance of the members' logits", attrgetter("logit_variance"), several_members),
-        OodScore("total_std", R, "standard deviation of the target", root_mean("total_var"), has_spread),
-        OodScore("epistemic_std", R, "std of the members' means", root_mean("epistemic_var"), several_members),
-    )
+OOD_SCORES = {
+    "max_probability": OodScore(C, lacking),  # 1 - confidence (Hendrycks and Gimpel 2017)
+    "entropy": OodScore(C, attrgetter("entropy")),  # total uncertainty
+    "mutual_information": OodScore(C, attrgetter("mutual_information"), several_members),  # epistemic uncertainty
+    "expected_entropy": OodScore(C, attrgetter("expected_entropy")),  # aleatoric uncertainty
+    "energy": OodScore(C, attrgetter("energy"), has_logits),  # minus the logsumexp of the logits (Liu et al. 2020)
+    "logit_variance": OodScore(C, attrgetter("logit_variance"), several_members),
+    "total_std": OodScore(R, root_mean("total_var"), has_spread),
+    "epistemic_std": OodScore(R, root_mean("epistemic_var"), several_members),  # of the members' means
 }
 
 
@@ -102,12 +97,12 @@ def ood_columns(pred: Predictive) -> dict[str, np.ndarray]:
     check_no_nan(pred.outputs)
     if pred.task not in (C, R):
         raise Misuse(f"out-of-distribution scores of a {pred.task} task: there are none; compare pred.entropy instead")
-    applicable = [score for score in OOD_SCORES.values() if score.task == pred.task and score.applies(pred)]
-    parts: dict[str, list[np.ndarray]] = {score.name: [] for score in applicable}
+    applicable = {name: s for name, s in OOD_SCORES.items() if s.task == pred.task and s.applies(pred)}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in applicable}
     with torch.no_grad():
         for batch in pred.batches(inputs_at_once(pred.outputs)):
-            for score in applicable:
-                parts[score.name].append(score.function(batch).cpu().numpy())
+            for name, score in applicable.items():
+                parts[name].append(score.function(batch).cpu().numpy())
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
@@ -248,16 +243,12 @@ def member_distances(member: MemberDistance, features: Tensor, neighbours: int =
     if features.shape[1] != member.means.shape[1]:
         raise Misuse(f"{features.shape[1]} features, fitted on {member.means.shape[1]}: expected the same ensemble")
     centre = member.means.mean(0)
-    means, points = (
-        torch.linalg.solve_triangular(member.factor, (rows - centre).T, upper=False).T
-        for rows in (member.means, features)
-    )
+    whiten = partial(torch.linalg.solve_triangular, member.factor, upper=False)
+    means, points = (whiten((rows - centre).T).T for rows in (member.means, features))
     similarity = unit_length(features) @ member.bank.double().T  # (n, bank)
     nearest = similarity.topk(min(neighbours, len(member.bank))).values[:, -1]
-    return {
-        "mahalanobis": torch.cdist(points, means).square().amin(1),
-        "nearest_neighbours": (2 - 2 * nearest).clamp_min(0).sqrt(),
-    }
+    distances = torch.cdist(points, means).square().amin(1), (2 - 2 * nearest).clamp_min(0).sqrt()
+    return dict(zip(FEATURE_DISTANCES, distances, strict=True))
 
 
 # Detection

@@ -106,8 +106,7 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
         reason = "a Gaussian cannot equal a mixture, so each costs something whatever it is"
         untold.append(f"No weight counts as collapsed: {reason}.")
     about = str(prior), beta, ensemble.members, weights.draws, _examples(ensemble)
-    summaries = tuple(layer.layer() for layer in layers)
-    return Diagnosis(*about, summaries, float(snr.median()), *distances, tuple(untold))
+    return Diagnosis(*about, tuple(layer.layer() for layer in layers), float(snr.median()), *distances, tuple(untold))
 
 
 @dataclass(frozen=True, eq=False)

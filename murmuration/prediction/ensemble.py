@@ -569,12 +569,7 @@ def _with_tensors(group: MemberGroup, own: Named, member: Population, family: Ne
 
 
 def load_given(
-    path: Path,
-    net: Any,
-    likelihood: Likelihood | None,
-    posthoc: bool,
-    output: Output | None = None,
-    recipe: Recipe | None = None,
+    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None, recipe: Recipe | None
 ) -> Ensemble:
     """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
     tensors, manifest = runs.load_tensors(path)

@@ -2,11 +2,11 @@
 
 import contextlib
 import csv
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -141,21 +141,17 @@ def write_parquet(path: Path, predictions: Predictions) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    writer: Any = None
-    try:
-        for columns in predictions.tables():
-            table = pyarrow.table(columns)
-            writer = writer or pyarrow.parquet.ParquetWriter(str(path), table.schema)
+    tables = map(pyarrow.table, predictions.tables())
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(str(path), first.schema) as writer:
+        for table in chain([first], tables):
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def write_npz(path: Path, predictions: Predictions) -> None:
     """Write arrays of all inputs: they grow in temporary .npy files, which are then packed and removed."""
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
-    try:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".predictions-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
         with contextlib.ExitStack() as stack:
             files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
@@ -169,8 +165,6 @@ def write_npz(path: Path, predictions: Predictions) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(folder.iterdir()):
                 archive.write(file, file.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class NpyFile:

@@ -26,16 +26,11 @@ Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared
 Bounds = tuple[float, float]
 POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np.inf)
 
+# summary: the cards that open a report; table: the score table of a report; brief: short tables (several recipes on the
+# screen, groups of examples); shift: scores followed under corruption; recalibration: scores before and after a
+# calibrator; compared: paired tests of two recipes
+PLACES: tuple[Place, ...] = get_args(Place)
 TABLE: tuple[Place, ...] = ("table",)
-EVERYWHERE: tuple[Place, ...] = get_args(Place)
-PLACES = {
-    "summary": "the cards that open a report",
-    "table": "the score table of a report",
-    "brief": "short tables: several recipes on the screen, groups of examples",
-    "shift": "scores followed under corruption",
-    "recalibration": "scores before and after a calibrator",
-    "compared": "paired tests of two recipes",
-}
 
 
 class Description(NamedTuple):
@@ -124,10 +119,20 @@ def column(name: str, sign: float = 1.0) -> Callable[[Columns], np.ndarray]:
     return lambda columns: sign * columns[name]
 
 
-def uncertainty(name: str, label: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
+def as_label(name: str) -> str:
+    """Return a name as a label.
+
+    >>> as_label("mutual_information")
+    'Mutual information'
+    """
+    plain = name.replace("_", " ").strip()
+    return plain[:1].upper() + plain[1:]
+
+
+def uncertainty(name: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
     """Return the mean of the column of that name: neither way is better, and most need members that can differ."""
     settings = {"needs_members": True, "shown": (), **fields}
-    return Measure(name, label, meaning, column(name), better="neutral", bounds=bounds, **settings)
+    return Measure(name, as_label(name), meaning, column(name), better="neutral", bounds=bounds, **settings)
 
 
 def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
@@ -200,14 +205,14 @@ CLASS_MEASURES = (
         "Fraction of examples whose most probable class is the true one.",
         column("correct"),
         proportion=True,
-        shown=EVERYWHERE,
+        shown=PLACES,
     ),
     non_negative(
         "nll",
         "NLL",
         "Negative log-likelihood of the true class, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=EVERYWHERE,
+        shown=PLACES,
     ),
     Measure(
         "ece",
@@ -307,33 +312,24 @@ CLASS_MEASURES = (
         shown=(),
     ),
     uncertainty(
-        "entropy",
-        "Entropy",
-        "Total uncertainty: entropy of the predictive distribution, in nats.",
-        POSITIVE,
-        needs_members=False,
+        "entropy", "Total uncertainty: entropy of the predictive distribution, in nats.", POSITIVE, needs_members=False
     ),
     uncertainty(
-        "expected_entropy",
-        "Expected entropy",
-        "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.",
-        POSITIVE,
+        "expected_entropy", "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.", POSITIVE
     ),
     uncertainty(
         "mutual_information",
-        "Mutual information",
         "Epistemic uncertainty: entropy minus expected entropy, in nats; 0 where members agree.",
         POSITIVE,
         shown=("table", "shift"),
     ),
     uncertainty(
         "aleatoric",
-        "Aleatoric",
         "Variance of the label within a member, averaged over members and summed over classes.",
         needs_members=False,
     ),
-    uncertainty("epistemic", "Epistemic", "Variance of the members' probabilities, summed over classes."),
-    uncertainty("disagreement", "Disagreement", "Fraction of pairs of members that predict different classes."),
+    uncertainty("epistemic", "Variance of the members' probabilities, summed over classes."),
+    uncertainty("disagreement", "Fraction of pairs of members that predict different classes."),
     MEMBER_ACCURACY,
     MEMBER_NLL,
     Measure(
@@ -345,9 +341,7 @@ CLASS_MEASURES = (
         needs_members=True,
         shown=(),
     ),
-    uncertainty(
-        "diversity", "Diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER
-    ),
+    uncertainty("diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER),
 )
 
 
@@ -379,7 +373,7 @@ REGRESSION_MEASURES = (
         "NLL",
         "Negative log-density of the target, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=EVERYWHERE,
+        shown=PLACES,
     ),
     non_negative(
         "crps",
@@ -430,19 +424,12 @@ REGRESSION_MEASURES = (
     ),
     uncertainty(
         "aleatoric_std",
-        "Aleatoric std",
         "Mean standard deviation of the noise that members predict.",
         POSITIVE,
         needs_members=False,
         shown=TABLE,
     ),
-    uncertainty(
-        "epistemic_std",
-        "Epistemic std",
-        "Mean standard deviation of the members' means.",
-        POSITIVE,
-        shown=("table", "shift"),
-    ),
+    uncertainty("epistemic_std", "Mean standard deviation of the members' means.", POSITIVE, shown=("table", "shift")),
     non_negative(
         "member_rmse",
         "Member RMSE",
@@ -495,7 +482,6 @@ LABEL_MEASURES = (
     ),
     uncertainty(
         "mutual_information",
-        "Mutual information",
         "Epistemic uncertainty: entropy minus expected entropy of each label, in nats, summed over labels.",
         POSITIVE,
     ),
@@ -589,7 +575,7 @@ def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
     """Return the names of the measures that are shown in a place, in the order of the table.
 
     Args:
-        place: A key of `PLACES`, such as "brief".
+        place: One of `PLACES`, such as "brief".
         task: classification, multi-label or regression.
         members: Number of members; with one, measures that need several are left out.
 
@@ -619,5 +605,4 @@ def describe(name: str, task: Task = C) -> Description:
     measure = MEASURES[task].get(name) or next((table[name] for table in MEASURES.values() if name in table), None)
     if measure is not None:
         return Description(measure.label, measure.meaning, measure.better)
-    plain = name.replace("_", " ").strip()
-    return QUANTITIES.get(name, Description(plain[:1].upper() + plain[1:], ""))
+    return QUANTITIES.get(name, Description(as_label(name), ""))

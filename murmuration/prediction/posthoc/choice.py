@@ -96,13 +96,8 @@ def choose_calibrator(
 def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
     """Return the candidate of the largest gain minus its standard error, or the identity; and the record."""
     before = -pred.log_prob(y)
-
-    def bound(candidate: Candidate) -> float:
-        gain, error = candidate.gain(before)
-        return gain - ERRORS * error
-
-    best = max(candidates(name, pred, y), key=bound)
-    gain, error = best.gain(before)
+    gains = [(candidate, *candidate.gain(before)) for candidate in candidates(name, pred, y)]
+    best, gain, error = max(gains, key=lambda row: row[1] - ERRORS * row[2])
     fitted = best.fit(best.prior_std)
     p_value = luck(pred, fitted, gain) if gain > ERRORS * error else 1.0
     helps = gain > ERRORS * error and p_value <= level

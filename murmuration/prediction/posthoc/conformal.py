@@ -34,11 +34,7 @@ INTERVAL_METHODS = {
     "quantile": "the predicted interval, both ends moved by the same amount (Romano, Patterson and Candes 2019)",
     "normalised": "the mean plus or minus a multiple of the predicted std (Papadopoulos et al. 2002)",
 }
-SCALES = {
-    "epistemic": "standard deviation of the members' means",
-    "total": "total predictive standard deviation",
-    "none": "no scale: the method needs none",
-}
+SCALES = ("epistemic", "total", "none")  # std of the members' means, total predictive std, for methods without one
 
 Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends (low, high), each (N, K)
 
@@ -407,8 +403,7 @@ def fit_conformal_by_group(
     fit = partial(fit_conformal, method, coverage=coverage, seed=seed)
     groups = {str(name): names == name for name in np.unique(names)}
     rest = fit(pred, labels)
-    rules = {name: fit(pred.at(rows), labels[rows]) for name, rows in groups.items()}
-    return GroupedRule(rules, rest)
+    return GroupedRule({name: fit(pred.at(rows), labels[rows]) for name, rows in groups.items()}, rest)
 
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
@@ -453,10 +448,9 @@ def region_sizes(regions: Regions) -> np.ndarray:
 # Cross-fitted models
 
 
-CROSS_METHODS = {
-    "plus": "quantiles of mean_k(i)(x) -+ R_i over the examples: coverage of at least 1 - 2 (1 - coverage)",
-    "minmax": "the smallest and the largest mean of the folds -+ the quantile of R_i: at least the coverage, wider",
-}
+# Quantiles of mean_k(i)(x) -+ R_i over the examples: coverage of at least 1 - 2 (1 - coverage); or the smallest and the
+# largest mean of the folds -+ the quantile of R_i: at least the coverage, wider.
+CROSS_METHODS = ("plus", "minmax")
 
 
 def cross_intervals(
