@@ -188,14 +188,11 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     Returns:
         Training seconds, stored parameters, milliseconds per prediction, and members.
     """
+    timed = x[: min(TIMED, stream_size(x))]
+    seconds = min(timeit.repeat(lambda: ensemble.predict(timed, prepared=True), repeat=2, number=1))
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
-        "ms_per_prediction": ms_per_prediction(ensemble, x[: min(TIMED, stream_size(x))]),
+        "ms_per_prediction": 1e3 * seconds / len(timed),
         "members": ensemble.members,
     }
-
-
-def ms_per_prediction(ensemble: Ensemble, x: Tensor) -> float:
-    """Milliseconds per input when inputs (N, ...) are predicted together; the better of two runs."""
-    return 1e3 * min(timeit.repeat(lambda: ensemble.predict(x, prepared=True), repeat=2, number=1)) / len(x)

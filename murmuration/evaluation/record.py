@@ -16,7 +16,7 @@ from murmuration.data import Data, open_inputs
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
 from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
-from murmuration.evaluation.metrics.groups import GroupScores
+from murmuration.evaluation.metrics.comparison import GroupScores
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
@@ -250,33 +250,30 @@ def evaluate_on(
         )
     if eval_set.part in (eval_sets.VALIDATION, eval_sets.OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
-    posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
+    posthoc = ensemble.posthoc
+    if posthoc is None and eval_set.val is not None and len(eval_set.val) >= FEWEST:
+        posthoc = ensemble.fit_posthoc(eval_set.val).posthoc
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
     chunks = eval_sets.predict_examples(ensemble, eval_set)
     result = eval_sets.score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = result.view(calibrated), result.view(calibrated).scores()
-    shifted = None
+    cost = eval_sets.cost_of(ensemble, eval_set.split.prepared)
+    about = name or ensemble.recipe.name, eval_set, examples, scores, cost
+    evaluation = Evaluation(*about, ensemble, posthoc, calibrated, weights=diagnose(ensemble, eval_set.split.prepared))
+    if posthoc is not None:
+        subsets = rows_by_class(result.uncalibrated, eval_set.classes)
+        evaluation = replace(evaluation, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
     if suite is not None:
-        shifted = evaluate_shift(ensemble, eval_set, suite, posthoc=posthoc, calibrated=calibrated, progress=progress)
-    reference = in_distribution(ensemble, eval_set) if foreign else None
-    return Evaluation(
-        name or ensemble.recipe.name,
-        eval_set,
-        examples,
-        scores,
-        eval_sets.cost_of(ensemble, eval_set.split.prepared),
-        ensemble,
-        posthoc,
-        calibrated,
-        result.uncalibrated if posthoc is not None else None,
-        result.calibrated,
-        rows_by_class(result.uncalibrated, eval_set.classes) if posthoc is not None else {},
-        shifted,
-        tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items()) if reference is not None else (),
-        weights=diagnose(ensemble, eval_set.split.prepared),
-        imbalance=by_class.class_imbalance(counts, examples, means.joined) if counts else None,
-    )
+        steps: dict[str, Any] = {"posthoc": posthoc, "calibrated": calibrated, "progress": progress}
+        evaluation = replace(evaluation, shift=evaluate_shift(ensemble, eval_set, suite, **steps))
+    if foreign:
+        reference = in_distribution(ensemble, eval_set)
+        detections = tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items())
+        evaluation = replace(evaluation, ood=detections)
+    if counts:
+        evaluation = replace(evaluation, imbalance=by_class.class_imbalance(counts, examples, means.joined))
+    return evaluation
 
 
 def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
@@ -317,13 +314,6 @@ def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
             text = str(source) if isinstance(source, str | Path) else name
             raise error if f"'{text}" in str(error) else Misuse(f"ood='{text}': {error}") from None
     return opened
-
-
-def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
-    """Post-hoc steps fitted on the evaluation set's validation examples, if there are enough of them."""
-    if eval_set.val is None or len(eval_set.val) < FEWEST:
-        return None
-    return ensemble.fit_posthoc(eval_set.val).posthoc
 
 
 def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, float]]:

@@ -82,7 +82,20 @@ class Diagnosis:
     @property
     def finding(self) -> str:
         """What it amounts to, in plain words."""
-        return " ".join([*_about_collapse(self), *([NEARLY_POINTS] if self.median_snr > SURE else [])])
+        sentences, share = [], self.collapsed
+        most = share is not None and share >= MOST
+        if share is not None:
+            part = "hardly any" if share < HARDLY else f"{100 * share:.0f} %"
+            why = ": the data taught them nothing" if most else ""
+            sentences = [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
+        if self.distance is not None and self.noise is not None and self.distance <= self.noise:
+            near = "The predictions are no further from the prior's than those are from each other"
+            advice = f"Train longer, or with a beta below {self.beta:g}."
+            sentences.append(f"{near}: the network has learned next to nothing. {advice}")
+        elif most:
+            advice = f"A beta below {self.beta:g} would give the data more say; a smaller network might do as well."
+            sentences.append(f"The predictions come from the others. {advice}")
+        return " ".join([*sentences, *([NEARLY_POINTS] if self.median_snr > SURE else [])])
 
     def to_json(self) -> dict[str, Any]:
         derived = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
@@ -199,19 +212,3 @@ def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensem
     believed = replace(group.population, own=own, shared=shared)
     recipe = Recipe("prior", ensemble.recipe.sharing, Gaussian(draws=ensemble.recipe.weights.draws))
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
-
-
-def _about_collapse(found: Diagnosis) -> list[str]:
-    share = found.collapsed
-    most = share is not None and share >= MOST
-    why = ": the data taught them nothing" if most else ""
-    part = "hardly any" if share is not None and share < HARDLY else f"{100 * (share or 0):.0f} %"
-    sentences = [] if share is None else [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
-    if found.distance is not None and found.noise is not None and found.distance <= found.noise:
-        near = "The predictions are no further from the prior's than those are from each other"
-        advice = f"Train longer, or with a beta below {found.beta:g}."
-        sentences.append(f"{near}: the network has learned next to nothing. {advice}")
-    elif most:
-        advice = f"A beta below {found.beta:g} would give the data more say; a smaller network might do as well."
-        sentences.append(f"The predictions come from the others. {advice}")
-    return sentences

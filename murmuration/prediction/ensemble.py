@@ -469,7 +469,16 @@ class Ensemble:
             Misuse: If the directory holds a run or other files.
             Failure: If it cannot be written.
         """
-        described = self if "data" in self.manifest else replace(self, manifest=self._description())
+        described = self
+        if "data" not in self.manifest:  # networks trained elsewhere
+            manifest = {
+                "recipe": self.recipe.to_json(),
+                "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
+                "engine": asdict(self.engine),
+                GIVEN: [type(group.module).__qualname__ for group in self.groups],
+                PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
+            }
+            described = replace(self, manifest={**manifest, **self.manifest})
         with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
 
@@ -497,17 +506,6 @@ class Ensemble:
         if len(tensors) == 1 and not numbered:
             return tensors[0]
         return {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
-
-    def _description(self) -> dict[str, Any]:
-        """Return the manifest of networks trained elsewhere."""
-        return {
-            "recipe": self.recipe.to_json(),
-            "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
-            "engine": asdict(self.engine),
-            GIVEN: [type(group.module).__qualname__ for group in self.groups],
-            PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
-            **self.manifest,
-        }
 
 
 def stream_size(inputs: Any) -> int:

@@ -2,7 +2,7 @@
 
 Members' means m_s with noise std_s predict a mixture around its mean m. Scaled together, its modes stay as far apart in
 units of the noise as they were; the noise alone closes the gaps between them; the moment-matched Gaussian has none.
-`murmuration.prediction.posthoc.choice` chooses between the three by held-out log-loss.
+`murmuration.prediction.posthoc.fit` chooses between the three by held-out log-loss.
 """
 
 import math
