@@ -106,10 +106,8 @@ class ColumnImportance:
             share, spread = self.summary("epistemic")
             most = int(share.argmax())
             if share[most] > 2 * spread[most]:
-                texts.append(
-                    f"the epistemic uncertainty depends most on {self.columns[most]}: {100 * min(share[most], 1):.0f} %"
-                    " of its variance needs the column"
-                )
+                needed = f"{100 * min(share[most], 1):.0f} % of its variance needs the column"
+                texts.append(f"the epistemic uncertainty depends most on {self.columns[most]}: {needed}")
         return tuple(texts)
 
 
@@ -286,9 +284,8 @@ def partial_dependence(
         pred = ensemble.predict(table.assign(**{key: value}))
         curves.append((pred.member_mean if pred.task == REGRESSION else pred.probs).double().mean(1).numpy())  # (S, K)
     names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
-    return PartialDependence(
-        column, tuple(values), numeric, names, np.stack(curves, 1), pred.member_weights.double().numpy(), len(table)
-    )
+    weights = pred.member_weights.double().numpy()
+    return PartialDependence(column, tuple(values), numeric, names, np.stack(curves, 1), weights, len(table))
 
 
 def grid(values: Any, points: int) -> list[float]:
@@ -408,10 +405,8 @@ class Drift:
         names = ", ".join(f"{change.name} ({change.kind}, size {change.size:.2f})" for change in columns[:5])
         more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
         first = f"Drift in {len(columns)} of the columns: {names}{more}; {sizes}." if columns else ""
-        sentences = [
-            f"{change.name[0].upper()}{change.name[1:]} went from {change.before:.3g} to {change.after:.3g}."
-            for change in uncertainty
-        ]
+        went = [(c.name[0].upper() + c.name[1:], c.before, c.after) for c in uncertainty]
+        sentences = [f"{name} went from {before:.3g} to {after:.3g}." for name, before, after in went]
         advice = "Check these columns, and train again with newer rows if the change is real."
         return tuple(text for text in (first, *sentences, advice) if text)
 

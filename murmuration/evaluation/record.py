@@ -244,10 +244,9 @@ def evaluate_on(
         Misuse: For corruptions or OOD inputs of out-of-fold predictions.
     """
     if eval_set.part == eval_sets.OUT_OF_FOLD and (suite is not None or foreign):
-        raise Misuse(
-            "corruptions and out-of-distribution inputs of a run with folds and no test rows: most members have trained"
-            " on its examples; evaluate it on other labelled rows"
-        )
+        inputs = "corruptions and out-of-distribution inputs of a run with folds and no test rows"
+        hint = "evaluate it on other labelled rows"
+        raise Misuse(f"{inputs}: most members have trained on its examples; {hint}")
     if eval_set.part in (eval_sets.VALIDATION, eval_sets.OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc

@@ -195,33 +195,28 @@ def evaluate_shift(
     progress("", len(suite.cells), len(suite.cells))
     views = {"before": [result.uncalibrated for result in worst], "after": [result.view(True) for result in worst]}
     joined = {name: ExampleScores.joined(parts) for name, parts in views.items() if parts}
-    table = Table((len(suite.names), len(suite.severities)), measures, groups, cells)
-    return tabulated(table, suite, clean.view(calibrated).scores(measures=measures), joined)
+    shape, scores = (len(suite.names), len(suite.severities)), clean.view(calibrated).scores(measures=measures)
+    grids = {key: grid_of(measure, [cell[key] for cell in cells], shape, groups) for key, measure in measures.items()}
 
+    def means(*cells: Any) -> Scores:
+        return {name: grid.mean(*cells) for name, grid in grids.items()}
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Sums of features of every cell, from which the scores of cells and of means of cells follow."""
-
-    shape: tuple[int, int]  # corruptions by severities, (T, V)
-    measures: Mapping[str, Measure]
-    groups: np.ndarray  # (N,) group of each example
-    cells: Sequence[Mapping[str, np.ndarray]]  # T * V of them: measure -> sums (G, F) over groups
-
-    def grid(self, name: str, *, together: bool = False) -> "Grid":
-        """Return one score in every cell, and in every cell of every resample of the examples.
-
-        With `together` the corruptions of a severity are one cell: their features are averaged before they are scored.
-        """
-        measure, sums = self.measures[name], np.stack([cell[name] for cell in self.cells], axis=1)
-        sums = sums.reshape(len(sums), *self.shape, -1)  # (G, T, V, F)
-        sums = sums.mean(1, keepdims=True) if together else sums
-        flat, sizes = sums.reshape(len(sums), -1), np.bincount(self.groups).astype(float)
-        resampled_means = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
-        means = sums.sum(0) / len(self.groups)
-        values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
-        counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
-        return Grid(measure, values, resampled, len(self.groups) if counted else None)
+    pooled = means()
+    if "ece" in measures:  # of all corruptions together, the other convention: errors of opposite sign cancel in it
+        together = grid_of(measures["ece"], [cell["ece"] for cell in cells], shape, groups, together=True)
+        pooled["ece_pooled"] = together.mean()
+    names, severities = list(enumerate(suite.names)), list(enumerate(suite.severities))
+    return ShiftResult(
+        suite,
+        len(groups),
+        scores,
+        tuple(Cell(name, severity, means(t, v)) for t, name in names for v, severity in severities),
+        {name: means(t) for t, name in names},
+        {severity: means(slice(None), v) for v, severity in severities},
+        pooled,
+        joined,
+        {key: np.mean([cell[key] for cell in cells], axis=0) for key, m in measures.items() if m.is_mean},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,36 +242,36 @@ class Grid:
         return Score(value, *np.clip([low, high], *self.measure.bounds))
 
 
-def tabulated(table: Table, suite: ShiftSuite, clean: Scores, worst: Mapping[str, ExampleScores]) -> ShiftResult:
-    """Return the record of all scores of a table, and of their means."""
-    grids = {name: table.grid(name) for name in table.measures}
+def grid_of(
+    measure: Measure, cells: list[np.ndarray], shape: tuple[int, int], groups: np.ndarray, *, together: bool = False
+) -> Grid:
+    """Return one score in every cell, and in every cell of every resample of the examples.
 
-    def means(*cells: Any) -> Scores:
-        return {name: grid.mean(*cells) for name, grid in grids.items()}
+    Args:
+        measure: The score.
+        cells: Sums (G, F) of its features over groups, of T V cells.
+        shape: Corruptions by severities, (T, V).
+        groups: Group (N,) of each example.
+        together: The corruptions of a severity are one cell: their features are averaged before they are scored.
 
-    pooled = means()
-    if "ece" in table.measures:  # of all corruptions together, the other convention: opposite errors cancel in it
-        pooled["ece_pooled"] = table.grid("ece", together=True).mean()
-    names, severities = list(enumerate(suite.names)), list(enumerate(suite.severities))
-    return ShiftResult(
-        suite,
-        len(table.groups),
-        clean,
-        tuple(Cell(name, severity, means(t, v)) for t, name in names for v, severity in severities),
-        {name: means(t) for t, name in names},
-        {severity: means(slice(None), v) for v, severity in severities},
-        pooled,
-        worst,
-        {key: np.mean([cell[key] for cell in table.cells], axis=0) for key, m in table.measures.items() if m.is_mean},
-    )
+    Returns:
+        The scores.
+    """
+    sums = np.stack(cells, axis=1).reshape(len(cells[0]), *shape, -1)  # (G, T, V, F)
+    sums = sums.mean(1, keepdims=True) if together else sums
+    flat, sizes = sums.reshape(len(sums), -1), np.bincount(groups).astype(float)
+    resampled_means = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
+    means = sums.sum(0) / len(groups)
+    values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
+    counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
+    return Grid(measure, values, resampled, len(groups) if counted else None)
 
 
 def paired_shift(a: ShiftResult, b: ShiftResult, name: str, task: Task) -> PairedTest:
     """Return the difference a - b of a score's mean over all cells, and whether chance may explain it."""
     if a.suite != b.suite or a.examples != b.examples:
-        raise Misuse(
-            f"a is of {a.description}, b of {b.description}: expected the same corruptions of the same examples"
-        )
+        expected = "expected the same corruptions of the same examples"
+        raise Misuse(f"a is of {a.description}, b of {b.description}: {expected}")
     if name not in a.sums or name not in b.sums:
         raise unknown("score of paired shift", name, sorted(set(a.sums) & set(b.sums)))
     return paired_sums(name, measure_of(name, task), a.sums[name], b.sums[name], inputs=a.examples)

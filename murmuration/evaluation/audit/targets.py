@@ -64,10 +64,9 @@ def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...
         return joined(source, usual or source.names)
     if targets and set(targets) <= set(source.names):
         return joined(source, targets)
-    raise Misuse(
-        f"no labels: expected a{'n' if source.noun == 'array' else ''} {source.noun} {', '.join(LABELS[:-1])}; name "
-        f"another, label=NAME, or a file of them, labels=FILE; found {listed(source.names)}"
-    )
+    expected = f"a{'n' if source.noun == 'array' else ''} {source.noun} {', '.join(LABELS[:-1])}"
+    hint = "name another, label=NAME, or a file of them, labels=FILE"
+    raise Misuse(f"no labels: expected {expected}; {hint}; found {listed(source.names)}")
 
 
 def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:

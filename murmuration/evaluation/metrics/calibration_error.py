@@ -75,10 +75,8 @@ def calibration_interval(binning: Callable[[np.ndarray], np.ndarray], *, largest
 
     def interval(columns: Columns) -> tuple[float, float]:
         bins, inputs = binning(columns["confidence"]), len(columns["confidence"])
-        count, right, gaps = (
-            np.bincount(bins, weights=weights, minlength=BINS)
-            for weights in (None, columns["correct"].astype(float), gap(columns))
-        )
+        weights = None, columns["correct"].astype(float), gap(columns)
+        count, right, gaps = (np.bincount(bins, weights=values, minlength=BINS) for values in weights)
         filled = count > 0
         count, right, gaps = count[filled], right[filled], gaps[filled]
         accuracy = (right + 2) / (count + 4)

@@ -178,6 +178,7 @@ def mean_gap(means: np.ndarray) -> np.ndarray:
 
 higher_is_better = partial(Measure, better="higher", bounds=UNIT)
 non_negative = partial(Measure, bounds=POSITIVE)
+of_member = partial(Measure, needs_members=True)
 
 C: Task = "classification"
 L: Task = "multi-label"
@@ -190,12 +191,12 @@ MEMBER_ACCURACY = higher_is_better(
     column("expected_correct"),
     needs_members=True,
 )
-MEMBER_NLL = non_negative(
+MEMBER_NLL = of_member(
     "member_nll",
     "Member NLL",
     "NLL of one member alone, on average.",
     column("expected_log_prob", -1.0),
-    needs_members=True,
+    bounds=POSITIVE,
 )
 
 CLASS_MEASURES = (
@@ -332,13 +333,12 @@ CLASS_MEASURES = (
     uncertainty("disagreement", "Fraction of pairs of members that predict different classes."),
     MEMBER_ACCURACY,
     MEMBER_NLL,
-    Measure(
+    of_member(
         "member_brier",
         "Member Brier",
         "Brier score of one member alone, on average.",
         column("expected_brier"),
         bounds=BRIER,
-        needs_members=True,
         shown=(),
     ),
     uncertainty("diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER),
