@@ -99,22 +99,17 @@ def checked_logits(probs: Any) -> Tensor:
     def fill(first: int) -> None:
         rows = values[:, first : first + size].double()
         sums = rows.sum(-1)
-        check_rows(rows, sums, first)
+        bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
+        if bad.any():
+            member, row = bad.nonzero()[0].tolist()
+            total, smallest = sums[member, row].item(), rows[member, row].min().item()
+            got = f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}"
+            raise Misuse(f"{got}: expected none negative and a sum of 1; give probabilities, not logits")
         logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
 
     for _ in parallel_map(fill, range(0, values.shape[1], size)):
         pass
     return logits
-
-
-def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
-    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
-    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
-    if bad.any():
-        member, row = bad.nonzero()[0].tolist()
-        total, smallest = sums[member, row].item(), rows[member, row].min().item()
-        got = f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}"
-        raise Misuse(f"{got}: expected none negative and a sum of 1; give probabilities, not logits")
 
 
 def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:

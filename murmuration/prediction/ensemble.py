@@ -325,8 +325,7 @@ class Ensemble:
     @property
     def _input_shape(self) -> tuple[int, ...] | None:
         """Return the shape of one prepared input, or None if any is accepted."""
-        shape = self.manifest.get("input_shape")
-        return None if shape is None else tuple(shape)
+        return tuple(self.manifest["input_shape"]) if self.manifest.get("input_shape") is not None else None
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -527,8 +526,7 @@ def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor 
 
 def precision(population: Population) -> torch.dtype:
     """Return the type of the first floating-point tensor of members; float32 if they have none."""
-    named = population.to_tensors()
-    return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
+    return next((t.dtype for t in population.to_tensors().values() if t.is_floating_point()), torch.float32)
 
 
 def load_posthoc(path: Path) -> PostHoc | None:

@@ -164,18 +164,6 @@ class SetRule:
         return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
 
 
-def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
-    """Return the rule with the threshold of these predictions and labels."""
-    labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
-    scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
-    of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    if rule.method == "mondrian":
-        parts = [of_label[labels == label] for label in range(rule.classes)]
-        limits = tuple(float(conformal_quantile(part, rule.coverage)) for part in parts)
-        return replace(rule, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
-    return replace(rule, threshold=float(conformal_quantile(of_label, rule.coverage)), examples=len(labels))
-
-
 def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start: int) -> np.ndarray:
     """Return the scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
 
@@ -275,17 +263,6 @@ class IntervalRule:
         return parts[0], parts[1], parts[2]
 
 
-def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
-    """Return the rule with the thresholds of these predictions and targets.
-
-    The score of a target is its distance outside the ends, in units of the scale; negative inside.
-    """
-    low, high, scale = rule.ends(pred)
-    targets = pred.targets(y).cpu().numpy()  # (N, K)
-    scores = np.maximum(low - targets, targets - high) / scale
-    return replace(rule, thresholds=tuple(conformal_quantile(scores, rule.coverage).tolist()), examples=len(targets))
-
-
 # Fitting
 
 
@@ -334,26 +311,33 @@ def fit_conformal(
     >>> fit_conformal("lac", pred, [0, 1, 1], coverage=0.5).threshold.__round__(6)
     0.3
     """
-    check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
-    if pred.task == "regression":
-        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
-        return fit_intervals(IntervalRule(method, coverage, (), 1, usual if scale is None else scale), pred, y)
-    classes = pred.mean.shape[1]
-    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
-    blank = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
-    return fit_sets(blank, pred, y)
-
-
-def check_method(method: str, task: str, options: dict[str, Any]) -> None:
-    """Refuse a method that the task does not have, and options that the method does not take."""
-    if task not in CONFORMAL_METHODS:
-        raise Misuse(f"conformal prediction for {task}: there is none; it is for classification and regression")
-    if method not in CONFORMAL_METHODS[task]:
-        raise unknown(f"{task} method", method, CONFORMAL_METHODS[task])
-    for name, value in options.items():
+    if pred.task not in CONFORMAL_METHODS:
+        raise Misuse(f"conformal prediction for {pred.task}: there is none; it is for classification and regression")
+    if method not in CONFORMAL_METHODS[pred.task]:
+        raise unknown(f"{pred.task} method", method, CONFORMAL_METHODS[pred.task])
+    for name, value in {"penalty": penalty, "start": start, "scale": scale}.items():
         if value is not None and name not in OPTIONS.get(method, ()):
             owner = next(other for other, names in OPTIONS.items() if name in names)
             raise Misuse(f"{name}={value!r} belongs to '{owner}', not to '{method}': leave it out")
+    if pred.task == "regression":
+        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
+        intervals = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
+        low, high, unit = intervals.ends(pred)
+        targets = pred.targets(y).cpu().numpy()  # (N, K)
+        distances = np.maximum(low - targets, targets - high) / unit  # outside the ends; negative inside
+        thresholds = tuple(conformal_quantile(distances, coverage).tolist())
+        return replace(intervals, thresholds=thresholds, examples=len(targets))
+    classes = pred.mean.shape[1]
+    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
+    sets = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
+    labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
+    scores = sets.scores(probs, uniforms(seed, CALIBRATION, 0, len(probs)))
+    of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    if method == "mondrian":
+        parts = [of_label[labels == label] for label in range(classes)]
+        limits = tuple(float(conformal_quantile(part, coverage)) for part in parts)
+        return replace(sets, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
+    return replace(sets, threshold=float(conformal_quantile(of_label, coverage)), examples=len(labels))
 
 
 @dataclass(frozen=True)

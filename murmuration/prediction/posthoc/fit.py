@@ -134,8 +134,8 @@ def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, 
     choices = [choice for _, choice in fits]
     reported = [c for c in choices if c.kept] or [max(choices, key=lambda c: c.gain - c.error)]
     total, error = sum(c.gain for c in reported), math.sqrt(sum(c.error**2 for c in reported))
-    p_value = min(1.0, min(c.p_value for c in reported) * y.shape[1])
-    record = Choice("temperature", reported[0].kept, max(c.prior_std for c in reported), total, error, p_value)
+    p_value, prior_std = min(1.0, min(c.p_value for c in reported) * y.shape[1]), max(c.prior_std for c in reported)
+    record = Choice("temperature", reported[0].kept, prior_std, total, error, p_value)
     temperatures = tuple(calibrator.temperature for calibrator, _ in fits)  # type: ignore[attr-defined]
     return calibration.LabelTemperatures(temperatures), record
 
