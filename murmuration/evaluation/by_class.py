@@ -234,9 +234,9 @@ def macro_auroc(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
 
 def macro_average_precision(label: np.ndarray, probs: np.ndarray) -> np.ndarray:
     """Return values (N,) whose mean is the mean over classes of the average precision against the rest."""
-    return _mean_over_classes(
-        precision_influence({"positive_prob": probs[:, k], "label": (label == k).astype(int)}) for k in np.unique(label)
-    )
+    classes = {k: (label == k).astype(int) for k in np.unique(label)}
+    pairs = ({"positive_prob": probs[:, k], "label": own} for k, own in classes.items())
+    return _mean_over_classes(map(precision_influence, pairs))
 
 
 def _mean_over_classes(parts: Iterable[np.ndarray]) -> np.ndarray:

@@ -165,13 +165,6 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
     return EvalResult(before.result(), after.result() if after.inputs else None)
 
 
-def predict_examples(ensemble: Ensemble, eval_set: EvalSet) -> Iterable[tuple[Predictive, Tensor]]:
-    """Return pairs (predictive, y) of an evaluation set, in order, before any calibrator."""
-    if eval_set.predicted is not None:
-        return [(eval_set.predicted, eval_set.split.y)]
-    return predict_split(ensemble, eval_set.split)
-
-
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
     """Yield pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
     targets = split.y.split(stream_size(split.prepared))

@@ -254,7 +254,9 @@ def evaluate_on(
         posthoc = ensemble.fit_posthoc(eval_set.val).posthoc
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
-    chunks = eval_sets.predict_examples(ensemble, eval_set)
+    chunks: Any = eval_sets.predict_split(ensemble, eval_set.split)
+    if eval_set.predicted is not None:
+        chunks = [(eval_set.predicted, eval_set.split.y)]
     result = eval_sets.score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = result.view(calibrated), result.view(calibrated).scores()
     cost = eval_sets.cost_of(ensemble, eval_set.split.prepared)

@@ -98,7 +98,7 @@ class Diagnosis:
         return " ".join([*sentences, *([NEARLY_POINTS] if self.median_snr > SURE else [])])
 
     def to_json(self) -> dict[str, Any]:
-        derived = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
+        derived = {name: getattr(self, name) for name in ("weights", "kl", "collapsed", "finding")}
         return {**asdict(self), **derived, "collapsed_below": COLLAPSED, "snr_edges": SNR_EDGES.tolist()}
 
 

@@ -8,7 +8,7 @@ often the small difference of two large numbers.
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -504,7 +504,7 @@ class Predictive:
         Returns:
             The predictive of the same members with these logits.
         """
-        plain = _plain_likelihood(self.task, logits.shape[-1])
+        plain = (MultiLabel if self.task == MULTI_LABEL else Categorical)(logits.shape[-1])
         return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
@@ -616,9 +616,3 @@ class Predictive:
         """
         outputs = checks.checked_moments(mean, std)
         return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), checks.as_weights(weights))
-
-
-@cache
-def _plain_likelihood(task: str, width: int) -> Likelihood:
-    """Return the likelihood whose outputs are logits themselves."""
-    return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)

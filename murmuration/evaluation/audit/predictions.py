@@ -311,7 +311,10 @@ def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None 
     fitted, tested = np.sort(order[:count]), np.sort(order[count : 2 * count])
     posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
     result = score_predictions([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
-    subsets = rows_by_class(result.uncalibrated, predictions.classes) | rows_of_groups(predictions, tested)
+    subsets = rows_by_class(result.uncalibrated, predictions.classes)
+    for column, values in predictions.groups.items():
+        groups_tested = rows_by_group(values[tested].astype(str))
+        subsets |= {f"{column} {value}": members for value, members in groups_tested.items()}
     return replace(evaluation, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
 
 
@@ -321,12 +324,3 @@ def eval_set(predictions: Predictions) -> EvalSet:
     nothing, task = ArrayPreparation((0,), (), ()), cast(Task, predictions.task)
     sizes = {"rows": predictions.rows}
     return EvalSet(predictions.name, task, split, predictions.classes, nothing, sizes, audited=True)
-
-
-def rows_of_groups(predictions: Predictions, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the positions of each group among the rows (n,), by column and value."""
-    return {
-        f"{column} {value}": members
-        for column, values in predictions.groups.items()
-        for value, members in rows_by_group(values[rows].astype(str)).items()
-    }

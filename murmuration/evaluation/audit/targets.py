@@ -108,23 +108,15 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
         numbered = {str(i): i for i in range(len(classes))}
         plain = [BOOLEAN_LABELS.get(level, level) for level in levels]
         if not set(plain) <= set(numbered):
-            raise unknown_label(targets, levels, places, classes, named=named)
+            row = int(np.array([level not in classes for level in levels])[places].argmax())
+            label = f"label '{levels[places[row]]}' (row {row + 1}) of {targets.name}"
+            if named:
+                hint = did_you_mean(levels[places[row]], classes)
+                raise Misuse(f"{label} is not among the classes: {hint}Known: {listed(classes)}")
+            hint = "or an array names that names the classes in their order"
+            raise Misuse(f"{label}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
         levels, index = plain, numbered
     return np.array([index[level] for level in levels], dtype=np.int64)[places]
-
-
-def unknown_label(
-    targets: Targets, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
-) -> Misuse:
-    """Return the refusal of the first label that is neither the name of a class nor its number."""
-    wrong = np.array([level not in classes for level in levels])[places]
-    row = int(wrong.argmax())
-    level = levels[places[row]]
-    place = f"label '{level}' (row {row + 1}) of {targets.name}"
-    if named:
-        return Misuse(f"{place} is not among the classes: {did_you_mean(level, classes)}Known: {listed(classes)}")
-    hint = "or an array names that names the classes in their order"
-    return Misuse(f"{place}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
 
 
 def read_groups(sources: Sequence[NamedValues], names: Sequence[str], rows: int) -> dict[str, np.ndarray]:

@@ -71,7 +71,13 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
     Raises:
         Misuse: If a and b are of different examples, or the score does not exist for both.
     """
-    check_same_examples(a, b)
+    key = "label" if a.task == "classification" else "target"
+    if a.task != b.task or a.columns[key].shape != b.columns[key].shape:
+        raise Misuse(f"a is {a.task} on {a.inputs} inputs, b is {b.task} on {b.inputs}: expected the same examples")
+    differs = np.flatnonzero(a.columns[key].ravel() != b.columns[key].ravel())
+    if len(differs):
+        expected = "expected the same examples, same order"
+        raise Misuse(f"a and b differ in the target of example {differs[0]}: {expected}")
     measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
     for label, scores in (("a", a), ("b", b)):
         if not measure.exists(scores.columns):
@@ -143,16 +149,6 @@ def mcnemar(correct_a: np.ndarray, correct_b: np.ndarray) -> float:
 
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((correct_b & ~correct_a).sum())
     return float(binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
-
-
-def check_same_examples(a: ExampleScores, b: ExampleScores) -> None:
-    """Raise unless both are of the same targets in the same order."""
-    key = "label" if a.task == "classification" else "target"
-    if a.task != b.task or a.columns[key].shape != b.columns[key].shape:
-        raise Misuse(f"a is {a.task} on {a.inputs} inputs, b is {b.task} on {b.inputs}: expected the same examples")
-    differs = np.flatnonzero(a.columns[key].ravel() != b.columns[key].ravel())
-    if len(differs):
-        raise Misuse(f"a and b differ in the target of example {differs[0]}: expected the same examples, same order")
 
 
 # Groups of examples

@@ -286,7 +286,5 @@ def fit_member_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> 
     twice, in each member's noise and in the variance of their means, so the mixture can be too wide; `temperature` fits
     the mixture itself.
     """
-    factors = root_mean_ratio(
-        pred, y, prior_std, lambda part, rows: (rows - part.member_mean).square() / part.member_var
-    )
+    factors = root_mean_ratio(pred, y, prior_std, lambda part, t: (t - part.member_mean).square() / part.member_var)
     return MemberStdScaling(tuple(map(tuple, factors.tolist())))  # (S, K)
