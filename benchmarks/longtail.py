@@ -42,7 +42,7 @@ import murmuration as mm
 from murmuration.applications.longtail import Transfer, expert_weights, normalise_heads, retrain_heads
 from murmuration.applications.longtail.heads import with_members
 from murmuration.core.recipe import make_recipe
-from murmuration.evaluation.imbalance import accuracy_of, shot_groups
+from murmuration.evaluation.by_class import accuracy_of, shot_groups
 from murmuration.models.nets import NETS, build_net, with_cosine_head
 from murmuration.prediction.posthoc import fit_calibrator
 from murmuration.system.files import read_json, write_json

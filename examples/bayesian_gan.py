@@ -31,7 +31,7 @@ from murmuration.data import open_inputs
 from murmuration.data.dataset import Data, Split
 from murmuration.data.inputs import prepare_raw
 from murmuration.data.preparation import ImagePreparation
-from murmuration.evaluation.ood_scores import member_features
+from murmuration.evaluation.ood import member_features
 from murmuration.runs import directory as runs
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse

@@ -40,8 +40,7 @@ def monitor(
     as_json: Json = False,
 ) -> None:
     """Compare new rows of a table with those of training."""
-    from murmuration.evaluation.columns import drift, unusual_rows
-    from murmuration.evaluation.columns.drift import read_table
+    from murmuration.evaluation.columns import drift, read_table, unusual_rows
     from murmuration.reports.monitor_page import monitor_page
     from murmuration.system.files import write_bytes
 

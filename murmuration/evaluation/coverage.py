@@ -3,19 +3,12 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+import murmuration.evaluation.metrics.intervals as intervals
 from murmuration.evaluation.metrics import ExampleScores, Measure, Score, holm
-from murmuration.evaluation.metrics.intervals import (
-    Feature,
-    bootstrap_means,
-    group_of,
-    group_sums,
-    percentile_interval,
-    wilson,
-)
 from murmuration.evaluation.metrics.scores import ANY, POSITIVE, UNIT, Bounds, Task, column
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.posthoc.abstention import Abstention
@@ -25,6 +18,7 @@ from murmuration.system.records import to_json
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one
 MIN_SUBSET_EXAMPLES = 10  # examples of a class or group whose coverage is listed
+UNDEFINED = Score(np.nan, np.nan, np.nan)  # a share of nothing
 FALSE_ALARM = 0.025  # probability that a valid rule is called under-covering, and as well over-covering
 
 
@@ -40,6 +34,13 @@ class SetCoverage:
     examples: int
     calibration_examples: int  # that the rule was fitted on
     p_value: float  # of so few covered examples under a valid rule; adjusted where several subsets are looked at
+    DERIVED: ClassVar = ("verdict",)
+
+    @staticmethod
+    def of(rule: Rule, subset: str, coverage: Score, size: Score, examples: int) -> "SetCoverage":
+        """Return the record of what a rule covers of a number of examples."""
+        p_value = coverage_tail(coverage, examples, rule.examples, rule.coverage)
+        return SetCoverage(rule.method, rule.coverage, subset, coverage, size, examples, rule.examples, p_value)
 
     @property
     def verdict(self) -> Literal["under", "valid", "over"]:
@@ -51,9 +52,6 @@ class SetCoverage:
             return "under"
         above = coverage_tail(self.coverage, self.examples, self.calibration_examples, self.nominal, above=True)
         return "over" if above < FALSE_ALARM else "valid"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
@@ -67,8 +65,8 @@ class AbstentionResult:
     cost: Score | None  # mean cost per example, for a rule that weighs costs
 
     def to_json(self) -> dict[str, Any]:
-        cost = {"cost": self.cost} if self.cost is not None else {}
-        return {**to_json(self.rule), "subset": self.subset, "answered": self.answered, "risk": self.risk, **cost}
+        measured = {name: value for name, value in vars(self).items() if name != "rule" and value is not None}
+        return {**to_json(self.rule), **measured}
 
 
 def coverage_tail(
@@ -98,27 +96,15 @@ def set_measures(posthoc: PostHoc, task: Task) -> dict[str, Measure]:
     """Return coverage and size of the primary rule's sets as scores of columns; no size for unbounded intervals."""
     if not posthoc.conformal:
         return {}
-    method = posthoc.conformal[0].method
-    covered = Measure(
-        "set_coverage",
-        "Set coverage",
-        "Fraction of prediction sets that contain the target.",
-        column(f"covered_{method}"),
-        task=task,
-        better="neutral",
-        bounds=UNIT,
-        proportion=True,
-        shown=(),
-    )
-    size = Measure(
-        "set_size", "Set size", "Mean size of the sets.", column(f"size_{method}"), task=task, bounds=POSITIVE, shown=()
-    )
-    return {"set_coverage": covered, **({} if is_unbounded(posthoc.conformal[0]) else {"set_size": size})}
-
-
-def is_unbounded(rule: Rule) -> bool:
-    """Return whether a rule had too few calibration examples for its coverage, so that its intervals are infinite."""
-    return not isinstance(rule, SetRule) and not math.isfinite(rule.threshold)
+    rule, shared = posthoc.conformal[0], {"task": task, "shown": ()}
+    about, covered = "Fraction of prediction sets that contain the target.", column(f"covered_{rule.method}")
+    share: dict[str, Any] = {"better": "neutral", "bounds": UNIT, "proportion": True, **shared}
+    measures = {"set_coverage": Measure("set_coverage", "Set coverage", about, covered, **share)}
+    if isinstance(rule, SetRule) or math.isfinite(rule.threshold):  # with too few examples, intervals are infinite
+        size: dict[str, Any] = {"bounds": POSITIVE, **shared}
+        values = column(f"size_{rule.method}")
+        measures["set_size"] = Measure("set_size", "Set size", "Mean size of the sets.", values, **size)
+    return measures
 
 
 def set_coverage(
@@ -130,25 +116,15 @@ def set_coverage(
     of the coverage of each, that of the whole is p (1 - p) / n. A class without a threshold is always covered.
     """
     selected = slice(None) if rows is None else rows
-    counts = [posthoc.rule_examples if rule.method == "mondrian" else rule.examples for rule in posthoc.conformal]
-    pairs = zip(posthoc.conformal, counts, strict=True)
-    return [coverage_of(replace(rule, examples=count), scores, subset, selected) for rule, count in pairs]
+    whole = {"mondrian": posthoc.rule_examples}
+    rules = (replace(rule, examples=whole.get(rule.method, rule.examples)) for rule in posthoc.conformal)
+    return [coverage_of(rule, scores, subset, selected) for rule in rules]
 
 
 def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> SetCoverage:
     """Return the coverage of one rule's sets on some examples."""
     covered, sizes = (scores.columns[f"{kind}_{rule.method}"][rows] for kind in ("covered", "size"))
-    coverage = mean_score(covered, proportion=True)
-    return SetCoverage(
-        rule.method,
-        rule.coverage,
-        subset,
-        coverage,
-        mean_score(sizes, POSITIVE),
-        len(sizes),
-        rule.examples,
-        coverage_tail(coverage, len(sizes), rule.examples, rule.coverage),
-    )
+    return SetCoverage.of(rule, subset, mean_score(covered, proportion=True), mean_score(sizes, POSITIVE), len(sizes))
 
 
 def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[str, np.ndarray]) -> list[SetCoverage]:
@@ -156,11 +132,8 @@ def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[s
 
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
-    coverages = [
-        coverage_of(posthoc.conformal[0], scores, name, rows)
-        for name, rows in groups.items()
-        if len(rows) >= MIN_SUBSET_EXAMPLES
-    ]
+    listed = {name: rows for name, rows in groups.items() if len(rows) >= MIN_SUBSET_EXAMPLES}
+    coverages = [coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in listed.items()]
     adjusted = holm([coverage.p_value for coverage in coverages])
     return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]
 
@@ -175,18 +148,13 @@ def rows_by_class(scores: ExampleScores, classes: tuple[str, ...]) -> dict[str, 
 
 def abstention_results(posthoc: PostHoc, scores: ExampleScores, subset: str = TEST) -> list[AbstentionResult]:
     """Return what every abstention rule does on the examples."""
-    columns = scores.columns
     classes = scores.task == "classification"
-    losses = 1.0 - columns["correct"] if classes else columns["absolute_error"]
+    losses = 1.0 - scores.columns["correct"] if classes else scores.columns["absolute_error"]
     results = []
     for rule in posthoc.abstention:
-        answers = columns[f"answered_{rule.name}"].astype(bool)
-        cost = None
-        if rule.costs:
-            cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE)
-        risk = Score(np.nan, np.nan, np.nan)
-        if answers.any():
-            risk = mean_score(losses[answers], POSITIVE, proportion=classes)
+        answers = scores.columns[f"answered_{rule.name}"].astype(bool)
+        cost = mean_score(np.where(answers, rule.costs[0] * losses, rule.costs[1]), POSITIVE) if rule.costs else None
+        risk = mean_score(losses[answers], POSITIVE, proportion=classes) if answers.any() else UNDEFINED
         results.append(AbstentionResult(rule, subset, mean_score(answers, proportion=True), risk, cost))
     return results
 
@@ -199,11 +167,10 @@ def mean_score(values: np.ndarray, bounds: Bounds = ANY, *, proportion: bool = F
     numbers = np.asarray(values, dtype=float)
     mean = float(numbers.mean())
     if proportion and np.isin(numbers, (0.0, 1.0)).all():  # several targets make fractions in between
-        return Score(mean, *(float(end) for end in wilson(np.array(numbers.sum()), np.array(len(numbers)))))
+        return Score(mean, *(float(end) for end in intervals.wilson(np.array(numbers.sum()), np.array(len(numbers)))))
     if not np.isfinite(numbers).all():
         return Score(mean, np.nan, np.nan)
-    groups = group_of(len(numbers), seed=0)
-    sizes = np.bincount(groups).astype(float)
-    resampled = bootstrap_means(group_sums([Feature(numbers)], groups), sizes, resamples=1000, seed=0)
-    ends = percentile_interval(mean, resampled[:, 0])
-    return Score(mean, *np.clip(ends, *(UNIT if proportion else bounds)))
+    groups = intervals.group_of(len(numbers), seed=0)
+    sums, sizes = intervals.group_sums([intervals.Feature(numbers)], groups), np.bincount(groups).astype(float)
+    resampled = intervals.bootstrap_means(sums, sizes, resamples=1000, seed=0)[:, 0]
+    return Score(mean, *np.clip(intervals.percentile_interval(mean, resampled), *(UNIT if proportion else bounds)))

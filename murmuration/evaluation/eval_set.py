@@ -1,7 +1,7 @@
 """The labelled examples an ensemble is evaluated on, and one pass of predictions over them."""
 
 import math
-import time
+import timeit
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -64,18 +64,10 @@ def eval_set_of(data: Data, *, validation: bool = False) -> EvalSet:
         return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=VALIDATION)
     if not len(data.test):
         raise Misuse(f"{data.name} has no test examples: evaluate on (x, y) or other data, or open it with test=0.2")
+    about = data.name, data.task, data.test, data.classes, data.preparation
     sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
-    return EvalSet(
-        data.name,
-        data.task,
-        data.test,
-        data.classes,
-        data.preparation,
-        sizes,
-        data.fingerprint,
-        None if isinstance(data.train.prepared, Streamed) else data.train,
-        data.val,
-    )
+    train = None if isinstance(data.train.prepared, Streamed) else data.train
+    return EvalSet(*about, sizes, data.fingerprint, train, data.val)
 
 
 def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
@@ -95,8 +87,7 @@ def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
         return replace(eval_set_of(data), val=None)
     predicted, examples = out_of_fold(ensemble, data)
     eval_set = eval_set_of(replace(data, test=examples))
-    sizes = {**eval_set.sizes, "test": 0}
-    return replace(eval_set, sizes=sizes, val=None, part=OUT_OF_FOLD, predicted=predicted)
+    return replace(eval_set, sizes={**eval_set.sizes, "test": 0}, val=None, part=OUT_OF_FOLD, predicted=predicted)
 
 
 def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | None = None) -> EvalSet:
@@ -116,9 +107,9 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     if isinstance(data, EvalSet):
         return data
     if isinstance(data, Data):
-        if ensemble.preparation is None or data.preparation == ensemble.preparation:
-            return eval_set_of(data)
         eval_set = eval_set_of(data)
+        if ensemble.preparation is None or data.preparation == ensemble.preparation:
+            return eval_set
         return replace(eval_set, split=ensemble.labelled(data), preparation=ensemble.preparation, train=None, val=None)
     split = ensemble.labelled(data, target=target)
     if not len(split):
@@ -127,11 +118,12 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
     if ensemble.preparation is None:  # networks trained elsewhere
         likelihood = ensemble.predict(split.prepared[:1], prepared=True).likelihood
         labels = tuple(map(str, range(likelihood.width))) if likelihood.task == CLASSIFICATION else ()
-        task = cast(Task, likelihood.task)
-        return EvalSet(name, task, split, labels, unchanged(split.prepared[:1]), {"test": len(split)})
-    record = ensemble.manifest["data"]
-    task, classes = record["task"], tuple(record["classes"])
-    return EvalSet(name, task, split, classes, ensemble.preparation, {"test": len(split)})
+        task: Task = cast(Task, likelihood.task)
+        preparation: Preparation = unchanged(split.prepared[:1])
+    else:
+        record, preparation = ensemble.manifest["data"], ensemble.preparation
+        task, labels = record["task"], tuple(record["classes"])
+    return EvalSet(name, task, split, labels, preparation, {"test": len(split)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +165,6 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
     return EvalResult(before.result(), after.result() if after.inputs else None)
 
 
-def predict_examples(ensemble: Ensemble, eval_set: EvalSet) -> Iterable[tuple[Predictive, Tensor]]:
-    """Return pairs (predictive, y) of an evaluation set, in order, before any calibrator."""
-    if eval_set.predicted is not None:
-        return [(eval_set.predicted, eval_set.split.y)]
-    return predict_split(ensemble, eval_set.split)
-
-
 def predict_split(ensemble: Ensemble, split: Split) -> Iterator[tuple[Predictive, Tensor]]:
     """Yield pairs (predictive, y) of a few examples at a time, in order, before any calibrator."""
     targets = split.y.split(stream_size(split.prepared))
@@ -196,19 +181,11 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     Returns:
         Training seconds, stored parameters, milliseconds per prediction, and members.
     """
+    timed = x[: min(TIMED, stream_size(x))]
+    seconds = min(timeit.repeat(lambda: ensemble.predict(timed, prepared=True), repeat=2, number=1))
     return {
         "seconds": float(ensemble.manifest.get("seconds", math.nan)),
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
-        "ms_per_prediction": ms_per_prediction(ensemble, x[: min(TIMED, stream_size(x))]),
+        "ms_per_prediction": 1e3 * seconds / len(timed),
         "members": ensemble.members,
     }
-
-
-def ms_per_prediction(ensemble: Ensemble, x: Tensor) -> float:
-    """Milliseconds per input when inputs (N, ...) are predicted together; the better of two runs."""
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        ensemble.predict(x, prepared=True)
-        times.append(time.perf_counter() - start)
-    return 1e3 * min(times) / len(x)

@@ -10,29 +10,13 @@ import numpy as np
 from torch import Tensor
 
 import murmuration.evaluation.by_class as by_class
+import murmuration.evaluation.coverage as coverages
+import murmuration.evaluation.eval_set as eval_sets
 from murmuration.data import Data, open_inputs
-from murmuration.evaluation.coverage import (
-    TEST,
-    AbstentionResult,
-    SetCoverage,
-    abstention_results,
-    coverage_by_group,
-    coverage_tail,
-    rows_by_class,
-    set_coverage,
-)
-from murmuration.evaluation.eval_set import (
-    OUT_OF_FOLD,
-    VALIDATION,
-    EvalSet,
-    cost_of,
-    eval_set_for,
-    predict_examples,
-    score_predictions,
-)
-from murmuration.evaluation.imbalance import ClassImbalance, MeanProbabilities, class_imbalance, training_counts
+from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
+from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
-from murmuration.evaluation.metrics.groups import GroupScores
+from murmuration.evaluation.metrics.comparison import GroupScores
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
@@ -68,14 +52,14 @@ class Evaluation:
     ood: tuple[OodResult, ...] = ()
     groups: Mapping[str, list[GroupScores]] = field(default_factory=dict)  # column -> its groups
     weights: Diagnosis | None = None  # of Gaussian weights
-    imbalance: ClassImbalance | None = None  # scores by frequency of the training classes, where these are imbalanced
+    imbalance: by_class.ClassImbalance | None = None  # scores by frequency of imbalanced training classes
 
     def __repr__(self) -> str:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
 
     def _repr_html_(self) -> str:
-        scores = {name: score for name, score in self.scores.items() if name in shown_in("summary", self.task)}
-        return html_table(repr(self), {name: repr(score) for name, score in scores.items()})
+        shown = shown_in("summary", self.task)
+        return html_table(repr(self), {name: repr(score) for name, score in self.scores.items() if name in shown})
 
     @property
     def task(self) -> Any:
@@ -135,33 +119,22 @@ class Evaluation:
         """Coverage of the conformal sets: every method on all examples, the primary one by subset, and under shift."""
         if self.posthoc is None or self.before is None or not self.posthoc.conformal:
             return []
-        groups = coverage_by_group(self.posthoc, self.before, self.subsets)
-        return [*set_coverage(self.posthoc, self.before, TEST), *groups, *self._coverage_under_shift()]
-
-    def _coverage_under_shift(self) -> list[SetCoverage]:
-        if self.shift is None or self.posthoc is None:
-            return []
+        groups = coverages.coverage_by_group(self.posthoc, self.before, self.subsets)
+        results = [*coverages.set_coverage(self.posthoc, self.before), *groups]
+        if self.shift is None:
+            return results
         rule, examples = self.posthoc.conformal[0], self.shift.examples
-        return [
-            SetCoverage(
-                rule.method,
-                rule.coverage,
-                f"corrupted, severity {severity}",
-                scores["set_coverage"],
-                scores.get("set_size", INFINITE),
-                examples,
-                rule.examples,
-                coverage_tail(scores["set_coverage"], examples, rule.examples, rule.coverage),
-            )
-            for severity, scores in self.shift.by_severity.items()
-            if "set_coverage" in scores
-        ]
+        for severity, scores in self.shift.by_severity.items():
+            if "set_coverage" in scores:
+                name, size = f"corrupted, severity {severity}", scores.get("set_size", INFINITE)
+                results.append(SetCoverage.of(rule, name, scores["set_coverage"], size, examples))
+        return results
 
     @cached_property
     def abstention(self) -> list[AbstentionResult]:
         """What the abstention rules do."""
         scores = self.after or self.before
-        return abstention_results(self.posthoc, scores) if self.posthoc is not None and scores is not None else []
+        return [] if self.posthoc is None or scores is None else abstention_results(self.posthoc, scores)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that `metrics.json` holds; numbers that are not finite are None."""
@@ -187,7 +160,10 @@ class Evaluation:
             "ood": self.ood,
             "groups": self.groups,
             "imbalance": self.imbalance,
-            "uncertainty": by_class.by_class_json(self.examples, self.classes),
+            "uncertainty": {
+                f"by_{kind}_class": by_class.uncertainty_by_class(self.examples, self.classes, column)
+                for column, kind in (by_class.GROUPINGS if self.classes else {}).items()
+            },
             "weights": self.weights,
         }
         return plain_json({key: value for key, value in record.items() if value})
@@ -239,7 +215,7 @@ def evaluate_ensemble(
     """
     if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
         raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
-    eval_set = eval_set_for(ensemble, data)
+    eval_set = eval_sets.eval_set_for(ensemble, data)
     return evaluate_on(ensemble, eval_set, name, suite_of(shift, eval_set), ood_inputs(ood, eval_set), progress)
 
 
@@ -267,40 +243,38 @@ def evaluate_on(
     Raises:
         Misuse: For corruptions or OOD inputs of out-of-fold predictions.
     """
-    if eval_set.part == OUT_OF_FOLD and (suite is not None or foreign):
-        raise Misuse(
-            "corruptions and out-of-distribution inputs of a run with folds and no test rows: most members have trained"
-            " on its examples; evaluate it on other labelled rows"
-        )
-    if eval_set.part in (VALIDATION, OUT_OF_FOLD):  # post-hoc steps were fitted on them
+    if eval_set.part == eval_sets.OUT_OF_FOLD and (suite is not None or foreign):
+        inputs = "corruptions and out-of-distribution inputs of a run with folds and no test rows"
+        hint = "evaluate it on other labelled rows"
+        raise Misuse(f"{inputs}: most members have trained on its examples; {hint}")
+    if eval_set.part in (eval_sets.VALIDATION, eval_sets.OUT_OF_FOLD):  # post-hoc steps were fitted on them
         ensemble = replace(ensemble, posthoc=None)
-    posthoc = ensemble.posthoc or posthoc_for(ensemble, eval_set)
+    posthoc = ensemble.posthoc
+    if posthoc is None and eval_set.val is not None and len(eval_set.val) >= FEWEST:
+        posthoc = ensemble.fit_posthoc(eval_set.val).posthoc
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
-    counts, means = training_counts(ensemble), MeanProbabilities(posthoc if calibrated else None)
-    chunks = predict_examples(ensemble, eval_set)
-    result = score_predictions(means.kept(chunks) if counts else chunks, posthoc)
+    counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
+    chunks: Any = eval_sets.predict_split(ensemble, eval_set.split)
+    if eval_set.predicted is not None:
+        chunks = [(eval_set.predicted, eval_set.split.y)]
+    result = eval_sets.score_predictions(means.kept(chunks) if counts else chunks, posthoc)
     examples, scores = result.view(calibrated), result.view(calibrated).scores()
-    shifted = None
+    cost = eval_sets.cost_of(ensemble, eval_set.split.prepared)
+    about = name or ensemble.recipe.name, eval_set, examples, scores, cost
+    evaluation = Evaluation(*about, ensemble, posthoc, calibrated, weights=diagnose(ensemble, eval_set.split.prepared))
+    if posthoc is not None:
+        subsets = rows_by_class(result.uncalibrated, eval_set.classes)
+        evaluation = replace(evaluation, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
     if suite is not None:
-        shifted = evaluate_shift(ensemble, eval_set, suite, posthoc=posthoc, calibrated=calibrated, progress=progress)
-    reference = in_distribution(ensemble, eval_set) if foreign else None
-    return Evaluation(
-        name or ensemble.recipe.name,
-        eval_set,
-        examples,
-        scores,
-        cost_of(ensemble, eval_set.split.prepared),
-        ensemble,
-        posthoc,
-        calibrated,
-        result.uncalibrated if posthoc is not None else None,
-        result.calibrated,
-        rows_by_class(result.uncalibrated, eval_set.classes) if posthoc is not None else {},
-        shifted,
-        tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items()) if reference is not None else (),
-        weights=diagnose(ensemble, eval_set.split.prepared),
-        imbalance=class_imbalance(counts, examples, means.joined) if counts else None,
-    )
+        steps: dict[str, Any] = {"posthoc": posthoc, "calibrated": calibrated, "progress": progress}
+        evaluation = replace(evaluation, shift=evaluate_shift(ensemble, eval_set, suite, **steps))
+    if foreign:
+        reference = in_distribution(ensemble, eval_set)
+        detections = tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items())
+        evaluation = replace(evaluation, ood=detections)
+    if counts:
+        evaluation = replace(evaluation, imbalance=by_class.class_imbalance(counts, examples, means.joined))
+    return evaluation
 
 
 def suite_of(shift: Shift, eval_set: EvalSet) -> ShiftSuite | None:
@@ -343,22 +317,15 @@ def ood_inputs(ood: Ood, eval_set: EvalSet) -> dict[str, Tensor]:
     return opened
 
 
-def posthoc_for(ensemble: Ensemble, eval_set: EvalSet) -> PostHoc | None:
-    """Post-hoc steps fitted on the evaluation set's validation examples, if there are enough of them."""
-    if eval_set.val is None or len(eval_set.val) < FEWEST:
-        return None
-    return ensemble.fit_posthoc(eval_set.val).posthoc
-
-
 def member_scores(examples: ExampleScores, draws: int = 1) -> list[dict[str, float]]:
     """Return the scores of each member alone, in the members' order: means over its draws, which are neighbours."""
     columns = examples.columns
     if len(examples.agreement) == 1 < len(columns["member_log_prob"]):  # draws of one prediction are no members
         return []
-    table = {"nll": -columns["member_log_prob"].mean(-1)}  # each (S,)
+    nll = -columns["member_log_prob"].mean(-1)  # (S,), as the others
     if examples.task == "classification":
-        table = {"accuracy": columns["member_correct"].mean(-1), **table, "brier": columns["member_brier"].mean(-1)}
+        table = {"accuracy": columns["member_correct"].mean(-1), "nll": nll, "brier": columns["member_brier"].mean(-1)}
     else:
-        table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), **table}
-    means = {name: values.reshape(-1, draws).mean(1) for name, values in table.items()}
-    return [{name: float(values[i]) for name, values in means.items()} for i in range(len(means["nll"]))]
+        table = {"rmse": np.sqrt(columns["member_squared_error"].mean(-1)), "nll": nll}
+    means = zip(*(values.reshape(-1, draws).mean(1).tolist() for values in table.values()), strict=True)
+    return [dict(zip(table, member, strict=True)) for member in means]

@@ -82,11 +82,23 @@ class Diagnosis:
     @property
     def finding(self) -> str:
         """What it amounts to, in plain words."""
-        noise = [NEARLY_POINTS] if self.median_snr > SURE else []
-        return " ".join([*_about_collapse(self), *noise])
+        sentences, share = [], self.collapsed
+        most = share is not None and share >= MOST
+        if share is not None:
+            part = "hardly any" if share < HARDLY else f"{100 * share:.0f} %"
+            why = ": the data taught them nothing" if most else ""
+            sentences = [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
+        if self.distance is not None and self.noise is not None and self.distance <= self.noise:
+            near = "The predictions are no further from the prior's than those are from each other"
+            advice = f"Train longer, or with a beta below {self.beta:g}."
+            sentences.append(f"{near}: the network has learned next to nothing. {advice}")
+        elif most:
+            advice = f"A beta below {self.beta:g} would give the data more say; a smaller network might do as well."
+            sentences.append(f"The predictions come from the others. {advice}")
+        return " ".join([*sentences, *([NEARLY_POINTS] if self.median_snr > SURE else [])])
 
     def to_json(self) -> dict[str, Any]:
-        derived = {"weights": self.weights, "kl": self.kl, "collapsed": self.collapsed, "finding": self.finding}
+        derived = {name: getattr(self, name) for name in ("weights", "kl", "collapsed", "finding")}
         return {**asdict(self), **derived, "collapsed_below": COLLAPSED, "snr_edges": SNR_EDGES.tolist()}
 
 
@@ -104,20 +116,10 @@ def diagnose(ensemble: Ensemble, x: Tensor | None = None) -> Diagnosis | None:
     snr = torch.cat([layer.snr for layer in layers])
     distances, untold = _distances(ensemble, layers, x)
     if prior.monte_carlo:
-        untold.append(
-            "No weight counts as collapsed: a Gaussian cannot equal a mixture, so each costs something whatever it is."
-        )
-    return Diagnosis(
-        str(prior),
-        beta,
-        ensemble.members,
-        weights.draws,
-        _examples(ensemble),
-        tuple(layer.layer() for layer in layers),
-        float(snr.median()),
-        *distances,
-        tuple(untold),
-    )
+        reason = "a Gaussian cannot equal a mixture, so each costs something whatever it is"
+        untold.append(f"No weight counts as collapsed: {reason}.")
+    about = str(prior), beta, ensemble.members, weights.draws, _examples(ensemble)
+    return Diagnosis(*about, tuple(layer.layer() for layer in layers), float(snr.median()), *distances, tuple(untold))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +127,6 @@ class _Weights:
     """A tensor of distributions, (m, ...) each; m is 1 where members share it."""
 
     posterior: WeightPosterior
-
-    @property
-    def name(self) -> str:
-        return self.posterior.name
 
     @property
     def kept(self) -> Tensor:
@@ -148,10 +146,8 @@ class _Weights:
         def draw(like: Tensor) -> Tensor:
             return torch.randn(like.shape, generator=stream, dtype=like.dtype)
 
-        times = TRIES if posterior.prior.monte_carlo else 1
-        return torch.stack(
-            [masked_cost(posterior.prior, posterior.weights, posterior.std, draw) for _ in range(times)]
-        ).mean(0)
+        q, times = (posterior.prior, posterior.weights, posterior.std), TRIES if posterior.prior.monte_carlo else 1
+        return torch.stack([masked_cost(*q, draw) for _ in range(times)]).mean(0)
 
     def prior_std(self) -> Tensor | None:
         """Return the standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
@@ -162,14 +158,9 @@ class _Weights:
         costs, snr = self.costs().double(), self.snr
         share = float((costs[self.kept] < COLLAPSED).double().mean()) if self.kept.any() else 0.0
         logs = snr.clamp_min(1e-30).log10().clamp(SNR_EDGES[0], SNR_EDGES[-1]).numpy()
-        return Layer(
-            self.name,
-            int(self.kept.sum()),
-            float(costs.sum()) / len(costs),
-            None if self.posterior.prior.monte_carlo else share,
-            float(snr.median()) if len(snr) else math.nan,
-            tuple(np.histogram(logs, SNR_EDGES)[0].tolist()),
-        )
+        counts, median = np.histogram(logs, SNR_EDGES)[0].tolist(), float(snr.median()) if len(snr) else math.nan
+        kl, collapsed = float(costs.sum()) / len(costs), None if self.posterior.prior.monte_carlo else share
+        return Layer(self.posterior.name, int(self.kept.sum()), kl, collapsed, median, tuple(counts))
 
 
 def _weights(ensemble: Ensemble) -> list[_Weights]:
@@ -196,7 +187,7 @@ def _distances(
     """Return the distance between posterior and prior predictions, that between prior draws, and reasons if missing."""
     if x is None:
         return (None, None), []
-    stds = {layer.name: std for layer in layers if (std := layer.prior_std()) is not None}
+    stds = {layer.posterior.name: std for layer in layers if (std := layer.prior_std()) is not None}
     if len(stds) < len(layers):
         reason = f"the prior {layers[0].posterior.prior.word} is not a Gaussian to draw weights from"
         return (None, None), [f"Predictions are not compared with the prior's: {reason}."]
@@ -215,28 +206,9 @@ def from_prior(ensemble: Ensemble, layers: list[_Weights], stds: Named) -> Ensem
     group = ensemble.to(CPU).groups[0]
     own, shared = dict(group.population.own), dict(group.population.shared)
     for layer in layers:
-        place, keep = (own, slice(None)) if layer.posterior.own else (shared, 0)
-        place[layer.name] = (layer.posterior.weights.centre * layer.kept)[keep].to(layer.posterior.std).clone()
-        place[layer.name + STD_PARAM] = softplus_inverse(stds[layer.name])[keep].clone()
+        name, (place, keep) = layer.posterior.name, (own, slice(None)) if layer.posterior.own else (shared, 0)
+        place[name] = (layer.posterior.weights.centre * layer.kept)[keep].to(layer.posterior.std).clone()
+        place[name + STD_PARAM] = softplus_inverse(stds[name])[keep].clone()
     believed = replace(group.population, own=own, shared=shared)
     recipe = Recipe("prior", ensemble.recipe.sharing, Gaussian(draws=ensemble.recipe.weights.draws))
     return replace(ensemble, groups=(replace(group, population=believed),), recipe=recipe)
-
-
-def _about_collapse(found: Diagnosis) -> list[str]:
-    share = found.collapsed
-    most = share is not None and share >= MOST
-    why = ": the data taught them nothing" if most else ""
-    part = "hardly any" if share is not None and share < HARDLY else f"{100 * (share or 0):.0f} %"
-    sentences = [] if share is None else [f"{part.capitalize()} of the weights have collapsed to the prior{why}."]
-    if found.distance is not None and found.noise is not None and found.distance <= found.noise:
-        sentences.append(
-            "The predictions are no further from the prior's than those are from each other: the network has learned "
-            f"next to nothing. Train longer, or with a beta below {found.beta:g}."
-        )
-    elif most:
-        sentences.append(
-            f"The predictions come from the others. A beta below {found.beta:g} would give the data more say; a "
-            "smaller network might do as well."
-        )
-    return sentences

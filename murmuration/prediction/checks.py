@@ -29,12 +29,9 @@ def check_weights(weights: Tensor | None, *, members: int) -> None:
     """Refuse weights that are not (S,), non-negative and of sum one."""
     if weights is None:
         return
-    total = weights.double().sum().item()
+    total, expected = weights.double().sum().item(), f"({members},), none negative, summing to 1"
     if weights.shape != (members,) or not (weights >= 0).all() or not math.isclose(total, 1, abs_tol=1e-6):
-        raise Misuse(
-            f"weights of shape {tuple(weights.shape)} summing to {total:.6g}: "
-            f"expected ({members},), none negative, summing to 1"
-        )
+        raise Misuse(f"weights of shape {tuple(weights.shape)} summing to {total:.6g}: expected {expected}")
 
 
 def as_weights(weights: Any) -> Tensor | None:
@@ -59,10 +56,9 @@ def checked_moments(mean: Any, std: Any) -> Tensor:
         raise Misuse(f"stds of shape {tuple(stds.shape)}: expected one number or {tuple(means.shape)}")
     exporting = torch.compiler.is_exporting()  # an exported module has no branches
     if not exporting and not (means.isfinite().all() and stds.isfinite().all() and (stds > 0).all()):
-        raise Misuse(
-            f"smallest std {stds.min().item():.6g}, largest mean {means.abs().max().item():.6g}: expected "
-            "finite means and positive stds; predictions without noise take the validation error's std"
-        )
+        got = f"smallest std {stds.min().item():.6g}, largest mean {means.abs().max().item():.6g}"
+        expected = "finite means and positive stds; predictions without noise take the validation error's std"
+        raise Misuse(f"{got}: expected {expected}")
     return torch.cat([means, stds.expand_as(means)], dim=-1)
 
 
@@ -94,10 +90,8 @@ def checked_logits(probs: Any) -> Tensor:
     """
     values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
     if values.ndim not in (2, 3):
-        raise Misuse(
-            f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); "
-            "for one probability p per input write np.stack([1 - p, p], -1)"
-        )
+        hint = "for one probability p per input write np.stack([1 - p, p], -1)"
+        raise Misuse(f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); {hint}")
     values = values[None] if values.ndim == 2 else values
     logits = torch.empty_like(values, dtype=torch.float64, memory_format=torch.contiguous_format)
     size = inputs_at_once(values)
@@ -105,24 +99,17 @@ def checked_logits(probs: Any) -> Tensor:
     def fill(first: int) -> None:
         rows = values[:, first : first + size].double()
         sums = rows.sum(-1)
-        check_rows(rows, sums, first)
+        bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
+        if bad.any():
+            member, row = bad.nonzero()[0].tolist()
+            total, smallest = sums[member, row].item(), rows[member, row].min().item()
+            got = f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}"
+            raise Misuse(f"{got}: expected none negative and a sum of 1; give probabilities, not logits")
         logits[:, first : first + size] = (rows / sums[..., None]).clamp_min_(SMALLEST_STORED).log_()
 
     for _ in parallel_map(fill, range(0, values.shape[1], size)):
         pass
     return logits
-
-
-def check_rows(rows: Tensor, sums: Tensor, first: int) -> None:
-    """Refuse rows (S, n, K) with sums (S, n) that are not probabilities; `first` is the index of the first input."""
-    bad = ~((rows.amin(-1) >= 0) & ((sums - 1).abs() <= SUM_TOLERANCE))  # NaN is neither
-    if bad.any():
-        member, row = bad.nonzero()[0].tolist()
-        total, smallest = sums[member, row].item(), rows[member, row].min().item()
-        raise Misuse(
-            f"probabilities at [{member}, {first + row}] sum to {total:.6g}, smallest {smallest:.6g}: "
-            "expected none negative and a sum of 1; give probabilities, not logits"
-        )
 
 
 def inputs_at_once(outputs: Tensor, elements: int = ELEMENTS) -> int:

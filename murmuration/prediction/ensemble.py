@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import murmuration.likelihoods as likelihoods
 from murmuration.core.engines import Engine, Predictor, engine
 from murmuration.core.engines.outputs import join
-from murmuration.core.population import Named, Population, populate
-from murmuration.core.recipe import Recipe
+from murmuration.core.population import Named, Population, is_auxiliary, populate, population_from_tensors
+from murmuration.core.recipe import Recipe, recipe_from_json
 from murmuration.core.roles import ParameterRoles
 from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
@@ -26,8 +27,9 @@ from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
-from murmuration.models.nets.inputs import OUTPUT, output_record
-from murmuration.models.nets.validation import PLAIN, digest, plain_tensors
+from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
+from murmuration.models.nets.source import net_source
+from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
 from murmuration.prediction.export import EnsembleModule, preparation_module
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -91,9 +93,8 @@ class Ensemble:
         Ensemble(2 members of Linear, 30 parameters, recipe given)
         """
         kinds = [*(type(group.module).__name__ for group in self.groups), *(model.name for model in self.models)]
-        nets = ", ".join(dict.fromkeys(kinds))
-        stored = sum(group.population.parameters_stored() for group in self.groups)
-        fixed = sum(group.population.parameters_fixed() for group in self.groups)
+        nets, populations = ", ".join(dict.fromkeys(kinds)), [group.population for group in self.groups]
+        stored, fixed = sum(p.parameters_stored() for p in populations), sum(p.parameters_fixed() for p in populations)
         fixed_text = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
         size = f", {stored:,} parameters{fixed_text}" if self.groups else ""
@@ -155,15 +156,12 @@ class Ensemble:
                 parts[-1].append(model)
             else:
                 parts.append([model])
-        groups = tuple(
-            MemberGroup(
-                part[0] if output is None else select_output(copy.deepcopy(part[0]), output),
-                populate(part.__getitem__, len(part)),
-            )
-            for part in parts
-        )
+        groups = []
+        for part in parts:
+            module = part[0] if output is None else select_output(copy.deepcopy(part[0]), output)
+            groups.append(MemberGroup(module, populate(part.__getitem__, len(part))))
         picked = {} if output is None else {OUTPUT: output_record(output)}
-        return Ensemble(groups, likelihood, engine("stacked", direct=True), Recipe(GIVEN), picked)
+        return Ensemble(tuple(groups), likelihood, engine("stacked", direct=True), Recipe(GIVEN), picked)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -320,11 +318,14 @@ class Ensemble:
         """
         return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory)
 
+    def _opened(self, x: Any, prepared: bool) -> tuple[Tensor, Keys]:
+        """Return prepared inputs and their keys, of inputs as given or prepared before."""
+        return (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
+
     @property
     def _input_shape(self) -> tuple[int, ...] | None:
         """Return the shape of one prepared input, or None if any is accepted."""
-        shape = self.manifest.get("input_shape")
-        return None if shape is None else tuple(shape)
+        return tuple(self.manifest["input_shape"]) if self.manifest.get("input_shape") is not None else None
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -348,9 +349,7 @@ class Ensemble:
         Raises:
             Misuse: If the inputs are of another kind or shape than those of training.
         """
-        inputs, keys = (
-            (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
-        )
+        inputs, keys = self._opened(x, prepared)
         if isinstance(inputs, Streamed):
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
@@ -381,9 +380,7 @@ class Ensemble:
         Returns:
             An iterator over the predictives of successive chunks.
         """
-        inputs, keys = (
-            (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
-        )
+        inputs, keys = self._opened(x, prepared)
         size = size or stream_size(inputs)
 
         def part(index: int, chunk: Tensor) -> Predictive:
@@ -406,14 +403,11 @@ class Ensemble:
         Raises:
             Misuse: If inputs or labels are not as in training.
         """
-        task: Any
         if self.preparation is None:
-            task, classes = CLASSIFICATION if self.likelihood is None else self.likelihood.task, ()
+            expected: Any = {"task": CLASSIFICATION if self.likelihood is None else self.likelihood.task, "classes": ()}
         else:
-            task, classes = self.manifest["data"]["task"], tuple(self.manifest["data"]["classes"])
-        return open_labelled(
-            source, self.preparation, task=task, classes=classes, target=target, shape=self._input_shape
-        )
+            expected = {"task": self.manifest["data"]["task"], "classes": tuple(self.manifest["data"]["classes"])}
+        return open_labelled(source, self.preparation, **expected, target=target, shape=self._input_shape)
 
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
         """Fit a calibrator, conformal rules and abstention rules on labelled examples.
@@ -436,10 +430,9 @@ class Ensemble:
         >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
-        split = self.labelled(x if y is None else (x, y))
-        parts = list(self.stream(split.prepared, calibrated=False, prepared=True))
-        counts = self.manifest.get("data", {}).get("class_counts")
-        return replace(self, posthoc=fit_posthoc(Predictive.concatenate(parts), split.y, config, counts))
+        split, counts = self.labelled(x if y is None else (x, y)), self.manifest.get("data", {}).get("class_counts")
+        pred = Predictive.concatenate(list(self.stream(split.prepared, calibrated=False, prepared=True)))
+        return replace(self, posthoc=fit_posthoc(pred, split.y, config, counts))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
         """Join the outputs (S, N, K) of all groups in single precision; refuse groups of different outputs."""
@@ -455,12 +448,10 @@ class Ensemble:
         plan = self.manifest.get("plan", {})
         seed, first, predictors = plan.get("seed", 0), plan.get("first_member", 0), []
         for group in self.groups:
-            dtype = precision(group.population) if self.preparation is None else None
-            streams = {"seed": seed, "first_member": first}
-            predictors.append(
-                Predictor(group.module, self.family, group.population, self.engine, dtype=dtype, **streams)
-            )
-            first += group.population.members
+            members, dtype = group.population, precision(group.population) if self.preparation is None else None
+            streams = {"dtype": dtype, "seed": seed, "first_member": first}
+            predictors.append(Predictor(group.module, self.family, members, self.engine, **streams))
+            first += members.members
         return tuple(predictors)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -477,7 +468,16 @@ class Ensemble:
             Misuse: If the directory holds a run or other files.
             Failure: If it cannot be written.
         """
-        described = self if "data" in self.manifest else replace(self, manifest=self._description())
+        described = self
+        if "data" not in self.manifest:  # networks trained elsewhere
+            manifest = {
+                "recipe": self.recipe.to_json(),
+                "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
+                "engine": asdict(self.engine),
+                GIVEN: [type(group.module).__qualname__ for group in self.groups],
+                PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
+            }
+            described = replace(self, manifest={**manifest, **self.manifest})
         with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
 
@@ -506,17 +506,6 @@ class Ensemble:
             return tensors[0]
         return {f"{i}/{name}": t for i, named in enumerate(tensors) for name, t in named.items()}
 
-    def _description(self) -> dict[str, Any]:
-        """Return the manifest of networks trained elsewhere."""
-        return {
-            "recipe": self.recipe.to_json(),
-            "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
-            "engine": asdict(self.engine),
-            GIVEN: [type(group.module).__qualname__ for group in self.groups],
-            PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
-            **self.manifest,
-        }
-
 
 def stream_size(inputs: Any) -> int:
     """Return the number of inputs to predict at a time.
@@ -537,8 +526,7 @@ def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor 
 
 def precision(population: Population) -> torch.dtype:
     """Return the type of the first floating-point tensor of members; float32 if they have none."""
-    named = population.to_tensors()
-    return next((tensor.dtype for tensor in named.values() if tensor.is_floating_point()), torch.float32)
+    return next((t.dtype for t in population.to_tensors().values() if t.is_floating_point()), torch.float32)
 
 
 def load_posthoc(path: Path) -> PostHoc | None:
@@ -574,3 +562,44 @@ def _with_tensors(group: MemberGroup, own: Named, member: Population, family: Ne
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval().to(member.device)
+
+
+def load_given(
+    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None, recipe: Recipe | None
+) -> Ensemble:
+    """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
+    tensors, manifest = runs.load_tensors(path)
+    names = manifest[runs.GIVEN]
+    populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]
+    nets, counts = list(net) if isinstance(net, list | tuple) else [net], [p.members for p in populations]
+    if len(nets) == sum(counts):  # one for each model: the first of each group
+        nets = [nets[sum(counts[:i])] for i in range(len(counts))]
+    if len(nets) != len(names) or None in nets:
+        hint = f"give them again as net=, a list of {len(names)}"
+        raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
+    built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).build() for net in nets]
+    modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
+    for module, population, plain in zip(modules, populations, manifest[PLAIN], strict=True):
+        require_same_tensors(module, population, path)
+        require_same_plain_tensors(module, {PLAIN: plain})
+        select_output(module, output_again(manifest, output))
+    record = manifest["likelihood"]
+    return Ensemble(
+        tuple(map(MemberGroup, modules, populations)),
+        None if record is None else likelihoods.likelihood_from_json(record, likelihood),
+        Engine(**manifest["engine"]),
+        recipe_from_json(manifest["recipe"], recipe),
+        {key: manifest[key] for key in (OUTPUT, "plan", "parameters", "kernels") if key in manifest},
+        posthoc=load_posthoc(path) if posthoc else None,
+    )
+
+
+def require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:
+    """Refuse a network whose parameters are not those of the stored members."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
+    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
+    stored |= {name: tuple(tensor.shape[1:]) for name, tensor in population.fixed.items()}
+    if shapes != stored:
+        name = min(set(shapes.items()) ^ set(stored.items()))[0]
+        raise Misuse(f"{path} holds members of another architecture: '{name}' differs; give the net= it was made of")

@@ -37,8 +37,7 @@ class EnsembleModule(nn.Module):
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
-        names = MOMENTS if pred.task == REGRESSION else ENTROPIES
-        return {name: getattr(pred, name).float() for name in names}
+        return {name: getattr(pred, name).float() for name in (MOMENTS if pred.task == REGRESSION else ENTROPIES)}
 
 
 class Standardise(nn.Module):
@@ -106,10 +105,8 @@ def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> n
         backbone = copy.deepcopy(getattr(preparation.features, "backbone", None))
         assert backbone is not None, "the preparation of a run that was loaded has its network"
         kind = torch.int64 if isinstance(preparation.inputs, TokenPreparation) else dtype
-        return nn.Sequential(
-            preparation_module(preparation.inputs, kind), backbone, preparation_module(preparation.scale, dtype)
-        )
-    raise Misuse(
-        f"{type(preparation).__name__} reads columns or several inputs, and a module takes one tensor: write"
-        " as_module(prepared=True) and give it ensemble.prepare(x)"
-    )
+        inputs, scale = preparation_module(preparation.inputs, kind), preparation_module(preparation.scale, dtype)
+        return nn.Sequential(inputs, backbone, scale)
+    reason = "reads columns or several inputs, and a module takes one tensor"
+    hint = "write as_module(prepared=True) and give it ensemble.prepare(x)"
+    raise Misuse(f"{type(preparation).__name__} {reason}: {hint}")

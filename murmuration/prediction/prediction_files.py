@@ -2,13 +2,13 @@
 
 import contextlib
 import csv
-import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -141,73 +141,57 @@ def write_parquet(path: Path, predictions: Predictions) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    writer: Any = None
-    try:
-        for columns in predictions.tables():
-            table = pyarrow.table(columns)
-            writer = writer or pyarrow.parquet.ParquetWriter(str(path), table.schema)
+    tables = map(pyarrow.table, predictions.tables())
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(str(path), first.schema) as writer:
+        for table in chain([first], tables):
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def write_npz(path: Path, predictions: Predictions) -> None:
     """Write arrays of all inputs: they grow in temporary .npy files, which are then packed and removed."""
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=".predictions-"))
-    try:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".predictions-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
         with contextlib.ExitStack() as stack:
             files: dict[str, NpyFile] = {}
             for start, part in predictions.located():
-                arrays = part.arrays(per_member=predictions.per_member, first=start)
-                if not files:
-                    files = {key: create_npy(folder / f"{key}.npy", arrays[key], predictions.rows) for key in arrays}
-                    for npy in files.values():
-                        stack.enter_context(npy.file)
-                for key, values in arrays.items():
-                    write_rows(files[key], values, start)
+                for key, values in part.arrays(per_member=predictions.per_member, first=start).items():
+                    if key not in files:
+                        files[key] = NpyFile(folder / f"{key}.npy", values, predictions.rows)
+                        stack.enter_context(files[key].file)
+                    files[key].write(values, start)
         for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
             np.save(folder / f"{key}.npy", values)
         with zipfile.ZipFile(path, "w") as archive:
             for file in sorted(folder.iterdir()):
                 archive.write(file, file.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
 class NpyFile:
-    """An .npy file filled row by row; not a memory map, which a full disk would kill."""
+    """An .npy file with room for all rows of an array, filled row by row; no memory map, which a full disk would kill.
 
-    file: IO[bytes]
-    origin: int  # where the values begin
-    rows: int
-    axis: int  # of the rows: 1 where members come first
+    Attributes:
+        file: The open file, for the caller to close.
+    """
 
+    def __init__(self, path: Path, values: np.ndarray, rows: int) -> None:
+        """Create the file for the type and shape of the first rows."""
+        self.rows, self.axis = rows, 1 if path.name.startswith("member_") else 0  # axis 1 where members come first
+        shape = (*values.shape[: self.axis], rows, *values.shape[self.axis + 1 :])
+        self.file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack
+        descr = np.lib.format.dtype_to_descr(values.dtype)
+        np.lib.format.write_array_header_1_0(self.file, {"descr": descr, "fortran_order": False, "shape": shape})
+        self.origin = self.file.tell()  # where the values begin
 
-def create_npy(path: Path, values: np.ndarray, rows: int) -> NpyFile:
-    """Create an .npy file with room for all rows of an array, from the first ones."""
-    axis = 1 if path.name.startswith("member_") else 0
-    shape = (*values.shape[:axis], rows, *values.shape[axis + 1 :])
-    file = open(path, "w+b")  # noqa: SIM115 - closed by the caller's stack
-    descr = np.lib.format.dtype_to_descr(values.dtype)
-    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-    return NpyFile(file, file.tell(), rows, axis)
-
-
-def write_rows(npy: NpyFile, values: np.ndarray, start: int) -> None:
-    """Write values (n, ...) or (S, n, ...) as the rows from `start` on."""
-    for turn, block in enumerate(values if npy.axis else values[None]):
-        size = block.itemsize * int(np.prod(block.shape[1:]))  # of one row
-        npy.file.seek(npy.origin + (turn * npy.rows + start) * size)
-        npy.file.write(np.ascontiguousarray(block).tobytes())
+    def write(self, values: np.ndarray, start: int) -> None:
+        """Write values (n, ...) or (S, n, ...) as the rows from `start` on."""
+        for turn, block in enumerate(values if self.axis else values[None]):
+            size = block.itemsize * int(np.prod(block.shape[1:]))  # of one row
+            self.file.seek(self.origin + (turn * self.rows + start) * size)
+            self.file.write(np.ascontiguousarray(block).tobytes())
 
 
-WRITERS: dict[str, Callable[[Path, Predictions], None]] = {
-    ".csv": write_csv,
-    ".parquet": write_parquet,
-    ".npz": write_npz,
-}
+WRITERS = {".csv": write_csv, ".parquet": write_parquet, ".npz": write_npz}
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:

@@ -8,7 +8,7 @@ often the small difference of two large numbers.
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,24 +18,9 @@ from torch import Tensor
 import murmuration.likelihoods.mixtures as mixtures
 from murmuration.data.raw import Keys, join_keys, take_keys
 from murmuration.data.targets import encode_labels, is_number
-from murmuration.likelihoods import (
-    CLASSIFICATION,
-    MULTI_LABEL,
-    REGRESSION,
-    Categorical,
-    Likelihood,
-    MeanAndStd,
-    MultiLabel,
-)
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
+from murmuration.likelihoods.classes import MultiLabel
 from murmuration.prediction import checks, tables
-from murmuration.prediction.checks import (
-    ELEMENTS as ELEMENTS,
-    SMALLEST_STORED as SMALLEST_STORED,
-    SUM_TOLERANCE as SUM_TOLERANCE,
-    checked_labels as checked_labels,
-    checked_members as checked_members,
-    inputs_at_once as inputs_at_once,
-)
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -148,10 +133,9 @@ class Predictive:
         are before the sigmoid.
         """
         if self.task == REGRESSION:
-            raise Misuse(
-                "probabilities, entropies and confidence belong to classification, and this is a "
-                "regression: read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
-            )
+            hint = "read mean, aleatoric_var, epistemic_var, total_var, quantile or interval"
+            belong = "probabilities, entropies and confidence belong to classification"
+            raise Misuse(f"{belong}, and this is a regression: {hint}")
         return self.likelihood.logits(self.outputs.double())
 
     @cached_property
@@ -185,9 +169,8 @@ class Predictive:
     def _require_classes(self, what: str) -> None:
         """Refuse a multi-label task."""
         if self.task == MULTI_LABEL:
-            raise Misuse(
-                f"{what} is for one class per input, and this is multi-label: read probs, entropy or total_var"
-            )
+            reason = "is for one class per input, and this is multi-label"
+            raise Misuse(f"{what} {reason}: read probs, entropy or total_var")
 
     def _entropies(self, probs: Tensor) -> Tensor:
         """Return the entropies (...) of probabilities (..., K), summed over labels of a multi-label task."""
@@ -265,10 +248,9 @@ class Predictive:
     def distribution(self) -> mixtures.Components:
         """Return each member's distribution of y, in the target's units: Gaussians, or curves through quantiles."""
         if self.task != REGRESSION:
-            raise Misuse(
-                f"quantiles, intervals and members' means of y belong to regression, and this is a {self.task}: "
-                "read probs, entropy, mutual_information or aleatoric_var"
-            )
+            belong = "quantiles, intervals and members' means of y belong to regression"
+            hint = "read probs, entropy, mutual_information or aleatoric_var"
+            raise Misuse(f"{belong}, and this is a {self.task}: {hint}")
         return self.likelihood.distribution(self.outputs.double())
 
     @cached_property
@@ -279,8 +261,7 @@ class Predictive:
         """
         if not self.likelihood.moment_matched:
             return self.distribution, self.member_weights
-        one = mixtures.Normals(self.mean[None], self.total_var[None], self.outliers)
-        return one, self.member_weights.new_ones(1)
+        return mixtures.Normals(self.mean[None], self.total_var[None], self.outliers), self.member_weights.new_ones(1)
 
     @property
     def outliers(self) -> float:
@@ -463,16 +444,12 @@ class Predictive:
         """
         self._require_classes("a class index")
         if self.names and not isinstance(y, Tensor):
-            y = self._indices(np.asarray(y))
+            y = np.asarray(y)
+            numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
+            if y.ndim == 1 and (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
+                y = encode_labels(y, None, self.names)
         classes = self._first.probs.shape[-1]
-        return checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
-
-    def _indices(self, y: np.ndarray) -> np.ndarray | Tensor:
-        """Return class names (N,) as class indices."""
-        numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
-        if y.ndim != 1 or not (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
-            return y
-        return encode_labels(y, None, self.names)
+        return checks.checked_labels(y, inputs=self.outputs.shape[1], classes=classes).to(self.outputs.device)
 
     def targets(self, y: Any) -> Tensor:
         """Check targets and return them as values.
@@ -527,7 +504,7 @@ class Predictive:
         Returns:
             The predictive of the same members with these logits.
         """
-        plain = _plain_likelihood(self.task, logits.shape[-1])
+        plain = (MultiLabel if self.task == MULTI_LABEL else Categorical)(logits.shape[-1])
         return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
@@ -542,7 +519,7 @@ class Predictive:
         Raises:
             Misuse: If there is no such member.
         """
-        index = checked_members(members, count=len(self.outputs)).to(self.outputs.device)
+        index = checks.checked_members(members, count=len(self.outputs)).to(self.outputs.device)
         weights = None if self.weights is None else self.weights[index] / self.weights[index].sum()
         before = None if self.uncalibrated is None else self.uncalibrated.select(members)
         return replace(self, outputs=self.outputs[index], weights=weights, uncalibrated=before)
@@ -639,9 +616,3 @@ class Predictive:
         """
         outputs = checks.checked_moments(mean, std)
         return Predictive(outputs, MeanAndStd(outputs.shape[-1] // 2, outliers), checks.as_weights(weights))
-
-
-@cache
-def _plain_likelihood(task: str, width: int) -> Likelihood:
-    """Return the likelihood whose outputs are logits themselves."""
-    return MultiLabel(width) if task == MULTI_LABEL else Categorical(width)

@@ -13,7 +13,7 @@ from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_te
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
-from murmuration.prediction.posthoc.choice import Choice
+from murmuration.prediction.posthoc.fit import Choice
 from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import (
     AUDITED,

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from murmuration.evaluation.columns import Drift, UnusualRow
-from murmuration.evaluation.columns.drift import LEAST, LEVEL
+from murmuration.evaluation.columns import LEAST, LEVEL, Drift, UnusualRow
 from murmuration.evaluation.metrics import Score
 from murmuration.reports.figures import Figure, Series, dot_rows, with_guide
 from murmuration.reports.formatting import MISSING, number, percent

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from murmuration.evaluation.ood_scores import module_features
+from murmuration.evaluation.ood import module_features
 from murmuration.studies.landscape import Verdict
 from murmuration.studies.trajectory import Trajectory
 from murmuration.studies.weight_space import (

@@ -32,8 +32,8 @@ from murmuration.evaluation.metrics.intervals import group_sums
 from murmuration.evaluation.metrics.per_example import brier
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.likelihoods import CLASSIFICATION
+from murmuration.prediction.checks import checked_labels
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
-from murmuration.prediction.predictive import checked_labels
 from murmuration.studies.cells import Arrays, Cells
 from murmuration.studies.divergence import SUBSETS, mean_divergence, subsets_of
 from murmuration.studies.diversity import INDEPENDENT, MATCHED

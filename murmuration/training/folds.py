@@ -23,7 +23,7 @@ from murmuration.models.estimators.member import Model, fit_members
 from murmuration.models.estimators.selection import Selection, select
 from murmuration.models.estimators.table import models_for, name_of
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.prediction.posthoc.cross_conformal import cross_intervals
+from murmuration.prediction.posthoc.conformal import cross_intervals
 from murmuration.prediction.posthoc.fit import FEWEST, PostHocConfig, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.runs import directory as runs

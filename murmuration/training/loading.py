@@ -17,8 +17,7 @@ from murmuration.models.nets.narrow import narrowed
 from murmuration.models.nets.pretrained import keeping_statistics
 from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_source
 from murmuration.models.nets.validation import require_same_plain_tensors
-from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_posthoc
-from murmuration.prediction.given_models import load_given, require_same_tensors
+from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_given, load_posthoc, require_same_tensors
 from murmuration.runs import directory as runs
 from murmuration.system.devices import CPU, is_available, resolve_device
 from murmuration.system.errors import Failure, Misuse

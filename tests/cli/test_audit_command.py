@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 
 import murmuration as mm
 from murmuration.evaluation.audit import open_predictions
-from murmuration.evaluation.metrics import compare_predictives
+from murmuration.evaluation.metrics.comparison import compare_predictives
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]

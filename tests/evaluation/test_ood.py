@@ -10,7 +10,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.evaluation.metrics import score_detection
-from murmuration.evaluation.ood_scores import (
+from murmuration.evaluation.ood import (
     OOD_SCORES,
     distance_columns,
     fit_feature_distance,
@@ -53,7 +53,7 @@ def test_the_scores_of_classes_are_the_uncertainties_of_the_predictive() -> None
 def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pred = Predictive(LOGITS, Categorical(5))
     whole = ood_columns(pred)
-    monkeypatch.setattr("murmuration.evaluation.ood_scores.inputs_at_once", lambda outputs: 7)
+    monkeypatch.setattr("murmuration.evaluation.ood.inputs_at_once", lambda outputs: 7)
     for name, values in ood_columns(pred).items():
         np.testing.assert_allclose(values, whole[name], rtol=1e-13, atol=1e-15)
 

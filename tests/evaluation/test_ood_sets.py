@@ -12,8 +12,7 @@ import murmuration as mm
 from murmuration.data import Split
 from murmuration.evaluation import EvalSet, OodResult, eval_set_of, evaluate_ensemble, evaluate_ood, in_distribution
 from murmuration.evaluation.metrics import score_detection
-from murmuration.evaluation.ood import BINS, histogram_of
-from murmuration.evaluation.ood_scores import distance_columns, fit_feature_distance, ood_columns
+from murmuration.evaluation.ood import BINS, distance_columns, fit_feature_distance, histogram_of, ood_columns
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.reports.findings import about_ood

@@ -12,15 +12,8 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.data import Split
-from murmuration.evaluation import (
-    Evaluation,
-    ShiftSuite,
-    cost_of,
-    eval_set_for,
-    eval_set_of,
-    evaluate_ensemble,
-    evaluate_shift,
-)
+from murmuration.evaluation import Evaluation, ShiftSuite, eval_set_for, eval_set_of, evaluate_ensemble, evaluate_shift
+from murmuration.evaluation.eval_set import cost_of
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig, to_json
 from murmuration.prediction.posthoc.fit import fit_posthoc

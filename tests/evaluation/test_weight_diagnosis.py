@@ -120,7 +120,7 @@ def test_points_and_masks_have_nothing_to_diagnose(little: Data) -> None:
 def test_the_prior_is_an_ensemble_to_draw_from(small: Ensemble) -> None:
     """Outputs of one layer under N(0, 0.5^2): mean 0, variance 0.25 (|x|^2 + 1)."""
     layers = list(_weights(small))
-    before = from_prior(small, layers, {each.name: each.prior_std() for each in layers})
+    before = from_prior(small, layers, {each.posterior.name: each.prior_std() for each in layers})
     x = torch.tensor([[1.0, -2.0], [0.0, 0.0]])
     outputs = before.predict(x, draws=4000, prepared=True).outputs.double()
     expected = 0.25 * (x.square().sum(1) + 1)

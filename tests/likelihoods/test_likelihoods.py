@@ -11,7 +11,7 @@ import torch
 import murmuration as mm
 from murmuration.core.coupling import OutputSpace, SpaceInputs
 from murmuration.data import Data
-from murmuration.evaluation.ood_scores import has_logits
+from murmuration.evaluation.ood import has_logits
 from murmuration.likelihoods import Categorical, Gaussian, likelihood_from_json, link_of
 from murmuration.likelihoods.classes import EXP_BELOW, log_softplus
 from murmuration.prediction.posthoc.calibration import Temperature, VectorScaling, fit_calibrator

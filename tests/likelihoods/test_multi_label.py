@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, hamming_loss
 
 import murmuration as mm
 from murmuration.data import Data
-from murmuration.evaluation.ood_scores import ood_columns
+from murmuration.evaluation.ood import ood_columns
 from murmuration.likelihoods import Categorical, MultiLabel
 from murmuration.prediction.posthoc.calibration import LabelTemperatures, Temperature
 from murmuration.prediction.predictive import Predictive

@@ -14,7 +14,7 @@ import murmuration as mm
 from murmuration.cli import main
 from murmuration.data import Data
 from murmuration.evaluation import evaluate_ensemble, held_out_set
-from murmuration.prediction.posthoc.cross_conformal import cross_intervals
+from murmuration.prediction.posthoc.conformal import cross_intervals
 from murmuration.reports.sections.examples import uncertain_examples
 from murmuration.system.errors import Misuse
 from murmuration.training.folds import fold_numbers, one_fold, out_of_fold, pooled

@@ -13,9 +13,8 @@ from murmuration.evaluation import EvalSet, Evaluation, OodResult, ShiftResult, 
 from murmuration.evaluation.metrics import Detection, PairedTest, Score, by_group, holm, score_detection
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.calibration import Temperature
-from murmuration.prediction.posthoc.choice import Choice
 from murmuration.prediction.posthoc.conformal import SetRule
-from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc
+from murmuration.prediction.posthoc.fit import Choice, PostHoc, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.reports.findings import (
     Difference,

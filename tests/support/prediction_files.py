@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from murmuration.evaluation.audit import Predictions, open_predictions
+from murmuration.evaluation.audit import open_predictions
+from murmuration.evaluation.audit.predictions import Predictions
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse
 

@@ -25,30 +25,19 @@ LOGITS_HINT = "if these are logits, write them under the name logits"
 def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
     """Return the predictions of an archive for the rows of the targets; `taken` arrays hold something else."""
     names = tuple(name for name in archive.names if name not in taken)
-    if task != "regression":
-        for kind, usual_names in ((outputs.probabilities, PROBABILITIES), (outputs.logits, LOGITS)):
-            for name in names_among(usual_names, names):
-                refuse_both(names, name, task)
-                return check_names(kind(class_block(archive, name, targets), class_names(archive)))
+    for name in names_among(PROBABILITIES + LOGITS, names) if task != "regression" else ():
+        means = (mean for mean in names_among(("member_mean", *MEANS), names) if noise_names(mean, names))
+        if task is None and (other := [*names_among(SAMPLES, names), *means]):
+            raise Misuse(f"arrays {name} and {other[0]}: expected one of both; say which, task=TASK")
+        kind = outputs.logits if name in LOGITS else outputs.probabilities
+        predictions = kind(class_block(archive, name, targets), class_names(archive))
+        if predictions.names is not None and len(predictions.names) != predictions.shape[2]:
+            classes = f"{len(predictions.names)} names ({listed(predictions.names, most=5)})"
+            raise Misuse(f"{classes} for probabilities of {predictions.shape[2]} classes: expected as many")
+        return predictions
     if task != "classification":
         return regression_outputs(archive, names, targets)
     raise Misuse(f"no probabilities for task 'classification': expected probs or logits; found {listed(names)}")
-
-
-def refuse_both(names: tuple[str, ...], name: str, task: str | None) -> None:
-    """Refuse an archive with predictions of both tasks, unless the task is given."""
-    other = [*names_among(SAMPLES, names)]
-    other += [mean for mean in names_among(("member_mean", *MEANS), names) if noise_names(mean, names)]
-    if other and task is None:
-        raise Misuse(f"arrays {name} and {other[0]}: expected one of both; say which, task=TASK")
-
-
-def check_names(found: Outputs) -> Outputs:
-    """Return the outputs, if there are as many class names as classes."""
-    if found.names is not None and len(found.names) != found.shape[2]:
-        names = f"{len(found.names)} names ({listed(found.names, most=5)})"
-        raise Misuse(f"{names} for probabilities of {found.shape[2]} classes: expected as many")
-    return found
 
 
 def class_block(archive: Archive, name: str, targets: Targets) -> Block:
@@ -88,8 +77,7 @@ def regression_outputs(archive: Archive, names: tuple[str, ...], targets: Target
 
 def noise_names(mean: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arrays that may hold the standard deviation or variance of a mean."""
-    member = mean.startswith("member_")
-    return names_among(MEMBER_STDS + MEMBER_VARIANCES if member else STDS + VARIANCES, names)
+    return names_among(MEMBER_STDS + MEMBER_VARIANCES if mean.startswith("member_") else STDS + VARIANCES, names)
 
 
 def noise_block(archive: Archive, name: str, targets: Targets) -> Block | float:

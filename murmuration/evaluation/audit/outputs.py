@@ -9,7 +9,8 @@ import torch
 from murmuration.data.npz import Rows
 from murmuration.data.targets import LARGEST
 from murmuration.likelihoods import Categorical
-from murmuration.prediction.predictive import SUM_TOLERANCE, Predictive
+from murmuration.prediction.checks import SUM_TOLERANCE
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 
 EntryName = Callable[[int, int, int | None], str]  # (member, row, column or None for all) -> "probs[2, 17]"
@@ -132,10 +133,9 @@ def samples(block: Block) -> Outputs:
         equal = values.max(0) == values.min(0)
         if equal.any():
             _, place, column = first(equal[None])
-            raise Misuse(
-                f"all {len(values)} samples of row {row_in_file(rows, place) + 1} are {values[0, place, column]:.6g}: "
-                "expected draws of y that differ; add the noise of y to draws of its mean"
-            )
+            hint = "expected draws of y that differ; add the noise of y to draws of its mean"
+            entry = f"all {len(values)} samples of row {row_in_file(rows, place) + 1} are"
+            raise Misuse(f"{entry} {values[0, place, column]:.6g}: {hint}")
         return Predictive.from_moments(*kernels(values))
 
     return Outputs("samples", block.shape, take)

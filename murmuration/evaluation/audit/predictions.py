@@ -1,4 +1,4 @@
-"""`Predictions`: predictions of any model in a file, with their targets, read some rows at a time.
+"""`Predictions`: predictions of any model in a file, with their targets, read some rows at a time, and evaluated.
 
 `open_predictions` reads names, shapes, targets and groups; the numbers stay in the file.
 """
@@ -7,24 +7,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 
+import murmuration.evaluation.audit.targets as sources
+from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.data.npz import Archive, naming, open_archive, open_array
 from murmuration.data.raw import is_table
 from murmuration.evaluation.audit.arrays import archive_outputs, class_names
 from murmuration.evaluation.audit.outputs import Outputs, Rows
 from murmuration.evaluation.audit.tables import Sheet, as_sheet, open_sheet, sheet_outputs, target_names
-from murmuration.evaluation.audit.targets import (
-    NamedValues,
-    Targets,
-    checked_labels,
-    checked_values,
-    read_groups,
-    read_targets,
-)
+from murmuration.evaluation.coverage import rows_by_class
+from murmuration.evaluation.eval_set import EvalSet, score_predictions
+from murmuration.evaluation.metrics import ExampleScores
+from murmuration.evaluation.metrics.comparison import by_group, rows_by_group
+from murmuration.evaluation.record import Evaluation
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+from murmuration.prediction.posthoc import FEWEST, PostHocConfig, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, unknown
 
@@ -37,6 +38,8 @@ OPENERS: dict[str, Callable[[Path], Archive | Sheet]] = {
 }
 ELEMENTS = 2**21  # of (S, n, K) in one chunk: 16 MB in float64, enough for every core to have a piece
 MOST_ROWS = 8192  # of one chunk
+DECOMPOSITION = ("aleatoric_std", "epistemic_std", "rmse_fair", "crps_fair")  # undefined for samples of y
+POSTHOC_ROWS = 10_000  # that post-hoc steps are fitted on, and as many that they are evaluated on
 SAME_NUMBER = 1e-6  # relative: texts of a number may be rounded
 
 
@@ -97,32 +100,21 @@ def check_same_targets(a: Predictions, b: Predictions) -> None:
         raise Misuse(f"'{a.name}' is a {a.task} and '{b.name}' a {b.task}: expected one task")
     if a.rows != b.rows:
         raise Misuse(f"'{a.name}' has {a.rows} rows and '{b.name}' has {b.rows}: {expected}")
-    check_same_classes(a, b)
-    differ = differing(a.targets, b.targets)
-    if differ.any():
-        row = int(differ.argmax())
-        raise Misuse(
-            f"row {row + 1} is {target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}': {expected}"
-        )
-
-
-def check_same_classes(a: Predictions, b: Predictions) -> None:
-    """Refuse different classes, or another order of them; unnamed classes match as many named ones."""
-    expected = "expected the same classes in the same order"
+    same_classes = "expected the same classes in the same order"
     if len(a.classes) != len(b.classes):
-        raise Misuse(f"'{a.name}' has {len(a.classes)} classes and '{b.name}' has {len(b.classes)}: {expected}")
-    numbered = tuple(map(str, range(len(a.classes))))
+        raise Misuse(f"'{a.name}' has {len(a.classes)} classes and '{b.name}' has {len(b.classes)}: {same_classes}")
+    numbered = tuple(map(str, range(len(a.classes))))  # unnamed classes match as many named ones
     if a.classes != b.classes and numbered not in (a.classes, b.classes):
         place = next(i for i, name in enumerate(a.classes) if name != b.classes[i])
         names = f"'{a.classes[place]}' in '{a.name}' and '{b.classes[place]}' in '{b.name}'"
-        raise Misuse(f"class {place} is {names}: {expected}")
-
-
-def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return which rows (N,) of two arrays of labels or values differ by more than the rounding of a text."""
-    if a.shape != b.shape:
-        return np.ones(len(a), dtype=bool)
-    return ~np.isclose(a, b, rtol=SAME_NUMBER, atol=0).reshape(len(a), -1).all(axis=1)
+        raise Misuse(f"class {place} is {names}: {same_classes}")
+    differ = np.ones(a.rows, dtype=bool)
+    if a.targets.shape == b.targets.shape:
+        differ = ~np.isclose(a.targets, b.targets, rtol=SAME_NUMBER, atol=0).reshape(a.rows, -1).all(axis=1)
+    if differ.any():
+        row = int(differ.argmax())
+        targets = f"{target_text(a, row)} in '{a.name}' and {target_text(b, row)} in '{b.name}'"
+        raise Misuse(f"row {row + 1} is {targets}: {expected}")
 
 
 def target_text(predictions: Predictions, row: int) -> str:
@@ -170,25 +162,24 @@ def open_predictions(
         origin = existing(labels)
         other = label_source(origin)
     elif labels is not None:
-        other, origin = NamedValues("array", ("y",), lambda name: np.asarray(labels)), Path("y")
+        other, origin = sources.NamedValues("array", ("y",), lambda name: np.asarray(labels)), Path("y")
     with naming(origin):
-        targets = read_targets(other, label, names, alone=labels is not None)
+        targets = sources.read_targets(other, label, names, alone=labels is not None)
     if labels is not None:
         in_file = isinstance(labels, str | Path)
         targets = replace(targets, name=f"{targets.name} of '{origin}'" if in_file else "y", sources=())
     with naming(path):
         if isinstance(groups, Mapping):
-            columns = NamedValues("array", tuple(groups), lambda name: np.asarray(groups[name]))
-            grouped = read_groups([columns], columns.names, targets.rows) if groups else {}
+            columns = sources.NamedValues("array", tuple(groups), lambda name: np.asarray(groups[name]))
+            grouped = sources.read_groups([columns], columns.names, targets.rows) if groups else {}
         else:
-            grouped = read_groups([contents, other], groups, targets.rows)
-        outputs = outputs_of(targets, (*targets.sources, *grouped), task)
-        predictions = join(path, outputs, targets, grouped)
+            grouped = sources.read_groups([contents, other], groups, targets.rows)
+        predictions = join(path, outputs_of(targets, (*targets.sources, *grouped), task), targets, grouped)
     predictions.take(next(predictions.slices()))
     return predictions
 
 
-def open_source(source: Any) -> tuple[Path, NamedValues, tuple[str, ...], Callable[..., Outputs]]:
+def open_source(source: Any) -> tuple[Path, sources.NamedValues, tuple[str, ...], Callable[..., Outputs]]:
     """Open a file, a table or predictions in memory.
 
     Returns a name for messages, the arrays or columns, the names of classes or targets, and a function that finds the
@@ -204,17 +195,18 @@ def open_source(source: Any) -> tuple[Path, NamedValues, tuple[str, ...], Callab
         contents = as_sheet(source, path)
     else:
         predictive = source if isinstance(source, Predictive) else Predictive.from_probs(source)
-        return Path("predictions"), NamedValues("array", (), np.asarray), (), partial(memory_outputs, predictive)
+        nothing = sources.NamedValues("array", (), np.asarray)
+        return Path("predictions"), nothing, (), partial(memory_outputs, predictive)
     with naming(path):
         if isinstance(contents, Archive):
             return path, named_values(contents), class_names(contents) or (), partial(archive_outputs, contents)
         return path, named_values(contents), target_names(contents.names), partial(sheet_outputs, contents)
 
 
-def memory_outputs(predictive: Predictive, targets: Targets, taken: tuple[str, ...], task: str | None) -> Outputs:
-    """Return a predictive as outputs; `taken` is unused, as there are no columns."""
+def memory_outputs(predictive: Predictive, targets: sources.Targets, _: tuple[str, ...], task: str | None) -> Outputs:
+    """Return a predictive as outputs; there are no columns that could hold something else."""
     form = "moments" if predictive.task == REGRESSION else "probabilities"
-    members, rows, _ = predictive.outputs.shape
+    members, rows = predictive.outputs.shape[:2]
     if predictive.task not in TASKS or task not in (None, predictive.task):
         raise Misuse(f"predictions of {predictive.task}: expected {task or ' or '.join(TASKS)}")
     if rows != targets.rows:
@@ -237,14 +229,14 @@ def names_of(files: Sequence[str | Path]) -> list[str]:
     raise Misuse(f"'{repeated}' is given twice: give each file once")
 
 
-def join(path: Path, outputs: Outputs, targets: Targets, groups: dict[str, np.ndarray]) -> Predictions:
+def join(path: Path, outputs: Outputs, targets: sources.Targets, groups: dict[str, np.ndarray]) -> Predictions:
     """Join outputs with their targets, as class indices or values."""
     members, rows, width = outputs.shape
     if outputs.task == "classification":
         classes = outputs.names or tuple(map(str, range(width)))
-        true = checked_labels(targets, classes, named=outputs.names is not None)
+        true = sources.checked_labels(targets, classes, named=outputs.names is not None)
     else:
-        classes, true = (), checked_values(targets, width)
+        classes, true = (), sources.checked_values(targets, width)
 
     def take(rows: Rows) -> Predictive:
         with naming(path):
@@ -263,12 +255,12 @@ def existing(path: str | Path) -> Path:
     return place
 
 
-def named_values(found: Archive | Sheet) -> NamedValues:
+def named_values(found: Archive | Sheet) -> sources.NamedValues:
     """Return the arrays or columns of a file by name."""
-    return NamedValues(found.noun, found.names, found.values)
+    return sources.NamedValues(found.noun, found.names, found.values)
 
 
-def label_source(path: Path) -> NamedValues:
+def label_source(path: Path) -> sources.NamedValues:
     """Return the columns or arrays of a file of labels; for any other suffix, its lines."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
@@ -276,16 +268,59 @@ def label_source(path: Path) -> NamedValues:
     return named_values(OPENERS[suffix](path)) if suffix in OPENERS else lines_of(path)
 
 
-def lines_of(path: Path) -> NamedValues:
+def lines_of(path: Path) -> sources.NamedValues:
     """Return the lines of a text file as one column of labels; blank lines are allowed at the end only."""
     try:
         texts = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:
-        raise Misuse(
-            f"'{path}' is not text in UTF-8: expected one label a line, or a file {', '.join(OPENERS)}"
-        ) from None
+        files = ", ".join(OPENERS)
+        raise Misuse(f"'{path}' is not text in UTF-8: expected one label a line, or a file {files}") from None
     except OSError as error:
         raise Failure(f"cannot read '{path}': {error}") from None
     if "" in texts:
         raise Misuse(f"line {texts.index('') + 1} of '{path}' is blank: expected a label")
-    return NamedValues("line", ("y",), lambda name: np.array(texts, dtype=str))
+    return sources.NamedValues("line", ("y",), lambda name: np.array(texts, dtype=str))
+
+
+# Evaluation
+
+
+def evaluate_predictions(predictions: Predictions, config: PostHocConfig | None = None) -> Evaluation:
+    """Evaluate predictions of any model.
+
+    Args:
+        predictions: The predictions with their targets.
+        config: Settings of calibration, conformal sets and abstention.
+
+    Returns:
+        Scores of all rows and groups. Post-hoc steps are fitted on random rows and evaluated on others; with fewer than
+        40 rows there are none.
+    """
+    examples = ExampleScores.from_chunks(predictions.pairs())
+    scores = examples.scores()
+    if predictions.form == "samples":  # of y: one model, and noise cannot be told from disagreement
+        examples = replace(examples, agreement=np.ones((1, 1)))
+        unsplit = {name: score for name, score in examples.scores().items() if name not in DECOMPOSITION}
+        scores = {name: score for name, score in unsplit.items() if not name.startswith("member_")}
+    groups = {column: by_group(examples, values) for column, values in predictions.groups.items()}
+    evaluation = Evaluation(predictions.name, eval_set(predictions), examples, scores, groups=groups)
+    if predictions.rows < 2 * FEWEST:
+        return evaluation
+    count = min(POSTHOC_ROWS, predictions.rows // 2)
+    order = np.random.default_rng(0).permutation(predictions.rows)
+    fitted, tested = np.sort(order[:count]), np.sort(order[count : 2 * count])
+    posthoc = fit_posthoc(predictions.rows_at(fitted), predictions.targets[fitted], config)
+    result = score_predictions([(predictions.rows_at(tested), predictions.targets[tested])], posthoc)
+    subsets = rows_by_class(result.uncalibrated, predictions.classes)
+    for column, values in predictions.groups.items():
+        groups_tested = rows_by_group(values[tested].astype(str))
+        subsets |= {f"{column} {value}": members for value, members in groups_tested.items()}
+    return replace(evaluation, posthoc=posthoc, before=result.uncalibrated, after=result.calibrated, subsets=subsets)
+
+
+def eval_set(predictions: Predictions) -> EvalSet:
+    """Return the evaluation set of a file: its targets, without inputs."""
+    split = Split(torch.empty(predictions.rows, 0), torch.from_numpy(predictions.targets))
+    nothing, task = ArrayPreparation((0,), (), ()), cast(Task, predictions.task)
+    sizes = {"rows": predictions.rows}
+    return EvalSet(predictions.name, task, split, predictions.classes, nothing, sizes, audited=True)

@@ -16,8 +16,8 @@ from murmuration.data.tables import one_target, read_csv, table_raw
 from murmuration.data.targets import label_names, sort_names
 from murmuration.evaluation.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.evaluation.audit.targets import Targets, names_among
+from murmuration.prediction.checks import SUM_TOLERANCE
 from murmuration.prediction.prediction_files import plain_text
-from murmuration.prediction.predictive import SUM_TOLERANCE
 from murmuration.system.errors import Misuse, listed
 
 PROBABILITY, LOGIT = ("prob_", "proba_", "p_"), ("logit_",)  # before the name of a class; the first that is there
@@ -67,25 +67,18 @@ def sheet_outputs(sheet: Sheet, targets: Targets, taken: tuple[str, ...], task: 
     names = tuple(name for name in sheet.names if name not in taken)
     members = members_among(names)
     class_predictions = None if task == "regression" else class_outputs(sheet, members, targets)
-    regression_predictions = (
-        None if task == "classification" else regression_outputs(sheet, members, strict=class_predictions is None)
-    )
-    if class_predictions and regression_predictions and task is None:
+    moments = None
+    if task != "classification":
+        moments = regression_outputs(sheet, members, strict=class_predictions is None)
+    if class_predictions and moments and task is None:
         raise Misuse("columns of class probabilities and also a mean with its std: say which, task=TASK")
-    predictions = class_predictions or regression_predictions
-    if predictions is None:
-        raise no_predictions(names, task)
-    return predictions
-
-
-def no_predictions(names: Sequence[str], task: str | None) -> Misuse:
-    """Return the refusal of a table without columns of predictions."""
-    quantiles = [name for name in names if QUANTILE.fullmatch(name)]
-    if quantiles:
-        return Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
+    if predictions := class_predictions or moments:
+        return predictions
+    if quantiles := [name for name in names if QUANTILE.fullmatch(name)]:
+        raise Misuse(f"quantiles ({listed(quantiles, most=3)}) are not read: expected columns mean and std instead")
     for_task = f" for task '{task}'" if task else ""
     expected = EXPECTED.get(task or "", f"{' (classification), or '.join(EXPECTED.values())} (regression)")
-    return Misuse(f"no predictions{for_task}: expected columns {expected}; found {listed(names) or 'no other columns'}")
+    raise Misuse(f"no predictions{for_task}: expected columns {expected}; found {listed(names) or 'no other columns'}")
 
 
 def members_among(names: Sequence[str]) -> Members:
@@ -94,10 +87,8 @@ def members_among(names: Sequence[str]) -> Members:
     for name in names:
         if match := MEMBER.fullmatch(name):
             columns.setdefault(int(match[1]), {})[match[2]] = name
-    predicting = {
-        m: own for m, own in columns.items() if prefixed(own, PROBABILITY + LOGIT) or names_among(MEANS, list(own))
-    }
-    return dict(sorted(predicting.items())) or {0: {name: name for name in names}}
+    members = sorted(m for m, own in columns.items() if prefixed(own, PROBABILITY + LOGIT) or {*MEANS} & {*own})
+    return {member: columns[member] for member in members} or {0: {name: name for name in names}}
 
 
 def prefixed(names: Sequence[str] | Mapping[str, str], prefixes: Sequence[str]) -> tuple[str, ...]:
@@ -115,10 +106,8 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
         if matching := prefixed(columns, prefixes):
             classes = tuple(whole_number(name.split("_", 1)[1]) for name in matching)
             if len(matching) == 1:
-                raise Misuse(
-                    f"column '{columns[matching[0]]}' is for only one class: expected two or more; if it is the larger "
-                    "of two labels name it prob"
-                )
+                hint = "expected two or more; if it is the larger of two labels name it prob"
+                raise Misuse(f"column '{columns[matching[0]]}' is for only one class: {hint}")
             return kind(column_block(sheet, members, matching), classes)
     if single := names_among(SECOND_OF_TWO, tuple(columns)):
         return outputs.probabilities(column_block(sheet, members, single[:1]), two_classes(targets, single[0]))
@@ -141,9 +130,8 @@ def two_classes(targets: Targets, name: str) -> tuple[str, ...]:
     levels = sort_names(label_names(targets.values, None)[0])
     if len(levels) != 2:
         labels = f"{targets.name} has {len(levels)} distinct labels ({listed(levels, most=5)})"
-        raise Misuse(
-            f"column '{name}' is the probability of one of two classes but {labels}: write columns prob_<class>"
-        )
+        single = f"column '{name}' is the probability of one of two classes"
+        raise Misuse(f"{single} but {labels}: write columns prob_<class>")
     return levels
 
 

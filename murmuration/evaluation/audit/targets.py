@@ -45,9 +45,8 @@ def find(source: NamedValues, name: str, what: str) -> str:
     """Return the name, if the source has it; the refusal suggests the nearest one."""
     if name in source.names:
         return name
-    raise Misuse(
-        f"no {source.noun} '{name}' for the {what}: {did_you_mean(name, source.names)}found {listed(source.names)}"
-    )
+    hint = did_you_mean(name, source.names)
+    raise Misuse(f"no {source.noun} '{name}' for the {what}: {hint}found {listed(source.names)}")
 
 
 def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...], *, alone: bool) -> Targets:
@@ -65,10 +64,9 @@ def read_targets(source: NamedValues, label: str | None, targets: tuple[str, ...
         return joined(source, usual or source.names)
     if targets and set(targets) <= set(source.names):
         return joined(source, targets)
-    raise Misuse(
-        f"no labels: expected a{'n' if source.noun == 'array' else ''} {source.noun} {', '.join(LABELS[:-1])}; name "
-        f"another, label=NAME, or a file of them, labels=FILE; found {listed(source.names)}"
-    )
+    expected = f"a{'n' if source.noun == 'array' else ''} {source.noun} {', '.join(LABELS[:-1])}"
+    hint = "name another, label=NAME, or a file of them, labels=FILE"
+    raise Misuse(f"no labels: expected {expected}; {hint}; found {listed(source.names)}")
 
 
 def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
@@ -82,9 +80,8 @@ def joined(source: NamedValues, names: tuple[str, ...]) -> Targets:
     if len(columns) == 1:
         return Targets(description, columns[0], names)
     if len({values.shape for values in columns}) > 1 or columns[0].ndim > 1:
-        raise Misuse(
-            f"{description} of shapes {listed(str(values.shape) for values in columns)}: expected one value a row each"
-        )
+        shapes = listed(str(values.shape) for values in columns)
+        raise Misuse(f"{description} of shapes {shapes}: expected one value a row each")
     return Targets(description, np.concatenate([as_values(values, description) for values in columns], axis=1), names)
 
 
@@ -103,32 +100,23 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
     """
     values = targets.values
     if values.ndim == 2 and values.shape[1] != 1:
-        raise Misuse(
-            f"{targets.name} of shape {values.shape}: expected one label a row; write y.argmax(1) of one-hot rows"
-        )
+        expected = "expected one label a row; write y.argmax(1) of one-hot rows"
+        raise Misuse(f"{targets.name} of shape {values.shape}: {expected}")
     levels, places = label_names(values, None)
     index = {name: i for i, name in enumerate(classes)}
     if not set(levels) <= set(index):
         numbered = {str(i): i for i in range(len(classes))}
         plain = [BOOLEAN_LABELS.get(level, level) for level in levels]
         if not set(plain) <= set(numbered):
-            raise unknown_label(targets, levels, places, classes, named=named)
+            row = int(np.array([level not in classes for level in levels])[places].argmax())
+            label = f"label '{levels[places[row]]}' (row {row + 1}) of {targets.name}"
+            if named:
+                hint = did_you_mean(levels[places[row]], classes)
+                raise Misuse(f"{label} is not among the classes: {hint}Known: {listed(classes)}")
+            hint = "or an array names that names the classes in their order"
+            raise Misuse(f"{label}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
         levels, index = plain, numbered
     return np.array([index[level] for level in levels], dtype=np.int64)[places]
-
-
-def unknown_label(
-    targets: Targets, levels: list[str], places: np.ndarray, classes: tuple[str, ...], *, named: bool
-) -> Misuse:
-    """Return the refusal of the first label that is neither the name of a class nor its number."""
-    wrong = np.array([level not in classes for level in levels])[places]
-    row = int(wrong.argmax())
-    level = levels[places[row]]
-    place = f"label '{level}' (row {row + 1}) of {targets.name}"
-    if named:
-        return Misuse(f"{place} is not among the classes: {did_you_mean(level, classes)}Known: {listed(classes)}")
-    hint = "or an array names that names the classes in their order"
-    return Misuse(f"{place}: expected 0 to {len(classes) - 1} for {len(classes)} classes, {hint}")
 
 
 def read_groups(sources: Sequence[NamedValues], names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
@@ -147,16 +135,13 @@ def group_texts(source: NamedValues, name: str, rows: int) -> np.ndarray:
     if values.dtype.kind == "f":
         rough = np.isfinite(values) & (values % 1 != 0)
         if rough.any():
-            row = int(rough.argmax())
-            raise Misuse(
-                f"{description} holds {values[row]:g} in row {row + 1}: expected texts or whole numbers for groups"
-            )
+            row, expected = int(rough.argmax()), "expected texts or whole numbers for groups"
+            raise Misuse(f"{description} holds {values[row]:g} in row {row + 1}: {expected}")
     if values.dtype.kind == "O":
         values = np.array(["missing" if value is None else value for value in values.tolist()], dtype=str)
     levels, places = np.unique(values, return_inverse=True)
     if len(levels) > MOST_GROUPS:
-        raise Misuse(
-            f"{description} has {len(levels)} distinct values: expected at most {MOST_GROUPS} groups; bin them first"
-        )
+        expected = f"expected at most {MOST_GROUPS} groups; bin them first"
+        raise Misuse(f"{description} has {len(levels)} distinct values: {expected}")
     texts = ["missing" if level != level else as_text(level) for level in levels]
     return np.array(texts, dtype=str)[places.reshape(-1)]

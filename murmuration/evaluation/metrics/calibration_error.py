@@ -51,8 +51,7 @@ def counted_gap(columns: Columns) -> list[Feature]:
 def squared_gap(columns: Columns) -> list[Feature]:
     """Per bin: the fraction of inputs, their mean gap and mean squared gap; then one over N."""
     bins, gaps = confidence_bins(columns["confidence"]), gap(columns)
-    count = Feature(np.full(len(gaps), 1 / len(gaps)))
-    return [*counted_gap(columns), Feature(gaps**2, bins, BINS), count]
+    return [*counted_gap(columns), Feature(gaps**2, bins, BINS), Feature(np.full(len(gaps), 1 / len(gaps)))]
 
 
 def sum_of_absolutes(means: np.ndarray) -> np.ndarray:
@@ -76,10 +75,8 @@ def calibration_interval(binning: Callable[[np.ndarray], np.ndarray], *, largest
 
     def interval(columns: Columns) -> tuple[float, float]:
         bins, inputs = binning(columns["confidence"]), len(columns["confidence"])
-        count, right, gaps = (
-            np.bincount(bins, weights=weights, minlength=BINS)
-            for weights in (None, columns["correct"].astype(float), gap(columns))
-        )
+        weights = None, columns["correct"].astype(float), gap(columns)
+        count, right, gaps = (np.bincount(bins, weights=values, minlength=BINS) for values in weights)
         filled = count > 0
         count, right, gaps = count[filled], right[filled], gaps[filled]
         accuracy = (right + 2) / (count + 4)

@@ -58,10 +58,8 @@ def reliability(columns: Columns, bins: int = BINS) -> Reliability:
     """
     need(columns, "confidence", "classification")
     bin_of = confidence_bins(columns["confidence"], bins)
-    count, confidence, right = (
-        np.bincount(bin_of, weights=weights, minlength=bins)
-        for weights in (None, columns["confidence"], columns["correct"])
-    )
+    weights = None, columns["confidence"], columns["correct"]
+    count, confidence, right = (np.bincount(bin_of, weights=values, minlength=bins) for values in weights)
     with np.errstate(invalid="ignore"):
         means = confidence / count, right / count
     return Reliability(np.linspace(0, 1, bins + 1), count, *means, *wilson(right, count))

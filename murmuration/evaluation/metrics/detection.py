@@ -165,9 +165,7 @@ def cell_counts(known: np.ndarray, ood: np.ndarray, most: int = EDGES) -> np.nda
 def evenly_ranked(group: np.ndarray, most: int) -> np.ndarray:
     """Return all distinct values of a sorted group, or `most` of evenly spaced rank."""
     distinct = np.unique(group)
-    if len(distinct) <= most:
-        return distinct
-    return group[np.linspace(0, len(group) - 1, most).round().astype(int)]
+    return distinct if len(distinct) <= most else group[np.linspace(0, len(group) - 1, most).round().astype(int)]
 
 
 def both_precisions(known: np.ndarray, ood: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Per-example scores of predictions, accumulated in chunks, and the scores with their intervals."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +12,8 @@ import murmuration.evaluation.metrics.intervals as intervals
 from murmuration.evaluation.metrics.per_example import Columns, columns
 from murmuration.evaluation.metrics.scores import MEASURES, Measure, Task
 from murmuration.likelihoods import REGRESSION, Likelihood
-from murmuration.prediction.predictive import Predictive, inputs_at_once
+from murmuration.prediction.checks import inputs_at_once
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 from murmuration.system.workers import parallel_map
 
@@ -214,12 +215,6 @@ def score_examples(pred: Predictive, y: Any) -> ExampleScores:
         The scores of every example; `scores()` gives their means with intervals.
     """
     return ExampleScores.from_chunks([(pred, y)])
-
-
-def split(pred: Predictive, y: Any) -> Iterator[tuple[Predictive, Tensor]]:
-    """Yield pairs (predictive, y) of as many inputs as are worth unfolding at once."""
-    size = inputs_at_once(pred.outputs)
-    yield from zip(pred.batches(size), pred.checked(y).split(size), strict=True)
 
 
 def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:

@@ -53,30 +53,25 @@ def class_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     }
 
 
+def member_columns(pred: Predictive, **members: Tensor) -> dict[str, Tensor]:
+    """Return columns (S, N) of each member by name, and their means (N,) over members."""
+    alone = {f"member_{name}": values for name, values in members.items()}
+    return {**alone, **{f"expected_{name}": pred.average(values) for name, values in members.items()}}
+
+
 def class_member_columns(pred: Predictive, labels: Tensor) -> dict[str, Tensor]:
     """Return columns of members alone and of infinitely many of them."""
-    member_log_prob = pred.member_log_prob(labels)  # (S, N)
-    member_brier, member_correct = brier(pred.probs, labels), pred.votes == labels
-    own_brier, expected_brier = brier(pred.mean, labels), pred.average(member_brier)
-    diversity = (expected_brier - own_brier).clamp_min(0)  # the members' squared distance from their mean
-    noise = mean_noise(pred)
-    return {
-        **({} if noise is None else {"brier_fair": own_brier - noise * diversity}),
-        "diversity": diversity,
-        "member_log_prob": member_log_prob,
-        "member_brier": member_brier,
-        "member_correct": member_correct,
-        "expected_log_prob": pred.average(member_log_prob),
-        "expected_brier": expected_brier,
-        "expected_correct": pred.average(member_correct),
-    }
+    log_prob, correct = pred.member_log_prob(labels), pred.votes == labels  # (S, N)
+    members = member_columns(pred, log_prob=log_prob, brier=brier(pred.probs, labels), correct=correct)
+    own_brier, noise = brier(pred.mean, labels), mean_noise(pred)
+    diversity = (members["expected_brier"] - own_brier).clamp_min(0)  # the members' squared distance from their mean
+    fair = {} if noise is None else {"brier_fair": own_brier - noise * diversity}
+    return {**fair, "diversity": diversity, **members}
 
 
 def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     targets = pred.targets(y)  # (N, K)
-    pit = pred.cdf(targets)
-    low, high = pred.interval(WIDTH_LEVEL)
-    errors = pred.mean - targets
+    pit, errors, (low, high) = pred.cdf(targets), pred.mean - targets, pred.interval(WIDTH_LEVEL)
     aleatoric, epistemic = pred.aleatoric_var.mean(-1), pred.epistemic_var.mean(-1)
     more = {}
     if isinstance(pred.distribution, Normals):
@@ -103,21 +98,14 @@ def number_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
 
 def number_member_columns(pred: Predictive, targets: Tensor) -> dict[str, Tensor]:
     """Return columns of members alone and of infinitely many of them."""
-    member_squared_error = (pred.member_mean - targets).square().mean(-1)  # (S, N)
-    member_log_prob, noise = pred.member_log_prob(targets), mean_noise(pred)
-    fair = {}
+    squared_error, log_prob = (pred.member_mean - targets).square().mean(-1), pred.member_log_prob(targets)  # (S, N)
+    fair, noise = {}, mean_noise(pred)
     if noise is not None:
         fair["squared_error_fair"] = (pred.mean - targets).square().mean(-1) - noise * pred.epistemic_var.mean(-1)
         if isinstance(pred.distribution, Normals) and not pred.likelihood.moment_matched:
             distance, apart, _ = crps_terms(pred, targets)
             fair["crps_fair"] = (distance - 0.5 * (1 + noise) * apart).mean(-1)
-    return {
-        **fair,
-        "member_log_prob": member_log_prob,
-        "member_squared_error": member_squared_error,
-        "expected_log_prob": pred.average(member_log_prob),
-        "expected_squared_error": pred.average(member_squared_error),
-    }
+    return {**fair, **member_columns(pred, log_prob=log_prob, squared_error=squared_error)}
 
 
 def pinball(pred: Predictive, targets: Tensor, levels: Sequence[float]) -> Tensor:
@@ -130,7 +118,7 @@ def pinball(pred: Predictive, targets: Tensor, levels: Sequence[float]) -> Tenso
 def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
     """Return the columns of a multi-label task; `correct` and `brier` are means over labels."""
     labels, members = pred.targets(y), pred.uncalibrated or pred  # (N, K)
-    member_log_prob, right = members.member_log_prob(labels), pred.predicted == labels
+    right = pred.predicted == labels
     return {
         "label": labels.long().T,
         "predicted": pred.predicted.T,
@@ -139,11 +127,8 @@ def label_columns(pred: Predictive, y: Any) -> dict[str, Tensor]:
         "exact": right.all(-1),
         "log_prob": pred.log_prob(labels),
         "brier": (pred.mean - labels).square().mean(-1),
-        "entropy": pred.entropy,
-        "expected_entropy": pred.expected_entropy,
-        "mutual_information": pred.mutual_information,
-        "member_log_prob": member_log_prob,
-        "expected_log_prob": pred.average(member_log_prob),
+        **pred.uncertainties(),
+        **member_columns(pred, log_prob=members.member_log_prob(labels)),
         "expected_correct": pred.average((members.votes == labels).double().mean(-1)),
     }
 

@@ -126,10 +126,8 @@ def error_area(means: np.ndarray) -> np.ndarray:
     A resample without any right or without any wrong inputs does not move it on that side.
     """
     of_wrong, of_right, wrong, area = np.moveaxis(means, -1, 0)
-    parts = [
-        np.where(share > 0, placed / np.where(share > 0, share, 1), area)
-        for placed, share in ((of_wrong, wrong), (of_right, 1 - wrong))
-    ]
+    pairs = (of_wrong, wrong), (of_right, 1 - wrong)
+    parts = [np.where(share > 0, placed / np.where(share > 0, share, 1), area) for placed, share in pairs]
     return parts[0] + parts[1] - area
 
 

@@ -9,12 +9,12 @@ way is better, its range, and where it is shown, so that a new measure is one ro
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 import murmuration.evaluation.metrics.calibration_error as calibration_error
-import murmuration.evaluation.metrics.label_scores as label_scores
 import murmuration.evaluation.metrics.ranking as ranking
 from murmuration.evaluation.metrics.intervals import Feature
 from murmuration.evaluation.metrics.per_example import Columns
@@ -26,15 +26,11 @@ Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared
 Bounds = tuple[float, float]
 POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np.inf)
 
+# summary: the cards that open a report; table: the score table of a report; brief: short tables (several recipes on the
+# screen, groups of examples); shift: scores followed under corruption; recalibration: scores before and after a
+# calibrator; compared: paired tests of two recipes
+PLACES: tuple[Place, ...] = get_args(Place)
 TABLE: tuple[Place, ...] = ("table",)
-PLACES = {
-    "summary": "the cards that open a report",
-    "table": "the score table of a report",
-    "brief": "short tables: several recipes on the screen, groups of examples",
-    "shift": "scores followed under corruption",
-    "recalibration": "scores before and after a calibrator",
-    "compared": "paired tests of two recipes",
-}
 
 
 class Description(NamedTuple):
@@ -123,10 +119,20 @@ def column(name: str, sign: float = 1.0) -> Callable[[Columns], np.ndarray]:
     return lambda columns: sign * columns[name]
 
 
-def uncertainty(name: str, label: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
+def as_label(name: str) -> str:
+    """Return a name as a label.
+
+    >>> as_label("mutual_information")
+    'Mutual information'
+    """
+    plain = name.replace("_", " ").strip()
+    return plain[:1].upper() + plain[1:]
+
+
+def uncertainty(name: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -> Measure:
     """Return the mean of the column of that name: neither way is better, and most need members that can differ."""
     settings = {"needs_members": True, "shown": (), **fields}
-    return Measure(name, label, meaning, column(name), better="neutral", bounds=bounds, **settings)
+    return Measure(name, as_label(name), meaning, column(name), better="neutral", bounds=bounds, **settings)
 
 
 def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
@@ -141,46 +147,73 @@ def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Mea
     return Measure(name, label, meaning, column(source), shown=(), needs_members=True, exists=exists, **fields)
 
 
+# Features of labels, from columns (K, N) of labels and their probabilities
+
+
+def label_frequencies(columns: Columns) -> list[Feature]:
+    """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
+    pairs = list(zip(columns["predicted"], columns["label"], strict=True))
+    both, sums = [Feature(p * true * 1.0) for p, true in pairs], [Feature(p + true * 1.0) for p, true in pairs]
+    return both + sums
+
+
+def mean_f1(means: np.ndarray) -> np.ndarray:
+    """Return the mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for absent labels."""
+    both, sums = np.split(means, 2, axis=-1)
+    return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
+
+
+def label_gaps(columns: Columns) -> list[Feature]:
+    """For each label, its frequency minus its probability in bins of its probability."""
+    pairs = zip(columns["label"], columns["prob"], strict=True)
+    return [
+        Feature(true - prob, calibration_error.confidence_bins(prob), calibration_error.BINS) for true, prob in pairs
+    ]
+
+
+def mean_gap(means: np.ndarray) -> np.ndarray:
+    """Return the sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
+    return np.abs(means).sum(-1) / (means.shape[-1] // calibration_error.BINS)
+
+
+higher_is_better = partial(Measure, better="higher", bounds=UNIT)
+non_negative = partial(Measure, bounds=POSITIVE)
+of_member = partial(Measure, needs_members=True)
+
 C: Task = "classification"
 L: Task = "multi-label"
 R: Task = "regression"
 
-MEMBER_ACCURACY = Measure(
+MEMBER_ACCURACY = higher_is_better(
     "member_accuracy",
     "Member accuracy",
     "Accuracy of one member alone, on average.",
     column("expected_correct"),
-    better="higher",
-    bounds=UNIT,
     needs_members=True,
 )
-MEMBER_NLL = Measure(
+MEMBER_NLL = of_member(
     "member_nll",
     "Member NLL",
     "NLL of one member alone, on average.",
     column("expected_log_prob", -1.0),
     bounds=POSITIVE,
-    needs_members=True,
 )
 
 CLASS_MEASURES = (
-    Measure(
+    higher_is_better(
         "accuracy",
         "Accuracy",
         "Fraction of examples whose most probable class is the true one.",
         column("correct"),
-        better="higher",
-        bounds=UNIT,
         proportion=True,
-        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
+        shown=PLACES,
     ),
-    Measure(
+    non_negative(
         "nll",
         "NLL",
         "Negative log-likelihood of the true class, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        bounds=POSITIVE,
-        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
+        shown=PLACES,
     ),
     Measure(
         "ece",
@@ -201,25 +234,21 @@ CLASS_MEASURES = (
         bounds=BRIER,
         shown=("summary", "table", "shift", "recalibration"),
     ),
-    Measure(
+    higher_is_better(
         "auroc",
         "AUROC",
         "Probability that a random example of the second class gets a higher score than one of the first; 0.5 is "
         "chance.",
         ranking.auroc_features,
-        better="higher",
-        bounds=UNIT,
         combine=ranking.error_area,
         exists=ranking.two_classes,
         interval=ranking.auroc_interval,
     ),
-    Measure(
+    higher_is_better(
         "average_precision",
         "AP",
         "Average precision, the area under the precision-recall curve of the second class; chance gets its frequency.",
         ranking.precision_influence,
-        better="higher",
-        bounds=UNIT,
         exists=ranking.two_classes,
     ),
     fair(
@@ -273,60 +302,46 @@ CLASS_MEASURES = (
         bounds=(0.0, 0.5),
         shown=(),
     ),
-    Measure(
+    higher_is_better(
         "error_auroc",
         "Error AUROC",
         "Probability that a wrong prediction is less confident than a right one; 0.5 is chance.",
         ranking.error_placements,
-        better="higher",
-        bounds=UNIT,
         combine=ranking.error_area,
         exists=ranking.right_and_wrong,
         interval=ranking.error_interval,
         shown=(),
     ),
     uncertainty(
-        "entropy",
-        "Entropy",
-        "Total uncertainty: entropy of the predictive distribution, in nats.",
-        POSITIVE,
-        needs_members=False,
+        "entropy", "Total uncertainty: entropy of the predictive distribution, in nats.", POSITIVE, needs_members=False
     ),
     uncertainty(
-        "expected_entropy",
-        "Expected entropy",
-        "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.",
-        POSITIVE,
+        "expected_entropy", "Aleatoric uncertainty: mean entropy of the members' predictions, in nats.", POSITIVE
     ),
     uncertainty(
         "mutual_information",
-        "Mutual information",
         "Epistemic uncertainty: entropy minus expected entropy, in nats; 0 where members agree.",
         POSITIVE,
         shown=("table", "shift"),
     ),
     uncertainty(
         "aleatoric",
-        "Aleatoric",
         "Variance of the label within a member, averaged over members and summed over classes.",
         needs_members=False,
     ),
-    uncertainty("epistemic", "Epistemic", "Variance of the members' probabilities, summed over classes."),
-    uncertainty("disagreement", "Disagreement", "Fraction of pairs of members that predict different classes."),
+    uncertainty("epistemic", "Variance of the members' probabilities, summed over classes."),
+    uncertainty("disagreement", "Fraction of pairs of members that predict different classes."),
     MEMBER_ACCURACY,
     MEMBER_NLL,
-    Measure(
+    of_member(
         "member_brier",
         "Member Brier",
         "Brier score of one member alone, on average.",
         column("expected_brier"),
         bounds=BRIER,
-        needs_members=True,
         shown=(),
     ),
-    uncertainty(
-        "diversity", "Diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER
-    ),
+    uncertainty("diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER),
 )
 
 
@@ -345,12 +360,11 @@ def interval_coverage(percent: int, *shown: Place) -> Measure:
 
 
 REGRESSION_MEASURES = (
-    Measure(
+    non_negative(
         "rmse",
         "RMSE",
         "Root mean square error, in the target's unit.",
         column("squared_error"),
-        bounds=POSITIVE,
         finish=root,
         shown=("summary", "table", "brief", "shift", "compared"),
     ),
@@ -359,33 +373,30 @@ REGRESSION_MEASURES = (
         "NLL",
         "Negative log-density of the target, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
+        shown=PLACES,
     ),
-    Measure(
+    non_negative(
         "crps",
         "CRPS",
         "Continuous ranked probability score: distance of the predictive distribution from the target, in its unit.",
         column("crps"),
         exists=lambda columns: "crps" in columns,
-        bounds=POSITIVE,
         shown=("summary", "table", "shift", "recalibration"),
     ),
-    Measure(
+    non_negative(
         "pinball",
         "Pinball",
         "Pinball loss of the predicted quantiles, mean over their levels, in the target's unit.",
         column("pinball"),
-        bounds=POSITIVE,
         exists=lambda columns: "pinball" in columns,
     ),
     interval_coverage(90, "summary", "table", "brief", "shift", "recalibration"),
-    Measure("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error"), bounds=POSITIVE),
-    Measure(
+    non_negative("mae", "MAE", "Mean absolute error, in the target's unit.", column("absolute_error")),
+    non_negative(
         "sharpness",
         "Sharpness",
         "Mean width of the 90 % predictive interval: comparable only at the right coverage.",
         column("interval_width"),
-        bounds=POSITIVE,
     ),
     fair(
         "rmse_fair",
@@ -397,43 +408,33 @@ REGRESSION_MEASURES = (
     fair("crps_fair", "crps_fair", "Fair CRPS", "CRPS that infinitely many such members would be expected to have."),
     interval_coverage(50, "table"),
     interval_coverage(95),
-    Measure(
+    non_negative(
         "aurc",
         "AURC",
         "Area under the risk-coverage curve: mean absolute error when the least certain examples are rejected first.",
         ranking.risk_influence,
-        bounds=POSITIVE,
         shown=(),
     ),
-    Measure(
+    non_negative(
         "augrc",
         "AUGRC",
         "Area under the generalised risk-coverage curve, in absolute errors per example.",
         ranking.generalised_influence,
-        bounds=POSITIVE,
         shown=(),
     ),
     uncertainty(
         "aleatoric_std",
-        "Aleatoric std",
         "Mean standard deviation of the noise that members predict.",
         POSITIVE,
         needs_members=False,
         shown=TABLE,
     ),
-    uncertainty(
-        "epistemic_std",
-        "Epistemic std",
-        "Mean standard deviation of the members' means.",
-        POSITIVE,
-        shown=("table", "shift"),
-    ),
-    Measure(
+    uncertainty("epistemic_std", "Mean standard deviation of the members' means.", POSITIVE, shown=("table", "shift")),
+    non_negative(
         "member_rmse",
         "Member RMSE",
         "RMSE of one member alone, over members and inputs.",
         column("expected_squared_error"),
-        bounds=POSITIVE,
         finish=root,
         needs_members=True,
     ),
@@ -441,46 +442,36 @@ REGRESSION_MEASURES = (
 )
 
 LABEL_MEASURES = (
-    Measure(
-        "accuracy",
-        "Accuracy",
-        "Fraction of labels predicted right, mean over labels and examples.",
-        column("correct"),
-        better="higher",
-        bounds=UNIT,
+    higher_is_better(
+        "accuracy", "Accuracy", "Fraction of labels predicted right, mean over labels and examples.", column("correct")
     ),
-    Measure(
+    higher_is_better(
         "exact_match",
         "Exact match",
         "Fraction of examples all of whose labels are predicted right.",
         column("exact"),
-        better="higher",
-        bounds=UNIT,
         proportion=True,
     ),
-    Measure(
+    higher_is_better(
         "macro_f1",
         "Macro F1",
         "Harmonic mean of precision and recall of each label, averaged over labels; 0 for a label in neither.",
-        label_scores.label_frequencies,
-        better="higher",
-        bounds=UNIT,
-        combine=label_scores.macro_f1,
+        label_frequencies,
+        combine=mean_f1,
     ),
-    Measure(
+    non_negative(
         "nll",
         "NLL",
         "Negative log-likelihood of all labels of an example, in nats, under the mixture of members.",
         column("log_prob", -1.0),
-        bounds=POSITIVE,
     ),
     Measure(
         "ece",
         "ECE",
         "Expected calibration error of each label, probability against frequency over 15 bins, averaged over labels.",
-        label_scores.label_gaps,
+        label_gaps,
         bounds=UNIT,
-        combine=label_scores.mean_gap,
+        combine=mean_gap,
     ),
     Measure(
         "brier",
@@ -491,7 +482,6 @@ LABEL_MEASURES = (
     ),
     uncertainty(
         "mutual_information",
-        "Mutual information",
         "Epistemic uncertainty: entropy minus expected entropy of each label, in nats, summed over labels.",
         POSITIVE,
     ),
@@ -585,7 +575,7 @@ def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
     """Return the names of the measures that are shown in a place, in the order of the table.
 
     Args:
-        place: A key of `PLACES`, such as "brief".
+        place: One of `PLACES`, such as "brief".
         task: classification, multi-label or regression.
         members: Number of members; with one, measures that need several are left out.
 
@@ -595,10 +585,8 @@ def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
     >>> shown_in("brief", "regression")
     ['rmse', 'nll', 'coverage_90']
     """
-    measures = MEASURES[task].values()
-    return [
-        measure.name for measure in measures if place in measure.shown and (members > 1 or not measure.needs_members)
-    ]
+    shown = (measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members)
+    return [measure.name for measure in shown if place in measure.shown]
 
 
 def describe(name: str, task: Task = C) -> Description:
@@ -617,5 +605,4 @@ def describe(name: str, task: Task = C) -> Description:
     measure = MEASURES[task].get(name) or next((table[name] for table in MEASURES.values() if name in table), None)
     if measure is not None:
         return Description(measure.label, measure.meaning, measure.better)
-    plain = name.replace("_", " ").strip()
-    return QUANTITIES.get(name, Description(plain[:1].upper() + plain[1:], ""))
+    return QUANTITIES.get(name, Description(as_label(name), ""))

@@ -122,10 +122,8 @@ def by_error_rate(
     threshold = 1 - largest if flipped else largest
     guarantee = f"with probability {confidence_level:g}, at most {max_error_rate:.3g} of the answers are wrong"
     if largest == -math.inf:
-        guarantee = (
-            f"no guarantee: {len(wrong):,} examples do not show that even the most certain answers have an error rate "
-            f"of at most {max_error_rate:.3g}"
-        )
+        unshown = f"even the most certain answers have an error rate of at most {max_error_rate:.3g}"
+        guarantee = f"no guarantee: {len(wrong):,} examples do not show that {unshown}"
     return Abstention("error-rate", uncertainty, threshold, max_error_rate, guarantee, len(wrong))
 
 
@@ -165,9 +163,7 @@ class SelectionPath:
 
     def threshold(self, steps: int) -> float:
         """Return the threshold that answers a number of first steps: just above the next certainty, or -inf."""
-        if steps == len(self.certainty):
-            return -math.inf
-        return float(np.nextafter(self.certainty[steps], np.inf))
+        return -math.inf if steps == len(self.certainty) else float(np.nextafter(self.certainty[steps], np.inf))
 
 
 def selection_path(certainty: np.ndarray, losses: np.ndarray) -> SelectionPath:
@@ -185,9 +181,7 @@ def controlled_threshold(certainty: np.ndarray, losses: np.ndarray, max_risk: fl
     """
     path = selection_path(certainty, losses)
     budget = round(max_risk * (path.examples + 1), 9) - 1
-    if budget < 0:
-        return math.inf
-    return path.threshold(int((path.loss <= budget).sum()))
+    return math.inf if budget < 0 else path.threshold(int((path.loss <= budget).sum()))
 
 
 def certified_threshold(

@@ -22,25 +22,17 @@ import torch
 from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
+import murmuration.prediction.posthoc.std_scaling as std_scaling
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
+from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
-from murmuration.prediction.posthoc.std_scaling import (
-    MemberStdScaling,
-    MomentMatching,
-    NoiseScaling,
-    StdScaling,
-    fit_member_std,
-    fit_moments,
-    fit_noise,
-    fit_std,
-)
-from murmuration.prediction.predictive import SMALLEST_PROBABILITY, SMALLEST_STORED, Predictive, inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.option_text import number
 from murmuration.system.records import damaged
 
 MIN_EXAMPLES = 2  # to fit on
-TEMPERATURES = 0.02, 50.0  # searched range: without mistakes among the examples the optimum is 0
+LOG_TEMPERATURES = math.log(0.02), math.log(50.0)  # searched: without mistakes among the examples the optimum is 0
 PRIOR_STD = 0.5  # of log T: of 0.25 to 1.5 and none, the best on held-out halves of the validation rows of four tables
 PRIOR_STDS = 0.06, 0.12, 0.25, 0.5  # of log T, to choose from
 LARGEST_LOSS = -math.log(SMALLEST_PROBABILITY)  # that `Predictive.log_prob` reports of classes
@@ -71,7 +63,12 @@ class Temperature(Calibrator):
 
     @classmethod
     def path(cls, pred: Predictive, y: Tensor) -> Path:
-        return temperature_path(cls, pred, y)
+        """Return the temperatures exp(t) of a mixture of classes."""
+
+        def losses_at(t: float) -> Tensor:
+            return losses.mixture_losses(pred, y, lambda logits: logits / math.exp(t)).clamp_max(LARGEST_LOSS)
+
+        return Path(lambda t: cls(math.exp(t)), losses_at, lambda t, s: t.square() / (2 * s**2), LOG_TEMPERATURES)
 
     @property
     def about(self) -> str:
@@ -108,16 +105,6 @@ class MemberTemperature(Calibrator):
         return pred.with_logits(logits / logits.new_tensor(self.temperatures)[:, None, None])
 
 
-def temperature_path(kind: Callable[[float], Calibrator], pred: Predictive, y: Tensor) -> Path:
-    """Return the temperatures exp(t) of a mixture of classes."""
-
-    def losses_at(t: float) -> Tensor:
-        return losses.mixture_losses(pred, y, lambda logits: logits / math.exp(t)).clamp_max(LARGEST_LOSS)
-
-    ends = math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1])
-    return Path(lambda t: kind(math.exp(t)), losses_at, lambda t, s: t.square() / (2 * s**2), ends)
-
-
 def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> Temperature:
     """Fit the temperature T, shared by all members, that is most probable given labels y (N,).
 
@@ -128,11 +115,10 @@ def fit_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -
     """
 
     def loss(log_temperature: float) -> float:
-        temperature = math.exp(log_temperature)
-        penalty = log_temperature**2 / (2 * len(y) * prior_std**2)
-        return losses.mixture_loss(pred, y, lambda logits: logits / temperature) + penalty
+        values = losses.mixture_losses(pred, y, lambda logits: logits / math.exp(log_temperature))
+        return values.mean().item() + log_temperature**2 / (2 * len(y) * prior_std**2)
 
-    best = losses.minimise_scalar(loss, low=math.log(TEMPERATURES[0]), high=math.log(TEMPERATURES[1]))
+    best = losses.minimise_scalar(loss, low=LOG_TEMPERATURES[0], high=LOG_TEMPERATURES[1])
     return losses.better_of(pred, y, Temperature(math.exp(best)), Temperature(1.0))
 
 
@@ -206,8 +192,8 @@ class VectorScaling(Calibrator):
 
     @property
     def about(self) -> str:
-        words = f"multiplied by a factor of its own ({span(self.factors)}) and shifted ({span(self.shifts)})"
-        return f"the logit of each class {words}"
+        factors, shifts = span(self.factors), span(self.shifts)
+        return f"the logit of each class multiplied by a factor of its own ({factors}) and shifted ({shifts})"
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, classes=len(self.factors))
@@ -290,21 +276,14 @@ def mean_probs_by_chunk(pred: Predictive) -> Tensor:
     return torch.cat([part.mean for part in pred.batches(inputs_at_once(pred.outputs, losses.ELEMENTS))])
 
 
-@dataclass(frozen=True)
-class PoolTemperature(Calibrator):
+class PoolTemperature(Temperature):
     """The mean probabilities to the power 1 / temperature, normalised; members follow by `with_mean`."""
 
-    temperature: float
     name: ClassVar[str] = "pool_temperature"
-    prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
-
-    @classmethod
-    def identity(cls, pred: Predictive) -> "PoolTemperature":
-        return cls(1.0)
 
     @classmethod
     def path(cls, pred: Predictive, y: Tensor) -> Path:
-        return temperature_path(cls, Predictive.from_probs(mean_probs_by_chunk(pred)), y)
+        return super().path(Predictive.from_probs(mean_probs_by_chunk(pred)), y)
 
     @property
     def about(self) -> str:
@@ -314,9 +293,8 @@ class PoolTemperature(Calibrator):
         check_predictive(self, pred)
         if self.temperature == 1:
             return pred
-        temper = Temperature(self.temperature)
-        pooled = Predictive.from_probs(mean_probs_by_chunk(pred))
-        return with_mean(temper(pred), temper(pooled).probs[0])
+        pooled = super().__call__(Predictive.from_probs(mean_probs_by_chunk(pred)))
+        return with_mean(super().__call__(pred), pooled.probs[0])
 
 
 def fit_pool_temperature(pred: Predictive, y: Tensor, prior_std: float = PRIOR_STD) -> PoolTemperature:
@@ -427,14 +405,11 @@ class LogitAdjustment(Calibrator):
 
     def __call__(self, pred: Predictive) -> Predictive:
         check_predictive(self, pred, classes=len(self.frequencies))
-        if self.tau == 0:
-            return pred
-        return with_mean(pred, self.adjusted(pred.mean))
+        return pred if self.tau == 0 else with_mean(pred, self.adjusted(pred.mean))
 
     def adjusted(self, mean: Tensor) -> Tensor:
         """Return the adjusted mean probabilities (N, K)."""
-        logits = mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()
-        return logits.softmax(-1)
+        return (mean.clamp_min(SMALLEST_STORED).log() - self.tau * mean.new_tensor(self.frequencies).log()).softmax(-1)
 
 
 def fit_logit_adjustment(
@@ -492,22 +467,22 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
         {
             "classification": (Temperature, fit_temperature),
             MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
-            "regression": (StdScaling, fit_std),
+            "regression": (std_scaling.StdScaling, std_scaling.fit_std),
         },
     ),
     "noise_scaling": CalibrationMethod(
         "one number for the noise of all members of a regression; their means stay",
-        {"regression": (NoiseScaling, fit_noise)},
+        {"regression": (std_scaling.NoiseScaling, std_scaling.fit_noise)},
     ),
     "moment_matching": CalibrationMethod(
         "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
-        {"regression": (MomentMatching, fit_moments)},
+        {"regression": (std_scaling.MomentMatching, std_scaling.fit_moments)},
     ),
     "member_temperature": CalibrationMethod(
         "one number for each member, fitted to this member alone",
         {
             "classification": (MemberTemperature, fit_member_temperature),
-            "regression": (MemberStdScaling, fit_member_std),
+            "regression": (std_scaling.MemberStdScaling, std_scaling.fit_member_std),
         },
     ),
     "pool_temperature": CalibrationMethod(
@@ -546,10 +521,8 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
         key, _, value = option.partition("=")
         key = key.strip()
         if key not in method.settings:
-            expected = (
-                f"{name} has {method.settings[0]}=1" if method.settings else f"{name} has no settings; write {name}"
-            )
-            raise Misuse(f"calibrator '{text}': {expected}")
+            expected = f"{method.settings[0]}=1" if method.settings else f"no settings; write {name}"
+            raise Misuse(f"calibrator '{text}': {name} has {expected}")
         settings[key] = number(value, f"{key} of calibrator {name}")
         if not (settings[key] > 0 or (settings[key] == 0 and method.balances_classes)):
             least = "that is not negative" if method.balances_classes else "above 0"
@@ -602,27 +575,17 @@ def check_fit(name: str, pred: Predictive) -> None:
     """Refuse predictions of a task that a method does not serve, too few of them, and outputs that are not finite."""
     fits = CALIBRATORS[name].fits
     if pred.task not in fits:
-        raise Misuse(
-            f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: "
-            f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
-        )
+        instead = f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
+        raise Misuse(f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: {instead}")
     if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
         raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
-    inputs = pred.outputs.shape[1]
-    if inputs < MIN_EXAMPLES:
+    if (inputs := pred.outputs.shape[1]) < MIN_EXAMPLES:
         least = f"expected at least {MIN_EXAMPLES}, better hundreds"
         raise Misuse(f"{inputs} example to fit calibrator '{name}' on: {least}")
-    check_finite(pred)
-
-
-def check_finite(pred: Predictive) -> None:
-    """Refuse outputs that are not finite; of logits, minus infinity is allowed unless a whole row is."""
-    classes = pred.task == "classification"
+    classes = pred.task == "classification"  # of logits, minus infinity is allowed unless a whole row is
     good = pred.outputs.amax(-1).isfinite() if classes else pred.outputs.isfinite().all(-1)  # (S, N); amax keeps NaN
     if not good.all():
         member, row = (~good).nonzero()[0].tolist()
-        raise Misuse(
-            f"outputs of member {member} for input {row} are not finite: expected numbers; "
-            "leave out the members that diverged with select"
-        )
+        hint = "expected numbers; leave out the members that diverged with select"
+        raise Misuse(f"outputs of member {member} for input {row} are not finite: {hint}")

@@ -40,8 +40,7 @@ class Path:
         """Return the t in [low, high] with the smallest total loss plus penalty."""
 
         def penalised(t: float) -> float:
-            penalty = self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()
-            return self.losses(t).sum().item() + penalty
+            return self.losses(t).sum().item() + self.penalty(torch.tensor(t, dtype=torch.float64), prior_std).item()
 
         return losses.minimise_scalar(penalised, low=low, high=high)
 
@@ -100,18 +99,14 @@ class Calibrator(ABC):
 def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) -> None:
     """Refuse a predictive of another task, or of other numbers of members, classes or targets, than was fitted on."""
     if pred.task != calibrator.task:
-        raise Misuse(
-            f"calibrator '{calibrator.name}' was fitted for {calibrator.task}, and this is a {pred.task}: "
-            "fit another with fit_calibrator"
-        )
+        got = f"was fitted for {calibrator.task}, and this is a {pred.task}"
+        raise Misuse(f"calibrator '{calibrator.name}' {got}: fit another with fit_calibrator")
     width = pred.outputs.shape[-1] if pred.task == "classification" else pred.mean.shape[-1]
-    got = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
+    sizes = {"members": len(pred.outputs), "classes": width, "labels": width, "targets": width}
     for axis, count in fitted.items():
-        if count != got[axis]:
-            raise Misuse(
-                f"calibrator '{calibrator.name}' was fitted on {count} {axis}, got {got[axis]}: "
-                "fit another with fit_calibrator on predictions like these"
-            )
+        if count != sizes[axis]:
+            hint = "fit another with fit_calibrator on predictions like these"
+            raise Misuse(f"calibrator '{calibrator.name}' was fitted on {count} {axis}, got {sizes[axis]}: {hint}")
 
 
 def check_range(values: Any, name: str, low: float, high: float) -> None:

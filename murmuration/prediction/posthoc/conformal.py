@@ -7,13 +7,14 @@ score; a new input gets every label, or the interval of targets, whose score is 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from murmuration.prediction.predictive import Predictive, checked_labels
+from murmuration.prediction.checks import checked_labels
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
@@ -33,11 +34,7 @@ INTERVAL_METHODS = {
     "quantile": "the predicted interval, both ends moved by the same amount (Romano, Patterson and Candes 2019)",
     "normalised": "the mean plus or minus a multiple of the predicted std (Papadopoulos et al. 2002)",
 }
-SCALES = {
-    "epistemic": "standard deviation of the members' means",
-    "total": "total predictive standard deviation",
-    "none": "no scale: the method needs none",
-}
+SCALES = ("epistemic", "total", "none")  # std of the members' means, total predictive std, for methods without one
 
 Regions = np.ndarray | tuple[np.ndarray, np.ndarray]  # sets (N, K), or the ends (low, high), each (N, K)
 
@@ -167,18 +164,6 @@ class SetRule:
         return ranked_scores(probs, draws, penalty=self.penalty, start=self.start)
 
 
-def fit_sets(rule: SetRule, pred: Predictive, y: Any) -> SetRule:
-    """Return the rule with the threshold of these predictions and labels."""
-    labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
-    scores = rule.scores(probs, uniforms(rule.seed, CALIBRATION, 0, len(probs)))
-    of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    if rule.method == "mondrian":
-        parts = [of_label[labels == label] for label in range(rule.classes)]
-        limits = tuple(float(conformal_quantile(part, rule.coverage)) for part in parts)
-        return replace(rule, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
-    return replace(rule, threshold=float(conformal_quantile(of_label, rule.coverage)), examples=len(labels))
-
-
 def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start: int) -> np.ndarray:
     """Return the scores (N, K) of aps and raps, from probabilities (N, K) and draws (N,).
 
@@ -271,30 +256,11 @@ class IntervalRule:
             raise Misuse(f"intervals belong to regression, and this is a {pred.task}: ask for sets of classes")
         with torch.no_grad():
             low, high = pred.interval(self.coverage) if self.method == "quantile" else (pred.mean, pred.mean)
-            scale = torch.ones_like(low) if self.scale == "none" else predicted_std(pred, self.scale)
+            scale = torch.ones_like(low) if self.scale == "none" else pred.total_var.sqrt()
+            if self.scale == "epistemic":  # the floor depends on the input's own prediction only: still exact
+                scale = torch.maximum(pred.epistemic_var.sqrt(), FLOOR * scale)
         parts = [check_finite(values.cpu().numpy(), "the prediction") for values in (low, high, scale)]
         return parts[0], parts[1], parts[2]
-
-
-def fit_intervals(rule: IntervalRule, pred: Predictive, y: Any) -> IntervalRule:
-    """Return the rule with the thresholds of these predictions and targets.
-
-    The score of a target is its distance outside the ends, in units of the scale; negative inside.
-    """
-    low, high, scale = rule.ends(pred)
-    targets = pred.targets(y).cpu().numpy()  # (N, K)
-    scores = np.maximum(low - targets, targets - high) / scale
-    thresholds = tuple(conformal_quantile(scores, rule.coverage).tolist())
-    return replace(rule, thresholds=thresholds, examples=len(targets))
-
-
-def predicted_std(pred: Predictive, scale: str) -> Tensor:
-    """Return the predicted standard deviation (N, K): total, or epistemic with a floor of 1e-3 of the total.
-
-    The floor depends on the input's own prediction only, so the guarantee stays exact.
-    """
-    total = pred.total_var.sqrt()
-    return total if scale == "total" else torch.maximum(pred.epistemic_var.sqrt(), FLOOR * total)
 
 
 # Fitting
@@ -345,27 +311,33 @@ def fit_conformal(
     >>> fit_conformal("lac", pred, [0, 1, 1], coverage=0.5).threshold.__round__(6)
     0.3
     """
-    check_method(method, pred.task, {"penalty": penalty, "start": start, "scale": scale})
-    if pred.task == "regression":
-        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
-        unfitted = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
-        return fit_intervals(unfitted, pred, y)
-    classes = pred.mean.shape[1]
-    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
-    blank = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
-    return fit_sets(blank, pred, y)
-
-
-def check_method(method: str, task: str, options: dict[str, Any]) -> None:
-    """Refuse a method that the task does not have, and options that the method does not take."""
-    if task not in CONFORMAL_METHODS:
-        raise Misuse(f"conformal prediction for {task}: there is none; it is for classification and regression")
-    if method not in CONFORMAL_METHODS[task]:
-        raise unknown(f"{task} method", method, CONFORMAL_METHODS[task])
-    for name, value in options.items():
+    if pred.task not in CONFORMAL_METHODS:
+        raise Misuse(f"conformal prediction for {pred.task}: there is none; it is for classification and regression")
+    if method not in CONFORMAL_METHODS[pred.task]:
+        raise unknown(f"{pred.task} method", method, CONFORMAL_METHODS[pred.task])
+    for name, value in {"penalty": penalty, "start": start, "scale": scale}.items():
         if value is not None and name not in OPTIONS.get(method, ()):
             owner = next(other for other, names in OPTIONS.items() if name in names)
             raise Misuse(f"{name}={value!r} belongs to '{owner}', not to '{method}': leave it out")
+    if pred.task == "regression":
+        usual = ("epistemic" if len(pred.outputs) > 1 else "total") if method == "normalised" else "none"
+        intervals = IntervalRule(method, coverage, (), 1, usual if scale is None else scale)
+        low, high, unit = intervals.ends(pred)
+        targets = pred.targets(y).cpu().numpy()  # (N, K)
+        distances = np.maximum(low - targets, targets - high) / unit  # outside the ends; negative inside
+        thresholds = tuple(conformal_quantile(distances, coverage).tolist())
+        return replace(intervals, thresholds=thresholds, examples=len(targets))
+    classes = pred.mean.shape[1]
+    ranks = (PENALTY if penalty is None else penalty, min(START, classes - 1) if start is None else start)
+    sets = SetRule(method, coverage, math.inf, 1, classes, seed, *(ranks if method == "raps" else (0.0, 0)))
+    labels, probs = pred.labels(y).cpu().numpy(), mean_probs(pred)
+    scores = sets.scores(probs, uniforms(seed, CALIBRATION, 0, len(probs)))
+    of_label = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    if method == "mondrian":
+        parts = [of_label[labels == label] for label in range(classes)]
+        limits = tuple(float(conformal_quantile(part, coverage)) for part in parts)
+        return replace(sets, threshold=max(limits), by_class=limits, examples=max(1, min(map(len, parts))))
+    return replace(sets, threshold=float(conformal_quantile(of_label, coverage)), examples=len(labels))
 
 
 @dataclass(frozen=True)
@@ -412,12 +384,10 @@ def fit_conformal_by_group(
         Misuse: As `fit_conformal`, or if there is not one group per input.
     """
     names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
-    overall = fit_conformal(method, pred, labels, coverage=coverage, seed=seed)
-    rules = {
-        str(name): fit_conformal(method, pred.at(names == name), labels[names == name], coverage=coverage, seed=seed)
-        for name in np.unique(names)
-    }
-    return GroupedRule(rules, overall)
+    fit = partial(fit_conformal, method, coverage=coverage, seed=seed)
+    groups = {str(name): names == name for name in np.unique(names)}
+    rest = fit(pred, labels)
+    return GroupedRule({name: fit(pred.at(rows), labels[rows]) for name, rows in groups.items()}, rest)
 
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
@@ -457,3 +427,39 @@ def covered(regions: Regions, y: Any) -> np.ndarray:
 def region_sizes(regions: Regions) -> np.ndarray:
     """Return the size (N,) of each region: the number of classes, or the mean width over targets."""
     return (regions[1] - regions[0]).mean(1) if isinstance(regions, tuple) else regions.sum(1)
+
+
+# Cross-fitted models
+
+
+# Quantiles of mean_k(i)(x) -+ R_i over the examples: coverage of at least 1 - 2 (1 - coverage); or the smallest and the
+# largest mean of the folds -+ the quantile of R_i: at least the coverage, wider.
+CROSS_METHODS = ("plus", "minmax")
+
+
+def cross_intervals(
+    means: np.ndarray, folds: np.ndarray, residuals: np.ndarray, coverage: float, method: str = "plus"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends (low, high), each (N, K), of the intervals of new inputs: CV+ (Barber et al. 2021).
+
+    Every one of n training examples has the absolute residual R_i of the model that did not train on it, that of its
+    fold k(i). With one example a fold, CV+ is the jackknife+. `means` (F, N, K) are the predictions of the model of
+    every fold for new inputs, `folds` (n,) the folds of the training examples, and `residuals` (n, K) their absolute
+    residuals. Ends are infinite if n is too small for the coverage.
+
+    >>> low, high = cross_intervals(np.zeros((2, 1, 1)), np.array([0, 1] * 5), np.arange(10.0)[:, None], 0.8)
+    >>> low.item(), high.item()
+    (-8.0, 8.0)
+    """
+    check_rule(coverage, len(residuals))
+    if method not in CROSS_METHODS:
+        raise unknown("method of cross-fitted intervals", method, CROSS_METHODS)
+    if len(folds) != len(residuals) or folds.max() >= len(means):
+        raise Misuse(f"{len(residuals)} residuals in {len(np.unique(folds))} folds: expected those of {len(means)}")
+    if method == "plus":
+        inputs = means.swapaxes(0, 1)  # (N, F, K)
+        high = np.stack([conformal_quantile(folds_means[folds] + residuals, coverage) for folds_means in inputs])
+        low = np.stack([conformal_quantile(-folds_means[folds] + residuals, coverage) for folds_means in inputs])
+        return -low, high  # the low end of x is minus the high end of -x
+    reach = conformal_quantile(residuals, coverage)  # (K,)
+    return means.min(0) - reach, means.max(0) + reach

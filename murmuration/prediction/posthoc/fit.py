@@ -1,21 +1,27 @@
-"""`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run."""
+"""`PostHoc`: a calibrator, conformal rules and abstention rules, fitted on validation examples and kept with a run.
 
-from collections.abc import Sequence
+The calibrator is chosen between several priors towards the identity, and none, by held-out log-loss (`Choice`).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+import murmuration.prediction.posthoc.calibration as calibration
 import murmuration.prediction.posthoc.conformal as conformal
-from murmuration.likelihoods import MULTI_LABEL
+import murmuration.prediction.posthoc.losses as losses
+from murmuration.likelihoods import MULTI_LABEL, REGRESSION
 from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
-from murmuration.prediction.posthoc.calibration import Calibrator, calibrator_kinds, calibrator_names, parse_method
-from murmuration.prediction.posthoc.choice import Choice, choose_calibrator
+from murmuration.prediction.posthoc.calibrator import Calibrator, Path
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.prediction.posthoc_config import PostHocConfig
-from murmuration.prediction.predictive import Predictive
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.records import from_json
 
@@ -25,6 +31,199 @@ NONE = "none"
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
+ERRORS = 1.0  # standard errors that a held-out gain must exceed
+LEVEL = 0.02  # largest probability of such a gain where the uncalibrated predictions are right
+DRAWS, FEW_DRAWS = 499, 16  # of every target from the predictions, for few examples and for more than MANY
+TAILS = 5  # degrees of freedom of the noise of such draws: Gaussians are not thought right in their tails
+TINY = 1e-6  # gain of the log-loss that is none
+MANY = 1000  # examples whose total log-loss is normal enough
+POINTS = 33  # of one number between, and beyond, the identity and its best value
+FOLDS = 5  # of calibrators of several numbers
+
+Fit = Callable[[float], Calibrator]  # of a prior std
+
+
+# The choice of a calibrator
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Why a calibrator is applied, or none: the record that is kept with it.
+
+    A calibrator fitted on a few examples often makes predictions worse. `choose_calibrator` fits it under priors of
+    several strengths, estimates by how much each lowers the log-loss of examples that it was not fitted on, and takes
+    the one whose gain minus its standard error is largest. It is kept only if that is positive, and if targets drawn
+    from the uncalibrated predictions themselves would seldom gain as much by the same calibrator. Without the second
+    condition a few examples that are all right would sharpen every classifier: their losses hardly vary, and neither
+    does their gain.
+    """
+
+    method: str  # as asked for
+    kept: bool  # False: the identity is applied
+    prior_std: float  # of the best candidate, kept or not; smaller is nearer to the identity
+    gain: float  # by which it lowers the log-loss of held-out examples, in nats, on average
+    error: float  # standard error of the gain
+    p_value: float  # probability of such a gain where the uncalibrated predictions are right
+
+    @property
+    def about(self) -> str:
+        """Return the decision in one sentence, without its full stop."""
+        if abs(self.gain) < TINY:
+            return f"{self.method} is left out: the NLL of held-out examples does not change"
+        held_out = f"the NLL of held-out examples {'falls' if self.gain > 0 else 'rises'} by {abs(self.gain):.3g}"
+        measured = f"{held_out} (standard error {self.error:.2g})"
+        if self.kept:
+            return f"{self.method} is kept: {measured}, prior std {self.prior_std:g}"
+        if self.gain > ERRORS * self.error:
+            return f"{self.method} is left out: {measured}, not significant (p = {self.p_value:.2g}, level {LEVEL:g})"
+        return f"{self.method} is left out: {measured}, no gain beyond noise"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A prior and the losses (N,) of every example under the calibrator fitted on the others."""
+
+    prior_std: float
+    held_out: Tensor
+    fit: Fit
+
+    def gain(self, before: Tensor) -> tuple[float, float]:
+        """Return the mean by which losses (N,) fall, and its standard error."""
+        falls = before - self.held_out
+        return falls.mean().item(), (falls.std() / math.sqrt(len(falls))).item()
+
+
+def choose_calibrator(
+    method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None
+) -> tuple[Calibrator, Choice | None]:
+    """Choose the calibrator of a method that helps on held-out examples, or its identity; return it with the record.
+
+    A method with settings written after its name (`temperature:prior_std=0.5`) is fitted as it says, without a choice;
+    so is `logit_adjustment`, whose aim is not the log-loss. The `temperature` of a regression chooses also between
+    scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments.
+    """
+    name, settings = calibration.parse_method(method)
+    if settings or calibration.CALIBRATORS[name].balances_classes:
+        return calibration.fit_calibrator(method, pred, y, counts), None
+    calibration.check_fit(name, pred)
+    targets = pred.checked(y)
+    if calibration.CALIBRATORS[name].fits[pred.task][0] is calibration.LabelTemperatures:
+        return choose_label_temperatures(pred, targets)
+    return best_or_identity(name, pred, targets, LEVEL)
+
+
+def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
+    """Return the candidate of the largest gain minus its standard error, or the identity; and the record."""
+    before = -pred.log_prob(y)
+    gains = [(candidate, *candidate.gain(before)) for candidate in candidates(name, pred, y)]
+    best, gain, error = max(gains, key=lambda row: row[1] - ERRORS * row[2])
+    fitted = best.fit(best.prior_std)
+    p_value = luck(pred, fitted, gain) if gain > ERRORS * error else 1.0
+    helps = gain > ERRORS * error and p_value <= level
+    choice = Choice(name, helps, best.prior_std, gain, error, p_value)
+    return fitted if helps else calibration.CALIBRATORS[name].fits[pred.task][0].identity(pred), choice
+
+
+def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, Choice]:
+    """Choose the temperature of each label (N, K), or 1; the record sums up those that are kept.
+
+    The level of the test is divided by the number of labels.
+    """
+    level = LEVEL / y.shape[1]
+    fits = [best_or_identity("temperature", *label, level) for label in calibration.labels_alone(pred, y)]
+    choices = [choice for _, choice in fits]
+    reported = [c for c in choices if c.kept] or [max(choices, key=lambda c: c.gain - c.error)]
+    total, error = sum(c.gain for c in reported), math.sqrt(sum(c.error**2 for c in reported))
+    p_value, prior_std = min(1.0, min(c.p_value for c in reported) * y.shape[1]), max(c.prior_std for c in reported)
+    record = Choice("temperature", reported[0].kept, prior_std, total, error, p_value)
+    temperatures = tuple(calibrator.temperature for calibrator, _ in fits)  # type: ignore[attr-defined]
+    return calibration.LabelTemperatures(temperatures), record
+
+
+# Candidates
+
+
+def candidates(name: str, pred: Predictive, y: Tensor) -> Iterator[Candidate]:
+    """Yield every candidate of a method: its calibrators under priors of several strengths."""
+    for method in (name, *calibration.CALIBRATORS[name].fits[pred.task][0].alternatives):
+        kind, fit = calibration.CALIBRATORS[method].fits[pred.task]
+        if kind.serves(pred):
+            path = kind.path(pred, y)
+            yield from by_folds(fit, pred, y, kind.prior_stds) if path is None else on_path(path, kind.prior_stds)
+
+
+def by_folds(
+    fit: Callable[..., Calibrator], pred: Predictive, y: Tensor, prior_stds: Sequence[float]
+) -> Iterator[Candidate]:
+    """Yield candidates of calibrators of several numbers, each fitted without one fold of the examples at a time."""
+    order = np.random.default_rng(0).permutation(len(y))
+    folds = [torch.from_numpy(np.sort(fold)) for fold in np.array_split(order, min(FOLDS, len(y)))]
+    for prior_std in prior_stds:
+        fit_prior = fit if math.isinf(prior_std) else partial(fit, prior_std=prior_std)
+        held_out = torch.empty(len(y), dtype=torch.float64, device=y.device)
+        for fold in folds:
+            training = torch.from_numpy(np.setdiff1d(order, fold))
+            held_out[fold] = -fit_prior(pred.at(training), y[training])(pred.at(fold)).log_prob(y[fold])
+        yield Candidate(prior_std, held_out, lambda _, fit_prior=fit_prior: fit_prior(pred, y))  # type: ignore[misc]
+
+
+def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
+    """Yield candidates of one number, with each example left out in turn; losses on a grid serve all of them."""
+    furthest = path.best(max(prior_stds), *path.ends)
+    reach = max(abs(furthest), 1 / math.sqrt(len(path.losses(0.0)))) / 2
+    low, high = (max(path.ends[0], min(0.0, furthest) - reach), min(path.ends[1], max(0.0, furthest) + reach))
+    grid = torch.tensor(sorted({*np.linspace(low, high, POINTS).tolist(), 0.0, furthest}), dtype=torch.float64)
+    table = torch.stack([path.losses(t) for t in grid.tolist()])  # (G, N)
+    for prior_std in prior_stds:
+        total = table.sum(1) + path.penalty(grid, prior_std).to(table)  # (G,)
+        best_points = (total[:, None] - table).argmin(0)  # (N,)
+        held_out = table.gather(0, best_points[None])[0]
+        near = int(total.argmin())
+        ends = float(grid[max(near - 1, 0)]), float(grid[min(near + 1, len(grid) - 1)])
+        yield Candidate(prior_std, held_out, lambda s, ends=ends: path.make(path.best(s, *ends)))  # type: ignore[misc]
+    if not path.is_identity:
+        yield Candidate(0.0, path.losses(0.0), lambda _: path.make(0.0))
+
+
+# The test
+
+
+def luck(pred: Predictive, calibrator: Calibrator, gain: float) -> float:
+    """Return the probability of such a gain for targets that are drawn from the predictions.
+
+    On average they lose by it: no other distribution has a lower expected loss than their own. Noise of a regression is
+    drawn with heavier tails, those of Student's t. Several labels per input and regressions other than Gaussian ones
+    are not tested: 0.
+    """
+    if pred.task == MULTI_LABEL or (pred.task == REGRESSION and not pred.is_gaussian):
+        return 0.0
+    gains = own_gains(pred, calibrator, DRAWS if pred.outputs.shape[1] <= MANY else FEW_DRAWS)  # (D, N)
+    if len(gains) < DRAWS:
+        error = (gains.var(0).sum() * (1 + 1 / len(gains))).sqrt() / gains.shape[1]
+        return 0.5 * math.erfc(float((gain - gains.mean()) / error) / math.sqrt(2))
+    return (1 + int((gains.mean(1) >= gain).sum())) / (1 + len(gains))
+
+
+def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
+    """Compute by how much the calibrator lowers the losses (D, N) of targets drawn from the predictions."""
+    rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
+    if pred.task != REGRESSION:
+        probs, other = (p.mean.clamp_min(SMALLEST_PROBABILITY) for p in (pred, calibrator(pred)))  # (N, K)
+        levels = torch.from_numpy(rng.random((count, draws))).to(probs)
+        labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
+        return (other.log() - probs.log()).gather(1, labels).T
+    mean, std, rows = pred.member_mean, pred.member_var.sqrt(), torch.arange(count)
+    after, gains, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
+    most = max(1, losses.ELEMENTS // (members * count * mean.shape[-1]))
+    for size in [most] * (draws // most) + [draws % most] * (draws % most > 0):
+        who = torch.from_numpy(rng.choice(members, (size, count), p=weights))
+        noise = math.sqrt(1 - 2 / TAILS) * torch.from_numpy(rng.standard_t(TAILS, (size, *mean.shape[1:]))).to(mean)
+        y, repeated_rows = (mean[who, rows] + std[who, rows] * noise).flatten(0, 1), rows.repeat(size)  # (size N, K)
+        gains.append((after.at(repeated_rows).log_prob(y) - pred.at(repeated_rows).log_prob(y)).view(size, count))
+    return torch.cat(gains)
+
+
+# All steps
 
 
 @dataclass(frozen=True)
@@ -108,14 +307,13 @@ class PostHoc:
             The set or interval (N, K) by the first conformal rule, and whether the rule by cost answers (N,).
         """
         columns: dict[str, np.ndarray] = {}
-        if self.conformal:
-            percent, regions = f"{100 * self.conformal[0].coverage:g}", self.conformal[0].regions(pred, first=first)
-            if isinstance(regions, tuple):
-                columns = {f"conformal_low_{percent}": regions[0], f"conformal_high_{percent}": regions[1]}
-            else:
-                columns = {f"set_{percent}": regions}
-        answered = next(iter(self.answered(pred).values()), None)
-        return columns if answered is None else {**columns, "answered": answered}
+        for rule in self.conformal[:1]:
+            regions = conformal.arrays(rule.regions(pred, first=first))
+            names = ("set",) if len(regions) == 1 else ("conformal_low", "conformal_high")
+            columns = {f"{name}_{100 * rule.coverage:g}": part for name, part in zip(names, regions, strict=True)}
+        for answered in list(self.answered(pred).values())[:1]:
+            columns["answered"] = answered
+        return columns
 
     def answered(self, pred: Predictive) -> dict[str, np.ndarray]:
         """Decide which inputs to answer.
@@ -132,18 +330,17 @@ class PostHoc:
 
 def posthoc_from_json(record: Any) -> PostHoc:
     """Return the post-hoc steps that `to_json` wrote, every part checked."""
-    return from_json(
-        record, PostHoc, "post-hoc record", (*calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
-    )
+    kinds = (*calibration.calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
+    return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
 def check_config(config: PostHocConfig, task: str) -> None:
     """Refuse a calibrator or conformal method that the task does not have."""
-    names, name = (*calibrator_names(task), NONE), config.calibrate.partition(":")[0]
+    names, name = (*calibration.calibrator_names(task), NONE), config.calibrate.partition(":")[0]
     if name not in names:
         raise unknown(f"calibrator for {task}", name, names)
     if config.calibrate != NONE:
-        parse_method(config.calibrate)
+        calibration.parse_method(config.calibrate)
     if task == MULTI_LABEL:
         if config.conformal is not None:
             raise Misuse(f"conformal={config.conformal} for multi-label: there are no sets of labels; leave it out")
@@ -185,21 +382,17 @@ def fit_posthoc(
     calibrator, choice = None, None
     if config.calibrate != NONE:
         calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
-    held_out = pred.at(second) if calibrator is None else calibrator(pred.at(second))
-    rules = tuple(
-        conformal.fit_conformal(method, held_out, targets[second], coverage=config.coverage)
-        for method in conformal_methods(pred.task, config.conformal)
-    )
-    abstention = fit_abstention(held_out, targets[second], config)
-    return PostHoc(calibrator, rules, abstention, len(first), len(second), choice)
+    held_out, y = pred.at(second) if calibrator is None else calibrator(pred.at(second)), targets[second]
+    methods = conformal_methods(pred.task, config.conformal)
+    rules = tuple(conformal.fit_conformal(method, held_out, y, coverage=config.coverage) for method in methods)
+    return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice)
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
     """Return the indices, in order, of the examples for the calibrator and for the rules: a fixed random split."""
-    if config.calibrate == NONE:
-        return torch.arange(0), torch.arange(count)
+    half = count // 2 if config.calibrate != NONE else 0
     order = torch.from_numpy(np.random.default_rng(0).permutation(count))
-    return order[: count // 2].sort().values, order[count // 2 :].sort().values
+    return order[:half].sort().values, order[half:].sort().values
 
 
 def conformal_methods(task: str, chosen: str | None) -> list[str]:
@@ -215,18 +408,17 @@ def fit_abstention(pred: Predictive, targets: Tensor, config: PostHocConfig) -> 
     """Return the rules by cost, error rate and risk control; a regression has one by cost, if abstaining has a cost."""
     values, kind, classes = uncertainty_of(pred), UNCERTAINTY[pred.task], pred.task == "classification"
     wrong = (pred.predicted != targets).double() if classes else (pred.mean - targets).abs().mean(-1)
-    losses = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
+    costs = wrong.cpu().numpy()  # (N,): 1 if the class is wrong, or the mean absolute error
     cost = ABSTAIN_COST if config.abstain_cost is None and classes else config.abstain_cost
     rules = []
     if cost is not None:
-        rules.append(by_cost(values, losses, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
+        rules.append(by_cost(values, costs, error_cost=config.error_cost, abstain_cost=cost, uncertainty=kind))
     if classes:
-        rules.append(by_error_rate(values, losses, max_error_rate=config.max_error_rate, uncertainty=kind))
-        rules.append(by_risk_control(values, losses, max_risk=config.max_error_rate, uncertainty=kind))
+        rules.append(by_error_rate(values, costs, max_error_rate=config.max_error_rate, uncertainty=kind))
+        rules.append(by_risk_control(values, costs, max_risk=config.max_error_rate, uncertainty=kind))
     return tuple(rules)
 
 
 def uncertainty_of(pred: Predictive) -> np.ndarray:
     """Return the values (N,) that abstention rules compare: confidence, or the total standard deviation."""
-    values = pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()
-    return values.cpu().numpy()
+    return (pred.confidence if pred.task == "classification" else pred.total_var.mean(-1).sqrt()).cpu().numpy()

@@ -7,14 +7,15 @@ time.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.likelihoods import link_of
-from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive, inputs_at_once
+from murmuration.prediction.checks import inputs_at_once
+from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
 
 ELEMENTS = 2**17  # of (S, N, K) in double precision at once: 1 MB stays in the cache, and larger chunks run slower
 IMPOSSIBLE = 600.0  # nats below the most likely class: not from a network, but from a given probability of zero
@@ -52,8 +53,7 @@ def clipped_logits(pred: Predictive) -> Tensor:
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the log-probability (S, N) of the labels (N,) under each member's logits (S, N, K)."""
-    index = labels.expand(len(logits), -1)[..., None]
-    return logits.gather(-1, index).squeeze(-1) - logits.logsumexp(-1)
+    return logits.gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1) - logits.logsumexp(-1)
 
 
 def mixture_losses(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> Tensor:
@@ -63,11 +63,6 @@ def mixture_losses(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tens
         members = label_log_probs(rescale(clipped_logits(part).double()), labels)
         parts.append(-(part.member_weights.log()[:, None] + members).logsumexp(0))
     return torch.cat(parts)
-
-
-def mixture_loss(pred: Predictive, y: Tensor, rescale: Callable[[Tensor], Tensor]) -> float:
-    """Return the mean of `mixture_losses`."""
-    return mixture_losses(pred, y, rescale).mean().item()
 
 
 def reported_loss(pred: Predictive, y: Tensor, calibrate: Callable[[Predictive], Predictive]) -> float:
@@ -124,7 +119,6 @@ def minimise(
         return value, gradient.cpu().numpy()
 
     options = {"maxiter": STEPS, "gtol": GRADIENT_TOLERANCE, "ftol": 1e-14, "maxcor": MEMORY}
-    bounds = [(low, high)] * len(start)
-    first = start.double().cpu().numpy()
-    result = minimize(value_and_gradient, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    settings: dict[str, Any] = {"method": "L-BFGS-B", "bounds": [(low, high)] * len(start), "options": options}
+    result = minimize(value_and_gradient, start.double().cpu().numpy(), jac=True, **settings)
     return torch.from_numpy(np.array(result.x)).to(start.device)

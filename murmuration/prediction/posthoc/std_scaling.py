@@ -2,10 +2,11 @@
 
 Members' means m_s with noise std_s predict a mixture around its mean m. Scaled together, its modes stay as far apart in
 units of the noise as they were; the noise alone closes the gaps between them; the moment-matched Gaussian has none.
-`murmuration.prediction.posthoc.choice` chooses between the three by held-out log-loss.
+`murmuration.prediction.posthoc.fit` chooses between the three by held-out log-loss.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -32,10 +33,21 @@ class FactorScaling(Calibrator):
     factors: tuple[float, ...]  # (K,)
     task: ClassVar[str] = "regression"
     prior_stds: ClassVar[tuple[float, ...]] = PRIOR_STDS
+    ones_change: ClassVar[bool] = False  # whether predictions change where all factors are 1
 
     @classmethod
     def identity(cls, pred: Predictive) -> Calibrator:
         return StdScaling((1.0,) * pred.mean.shape[-1])
+
+    def __call__(self, pred: Predictive) -> Predictive:
+        check_predictive(self, pred, targets=len(self.factors))
+        if set(self.factors) == {1.0} and not self.ones_change:
+            return pred
+        return self.scaled(pred, pred.mean.new_tensor(self.factors))
+
+    @abstractmethod
+    def scaled(self, pred: Predictive, factors: Tensor) -> Predictive:
+        """Return the predictive scaled by factors (K,)."""
 
     @classmethod
     def path(cls, pred: Predictive, y: Tensor) -> Path | None:
@@ -48,8 +60,7 @@ class FactorScaling(Calibrator):
             calibrator = cls((math.exp(t),))
             return torch.cat([-calibrator(part).log_prob(target) for part, target in losses.chunks(plain, y)])
 
-        is_identity = cls is not MomentMatching
-        return Path(lambda t: cls((math.exp(t),)), losses_at, factor_penalty, LOG_FACTORS, is_identity)
+        return Path(lambda t: cls((math.exp(t),)), losses_at, factor_penalty, LOG_FACTORS, not cls.ones_change)
 
 
 @dataclass(frozen=True)
@@ -70,15 +81,10 @@ class StdScaling(FactorScaling):
     def about(self) -> str:
         return f"the predictive distribution stretched {span(self.factors)} times around its mean"
 
-    def __call__(self, pred: Predictive) -> Predictive:
-        check_predictive(self, pred, targets=len(self.factors))
-        if set(self.factors) == {1.0}:
-            return pred
-        factors = pred.mean.new_tensor(self.factors)
+    def scaled(self, pred: Predictive, factors: Tensor) -> Predictive:
         if isinstance(pred.likelihood, Quantiles):
             return replace(pred, outputs=pred.likelihood.stretch(pred.outputs.double(), pred.mean, factors))
-        means = pred.mean + factors * (pred.member_mean - pred.mean)
-        return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+        return stretched(pred, factors)
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,8 @@ class NoiseScaling(FactorScaling):
     def about(self) -> str:
         return f"the noise of the members multiplied by {span(self.factors)}"
 
-    def __call__(self, pred: Predictive) -> Predictive:
-        check_predictive(self, pred, targets=len(self.factors))
-        if set(self.factors) == {1.0}:
-            return pred
-        factors = pred.mean.new_tensor(self.factors)
-        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+    def scaled(self, pred: Predictive, factors: Tensor) -> Predictive:
+        return with_noise(pred, pred.member_mean, factors)
 
 
 @dataclass(frozen=True)
@@ -107,17 +109,14 @@ class MomentMatching(FactorScaling):
     """
 
     name: ClassVar[str] = "moment_matching"
+    ones_change: ClassVar[bool] = True
 
     @property
     def about(self) -> str:
         return f"one Gaussian of the mean and {span(self.factors)} times the standard deviation of the mixture"
 
-    def __call__(self, pred: Predictive) -> Predictive:
-        check_predictive(self, pred, targets=len(self.factors))
-        factors = pred.mean.new_tensor(self.factors)
-        means = pred.mean + factors * (pred.member_mean - pred.mean)
-        scaled = Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
-        return replace(scaled, likelihood=MomentMatched(len(self.factors), pred.outliers))
+    def scaled(self, pred: Predictive, factors: Tensor) -> Predictive:
+        return replace(stretched(pred, factors), likelihood=MomentMatched(len(factors), pred.outliers))
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,17 @@ class MemberStdScaling(Calibrator):
         check_predictive(self, pred, members=len(self.factors), targets=len(self.factors[0]))
         if {factor for row in self.factors for factor in row} == {1.0}:
             return pred
-        factors = pred.mean.new_tensor(self.factors)[:, None, :]
-        return Predictive.from_moments(pred.member_mean, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+        return with_noise(pred, pred.member_mean, pred.mean.new_tensor(self.factors)[:, None, :])
+
+
+def with_noise(pred: Predictive, means: Tensor, factors: Tensor) -> Predictive:
+    """Return members with these means (S, N, K), and their noise multiplied by the factors."""
+    return Predictive.from_moments(means, factors * pred.member_var.sqrt(), pred.weights, pred.outliers)
+
+
+def stretched(pred: Predictive, factors: Tensor) -> Predictive:
+    """Return members whose deviations from the predictive mean, and noise, are multiplied by factors (K,)."""
+    return with_noise(pred, pred.mean + factors * (pred.member_mean - pred.mean), factors)
 
 
 # The prior
@@ -175,6 +183,9 @@ def factor_penalty(log_factors: Tensor, prior_std: float) -> Tensor:
 # Fits
 
 
+Compared = Callable[[Predictive, Tensor], Tensor]  # a chunk of predictions and its targets (n, K) -> (..., n, K)
+
+
 def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScaling:
     """Fit the factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior.
 
@@ -182,13 +193,13 @@ def fit_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> StdScal
     """
     if isinstance(pred.likelihood, Quantiles):
         return fit_quantile_std(pred, y, prior_std)
-    factors = minimise_factors(pred, y, std_loss, prior_std)
+    factors = minimise_factors(pred, y, lambda part, target: target - part.mean, prior_std)
     return losses.better_of(pred, y, StdScaling(factors), StdScaling((1.0,) * len(factors)))
 
 
 def fit_noise(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> NoiseScaling:
     """Fit the noise factor of each target to y (N, K): smallest loss of the mixture plus penalty of the prior."""
-    factors = minimise_factors(pred, y, noise_loss, prior_std)
+    factors = minimise_factors(pred, y, lambda part, target: target - part.member_mean, prior_std)
     return losses.better_of(pred, y, NoiseScaling(factors), NoiseScaling((1.0,) * len(factors)))
 
 
@@ -199,20 +210,21 @@ def fit_moments(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> Mom
 
 def moment_factors(pred: Predictive, y: Tensor, prior_std: float) -> Tensor:
     """Return the most probable factor (K,) of the moment-matched Gaussian's standard deviation."""
-    more = pseudo_examples(prior_std)
-    ratios = [((target - part.mean).square() / part.total_var).sum(0) for part, target in losses.chunks(pred, y)]
-    return ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)
+    return root_mean_ratio(pred, y, prior_std, lambda part, target: (target - part.mean).square() / part.total_var)
 
 
-Loss = Callable[[Predictive, Tensor, Tensor], tuple[float, Tensor]]  # of log factors (K,): value and gradient
+def root_mean_ratio(pred: Predictive, y: Tensor, prior_std: float, ratio: Compared) -> Tensor:
+    """Return the root (..., K) of the mean of a ratio (..., n, K) over examples, with the prior's ratios of 1."""
+    more, sums = pseudo_examples(prior_std), [ratio(part, target).sum(-2) for part, target in losses.chunks(pred, y)]
+    return ((torch.stack(sums).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)
 
 
-def minimise_factors(pred: Predictive, y: Tensor, loss: Loss, prior_std: float) -> tuple[float, ...]:
-    """Return the factors (K,) of the smallest mean loss plus penalty, by L-BFGS."""
+def minimise_factors(pred: Predictive, y: Tensor, error: Compared, prior_std: float) -> tuple[float, ...]:
+    """Return the factors (K,) of the smallest mean loss plus penalty, by L-BFGS; for `error` see `scaled_loss`."""
     more, pred = pseudo_examples(prior_std), only_gaussians(pred)
 
     def penalised(point: Tensor) -> tuple[float, Tensor]:
-        value, gradient = loss(pred, y, point)
+        value, gradient = scaled_loss(pred, y, point, error)
         slope = more * (1 - torch.exp(-2 * point))
         return value + factor_penalty(point, prior_std).sum().item() / len(y), gradient + slope / len(y)
 
@@ -247,25 +259,12 @@ def fit_quantile_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -
     return StdScaling(tuple(factors))
 
 
-def std_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """Return the mean loss of the scaled mixture, without its constant, and its gradient (K,) by the log factors.
+def scaled_loss(pred: Predictive, y: Tensor, log_factors: Tensor, error: Compared) -> tuple[float, Tensor]:
+    """Compute the mean loss, without its constant, and its gradient (K,), where `error` is divided by the factor.
 
-    A member's standardised error is z = (y - m) / (f std) - (m_s - m) / std, with factor f and predictive mean m.
-    """
-    return scaled_loss(pred, y, log_factors, lambda part, target: target - part.mean)
-
-
-def noise_loss(pred: Predictive, y: Tensor, log_factors: Tensor) -> tuple[float, Tensor]:
-    """Return the mean loss of the mixture with scaled noise, and its gradient (K,): z = (y - m_s) / (f std)."""
-    return scaled_loss(pred, y, log_factors, lambda part, target: target - part.member_mean)
-
-
-def scaled_loss(
-    pred: Predictive, y: Tensor, log_factors: Tensor, error: Callable[[Predictive, Tensor], Tensor]
-) -> tuple[float, Tensor]:
-    """Compute the mean loss, without its constant, and its gradient, where `error` is divided by the factor.
-
-    The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone.
+    The rest of the distance from a member's mean, if there is any, is divided by the unscaled noise alone: with factor
+    f, predictive mean m and noise std of a member, its standardised error is (y - m) / (f std) - (m_s - m) / std for
+    the error y - m of the scaled mixture, and (y - m_s) / (f std) for the error y - m_s of scaled noise.
     """
     value, gradient = 0.0, torch.zeros_like(log_factors)
     for part, target in losses.chunks(pred, y):
@@ -287,9 +286,5 @@ def fit_member_std(pred: Predictive, y: Tensor, prior_std: float = math.inf) -> 
     twice, in each member's noise and in the variance of their means, so the mixture can be too wide; `temperature` fits
     the mixture itself.
     """
-    more = pseudo_examples(prior_std)
-    ratios = [
-        ((target - part.member_mean).square() / part.member_var).sum(1) for part, target in losses.chunks(pred, y)
-    ]
-    factors = ((torch.stack(ratios).sum(0) + more) / (len(y) + more)).sqrt().clamp(*FACTORS)  # (S, K)
-    return MemberStdScaling(tuple(tuple(row) for row in factors.tolist()))
+    factors = root_mean_ratio(pred, y, prior_std, lambda part, t: (t - part.member_mean).square() / part.member_var)
+    return MemberStdScaling(tuple(map(tuple, factors.tolist())))  # (S, K)

@@ -2,7 +2,7 @@
 
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.imbalance import EPISTEMIC, FEW, IMBALANCED, MANY, ClassImbalance, FrequencyGroup
+from murmuration.evaluation.by_class import EPISTEMIC, FEW, IMBALANCED, MANY, ClassImbalance, FrequencyGroup
 from murmuration.evaluation.metrics import describe
 from murmuration.reports.figures import Figure, Series, axis, colour, dot_rows, layout, scatter, symbol
 from murmuration.reports.formatting import MISSING, count, number

@@ -11,8 +11,15 @@ import torch
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 import murmuration as mm
-from murmuration.evaluation.imbalance import IMBALANCED, shot_groups, training_counts
-from murmuration.evaluation.metrics.imbalance import class_accuracy, macro_auroc, macro_average_precision, macro_f1
+from murmuration.evaluation.by_class import (
+    IMBALANCED,
+    class_accuracy,
+    macro_auroc,
+    macro_average_precision,
+    macro_f1,
+    shot_groups,
+    training_counts,
+)
 from murmuration.prediction.posthoc.conformal import covered, fit_conformal
 from murmuration.reports.check import report_check
 

@@ -10,8 +10,9 @@ from prediction_files import saved
 from score_factories import triple
 
 import murmuration as mm
+import murmuration.evaluation.audit.predictions as audit_predictions
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.audit import evaluate, evaluate_predictions, open_predictions
+from murmuration.evaluation.audit import evaluate_predictions, open_predictions
 from murmuration.evaluation.metrics import paired_test
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import fit_posthoc
@@ -93,7 +94,7 @@ def test_posthoc_steps_are_evaluated_on_other_rows(found, distorted):
 
 
 def test_no_more_rows_than_needed_are_used(distorted, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate, "MOST_ROWS", 100)
+    monkeypatch.setattr(audit_predictions, "POSTHOC_ROWS", 100)
     few = evaluate_predictions(open_predictions(file_of(tmp_path, *distorted)))
     assert (few.posthoc.calibrator_examples, few.posthoc.rule_examples) == (50, 50)  # type: ignore[union-attr]
     assert few.before.inputs == 100  # type: ignore[union-attr]

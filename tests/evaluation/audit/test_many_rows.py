@@ -9,8 +9,8 @@ import pytest
 import torch
 from prediction_files import joined, saved, some_probs
 
-from murmuration.evaluation.audit import Predictions, check_same_targets, open_predictions
-from murmuration.evaluation.audit.predictions import MOST_ROWS
+from murmuration.evaluation.audit import check_same_targets, open_predictions
+from murmuration.evaluation.audit.predictions import MOST_ROWS, Predictions
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 

@@ -7,7 +7,8 @@ import torch
 from murmuration.evaluation.metrics import ExampleScores, score_examples
 from murmuration.evaluation.metrics.example_scores import ScoreAccumulator, placed
 from murmuration.likelihoods import Categorical
-from murmuration.prediction.predictive import ELEMENTS, Predictive, inputs_at_once
+from murmuration.prediction.checks import ELEMENTS, inputs_at_once
+from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 
 

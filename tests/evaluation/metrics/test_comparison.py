@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from murmuration.evaluation.metrics import ExampleScores, compare_predictives, holm, paired_test, score_examples
-from murmuration.evaluation.metrics.comparison import mcnemar, paired_sums, swap_test
+from murmuration.evaluation.metrics import ExampleScores, holm, paired_test, score_examples
+from murmuration.evaluation.metrics.comparison import compare_predictives, mcnemar, paired_sums, swap_test
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from murmuration.evaluation.metrics import ExampleScores, by_group, score, score_examples
-from murmuration.evaluation.metrics.groups import POOLED, rank_sum, rows_by_group, worse_than_rest
+from murmuration.evaluation.metrics.comparison import POOLED, rank_sum, rows_by_group, worse_than_rest
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json

@@ -13,13 +13,13 @@ from murmuration.prediction.posthoc.calibration import (
     Calibrator,
     Isotonic,
     MemberTemperature,
-    StdScaling,
     Temperature,
     VectorScaling,
     calibrator_kinds,
     calibrator_names,
     fit_calibrator,
 )
+from murmuration.prediction.posthoc.std_scaling import StdScaling
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.records import from_json, to_json

@@ -10,8 +10,8 @@ from calibration_factories import draw_labels, gaussian_mixture, mean_loss, over
 from murmuration.likelihoods import Categorical, MultiLabel
 from murmuration.prediction.posthoc import (
     PostHocConfig,
-    choice as choosing,
     choose_calibrator,
+    fit as choosing,
     fit_calibrator,
     fit_posthoc,
 )

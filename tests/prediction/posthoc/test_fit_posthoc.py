@@ -8,9 +8,8 @@ from prediction_factories import classification_sample, regression_sample
 
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.abstention import by_cost, by_error_rate, by_risk_control
-from murmuration.prediction.posthoc.choice import choose_calibrator
 from murmuration.prediction.posthoc.conformal import SetRule, fit_conformal
-from murmuration.prediction.posthoc.fit import PostHoc, conformal_methods, fit_posthoc, halves
+from murmuration.prediction.posthoc.fit import PostHoc, choose_calibrator, conformal_methods, fit_posthoc, halves
 from murmuration.prediction.predictive import Predictive
 
 EVERY = pytest.mark.parametrize("case", CASES)

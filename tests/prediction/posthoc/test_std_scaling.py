@@ -9,7 +9,7 @@ from calibration_factories import gaussian_mixture, mean_loss
 
 from murmuration.likelihoods import Gaussian
 from murmuration.prediction.posthoc.calibration import fit_calibrator
-from murmuration.prediction.posthoc.std_scaling import MemberStdScaling, StdScaling, std_loss
+from murmuration.prediction.posthoc.std_scaling import MemberStdScaling, StdScaling, scaled_loss
 from murmuration.prediction.predictive import Predictive
 
 
@@ -17,6 +17,10 @@ def one_member(inputs: int = 50) -> tuple[Predictive, torch.Tensor]:
     rng = np.random.default_rng(1)
     mean, std = rng.normal(size=(1, inputs, 1)), 0.1 + rng.random((1, inputs, 1))
     return Predictive.from_moments(mean, std), torch.from_numpy(rng.normal(size=inputs))
+
+
+def std_loss(pred: Predictive, y: torch.Tensor, log_factors: torch.Tensor) -> tuple[float, torch.Tensor]:
+    return scaled_loss(pred, y, log_factors, lambda part, target: target - part.mean)
 
 
 def test_one_member_has_a_closed_form() -> None:

@@ -173,7 +173,7 @@ def test_a_temperature_that_would_worsen_the_reported_loss_is_not_kept() -> None
     logits = torch.tensor([[5.0, 0.0]] * 199 + [[590.0, 0.0]], dtype=torch.float64)[None]
     y = torch.tensor([0] * 199 + [1])
     pred = Predictive(logits, Categorical(2))
-    assert losses.mixture_loss(pred, y, lambda z: z / 17) < losses.mixture_loss(pred, y, lambda z: z)
+    assert losses.mixture_losses(pred, y, lambda z: z / 17).mean() < losses.mixture_losses(pred, y, lambda z: z).mean()
     assert fit_calibrator("temperature", pred, y) == Temperature(1.0)
 
 

@@ -9,9 +9,19 @@ import torch
 from scipy import stats
 
 import murmuration as mm
-from murmuration.evaluation.columns import column_importance, drift, partial_dependence, unusual_rows
-from murmuration.evaluation.columns.drift import LEVEL, categories_change, holm, missing_change, numbers_change
-from murmuration.evaluation.columns.importance import share, shuffled
+from murmuration.evaluation.columns import (
+    LEVEL,
+    categories_change,
+    column_importance,
+    drift,
+    holm,
+    missing_change,
+    numbers_change,
+    partial_dependence,
+    share,
+    shuffled,
+    unusual_rows,
+)
 from murmuration.reports import Report, render
 from murmuration.reports.check import report_check
 from murmuration.reports.monitor_page import monitor_page
