@@ -68,7 +68,7 @@ def monitor(
 
 def show(drift: "Drift") -> None:
     """Print the largest changes in a table, then the verdict."""
-    from murmuration.reports.formatting import MISSING, number
+    from murmuration.reports.formatting import number
     from murmuration.reports.monitor_page import written_p
 
     largest = sorted(drift.changes, key=lambda change: (not change.drifted, -change.size))[:SHOWN]
@@ -76,7 +76,8 @@ def show(drift: "Drift") -> None:
         [
             change.name,
             change.kind,
-            *(MISSING if value != value else number(value) for value in (change.before, change.after)),
+            number(change.before),
+            number(change.after),
             number(change.size),
             written_p(change.adjusted),
             "yes" if change.drifted else "no",

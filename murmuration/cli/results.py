@@ -12,8 +12,7 @@ from murmuration.data import Data
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble, held_out_set
 from murmuration.evaluation.metrics import MEASURES, describe, shown_in
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.reports.findings import words_of
-from murmuration.reports.formatting import ARROWS, duration, interval, members_and_draws, number, plural
+from murmuration.reports.formatting import ARROWS, duration, interval, members_and_draws, number, plural, words_of
 from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
 from murmuration.runs.directory import replace_files
 from murmuration.system.errors import Failure
@@ -58,7 +57,7 @@ def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, a
     if as_json:
         return print_json(record)
     show_scores(evaluations)
-    if caution := words_of(evaluations[0]).caution:
+    if caution := words_of(evaluations[0].eval_set).caution:
         print(caution)
     for show in (show_shift, show_ood):
         for evaluation in evaluations:
