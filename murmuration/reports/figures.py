@@ -87,9 +87,7 @@ def axis(title: str = "") -> dict[str, Any]:
     """Return a quiet axis: thin grid, no zero line, upright labels."""
     return {
         "title": {"text": plot_text(title), "standoff": 8},
-        "gridcolor": "var(--grid)",
-        "linecolor": "var(--grid)",
-        "tickcolor": "var(--grid)",
+        **dict.fromkeys(("gridcolor", "linecolor", "tickcolor"), "var(--grid)"),
         "zeroline": False,
         "tickangle": 0,
         "automargin": True,  # a title is not drawn over long tick labels

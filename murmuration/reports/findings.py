@@ -141,11 +141,8 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
 
 def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
     """Return the tests of the deciding score between a recipe and every other, by the other's name."""
-    return {
-        test.b if test.a == leader.name else test.a: test
-        for test in tests
-        if leader.name in (test.a, test.b) and test.test.name == DECIDING
-    }
+    deciding = [test for test in tests if leader.name in (test.a, test.b) and test.test.name == DECIDING]
+    return {test.b if test.a == leader.name else test.a: test for test in deciding}
 
 
 def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:

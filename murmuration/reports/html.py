@@ -67,12 +67,11 @@ def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, 
         return NOTHING
     head = "".join(f'<th scope="col">{title}</th>' for title in heads)
     labels = [text(html.unescape(re.sub("<[^>]*>", " ", title)).strip()) for title in heads[1:]]
-    body = "\n".join(
-        f'<tr><th scope="row">{text(first)}</th>'
-        + "".join(f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
-        + "</tr>"
-        for first, cells in rows
-    )
+    lines = []
+    for first, cells in rows:
+        row = (f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
+        lines.append(f'<tr><th scope="row">{text(first)}</th>{"".join(row)}</tr>')
+    body = "\n".join(lines)
     inner = f"<caption>{text(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
     scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
     return Markup(f"{scroll}<table>{inner}</table></div>")

@@ -118,16 +118,13 @@ def _votes(example: Example) -> Markup:
     total = sum(example.votes.values())
     if not total:
         return NOTHING
-    bars = join(
-        Markup(
-            f'<li><span class="who">{text(shorten(name, 16))}</span>'
-            f'<span class="bar"><span style="width:{100 * count / total:.0f}%"></span></span>'
-            f'<span class="count">{count}</span></li>'
-        )
-        for name, count in ranked[:VOTES]
-    )
+    bars = []
+    for name, count in ranked[:VOTES]:
+        bar = f'<span class="bar"><span style="width:{100 * count / total:.0f}%"></span></span>'
+        who = f'<span class="who">{text(shorten(name, 16))}</span>'
+        bars.append(Markup(f'<li>{who}{bar}<span class="count">{count}</span></li>'))
     more = tag("p", f"and {len(ranked) - VOTES} more classes", "note") if len(ranked) > VOTES else NOTHING
-    return Markup(f'<ul class="votes" aria-label="votes of {total} members">{bars}</ul>{more}')
+    return Markup(f'<ul class="votes" aria-label="votes of {total} members">{join(bars)}</ul>{more}')
 
 
 def _interval_bar(example: Example) -> Markup:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from murmuration.data import ArrayPreparation, Preparation, TablePreparation
 from murmuration.data.builtin import gaps_features
@@ -18,6 +17,7 @@ from murmuration.data.preparation import NumericColumn
 from murmuration.data.scaling import Scaling
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import describe
+from murmuration.prediction.predictive import Predictive
 from murmuration.reports.figures import Figure, axis, colour, heat, layout, numbers, scatter, symbol, thin
 from murmuration.reports.html import Markup, figure, grid, section
 from murmuration.reports.report import Report
@@ -114,28 +114,21 @@ def scaling_of(preparation: Preparation) -> Scaling | None:
 def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> LineField:
     """Mean and standard deviations along the line, with the training points."""
     assert evaluation.eval_set.train is not None
-    assert evaluation.ensemble is not None
-    x = np.linspace(*widened(train_x), LINE)
-    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False, prepared=True)
-    rows = thin(len(train_x), POINTS)
-    return LineField(
-        x,
-        predictive.mean[:, 0].numpy(),
-        predictive.aleatoric_var[:, 0].sqrt().numpy(),
-        predictive.epistemic_var[:, 0].sqrt().numpy(),
-        train_x[rows],
-        evaluation.eval_set.train.y[:, 0].numpy()[rows],
-    )
+    x, rows = np.linspace(*widened(train_x), LINE), thin(len(train_x), POINTS)
+    predictive = predict(evaluation, prepare(x))
+    variances = (predictive.aleatoric_var, predictive.epistemic_var)
+    aleatoric, epistemic = (variance[:, 0].sqrt().numpy() for variance in variances)
+    targets = evaluation.eval_set.train.y[:, 0].numpy()[rows]
+    return LineField(x, predictive.mean[:, 0].numpy(), aleatoric, epistemic, train_x[rows], targets)
 
 
 def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneField:
     """Return the total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     eval_set = evaluation.eval_set
     assert eval_set.train is not None
-    assert evaluation.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
-    predictive = evaluation.ensemble.predict(as_input(scaling.exact(grid)), calibrated=False, prepared=True)
+    predictive = predict(evaluation, scaling.exact(grid))
     rows, classes = thin(len(train), POINTS), eval_set.task == "classification"
     values = predictive.entropy if classes else predictive.epistemic_var[:, 0].sqrt()
     labels = eval_set.train.y.numpy()[rows] if classes else ()
@@ -150,8 +143,10 @@ def widened(values: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def as_input(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+def predict(evaluation: Evaluation, inputs: np.ndarray) -> Predictive:
+    """Predict prepared inputs (N, D) before any calibrator."""
+    assert evaluation.ensemble is not None
+    return evaluation.ensemble.predict(torch.from_numpy(inputs.astype(np.float32)), calibrated=False, prepared=True)
 
 
 def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, float] | None:

@@ -61,28 +61,27 @@ def _costs(report: Report) -> Markup:
     spent = {e.name: e.cost for e in report.evaluations if e.cost}
     finite = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
     quickest = min(finite, default=math.nan)
-    rows = [(name, _cost_cells(cost, quickest)) for name, cost in spent.items()]
+    rows = []
+    for name, cost in spent.items():
+        seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
+        ratio = seconds / quickest if quickest > 0 else math.nan
+        sizes = [count(cost.get(key, math.nan)) for key in ("members", "parameters")]
+        times = [duration(seconds), f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING]
+        rows.append((name, [*sizes, *times, milliseconds if milliseconds == MISSING else f"{milliseconds} ms"]))
     columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
     return html.table("Cost of each recipe", columns, rows)
-
-
-def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[str]:
-    seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
-    ratio = seconds / quickest if quickest > 0 else math.nan
-    return [
-        count(cost.get("members", math.nan)),
-        count(cost.get("parameters", math.nan)),
-        duration(seconds),
-        f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING,
-        milliseconds if milliseconds == MISSING else f"{milliseconds} ms",
-    ]
 
 
 def members(report: Report) -> Markup:
     """Agreement between members, each of them alone, and training curves."""
     numbered = list(enumerate(report.evaluations))
     ensembles = [(place, e) for place, e in numbered if e.predictions > 1]
-    paragraphs = [_failed(e) for e in report.evaluations] + [_agreement_text(e) for _, e in ensembles]
+    paragraphs = []
+    for evaluation in (e for e in report.evaluations if e.failures):
+        failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
+        text = f"{evaluation.name}: members that failed during training: {failures}."
+        paragraphs.append(html.tag("p", text, "warning"))
+    paragraphs += [_agreement_text(e) for _, e in ensembles]
     plots = html.grid(html.figure(agreement_figure(e, f"agreement-{i}")) for i, e in ensembles if pairs_differ(e))
     tables = [_member_table(e) for _, e in ensembles if e.member_scores]
     curves = [
@@ -165,13 +164,6 @@ def _member_table(evaluation: Evaluation) -> Markup:
     return html.details(f"Members of {evaluation.name}", board)
 
 
-def _failed(evaluation: Evaluation) -> Markup:
-    if not evaluation.failures:
-        return NOTHING
-    failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
-    return html.tag("p", f"{evaluation.name}: members that failed during training: {failures}.", "warning")
-
-
 def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
     """Epochs, values of every member (NaN where it had stopped training), and those of the ensemble."""
     history = evaluation.ensemble.history if evaluation.ensemble is not None else ()
@@ -226,8 +218,20 @@ def coupling(report: Report) -> Markup:
     """Statistics of the repulsion over the epochs, the time it took, and how alpha was chosen."""
     ids = {name: f"coupling-{name.replace('_', '-')}" for name in COUPLING}
     plots = html.grid(html.figure(coupling_figure(report, name, place)) for name, place in ids.items())
-    body = html.join([plots, _times(report), _sweeps(report)])
-    return html.section("coupling", "Coupling of members", COUPLING_READING, body)
+    rows, sweeps = [], []
+    for evaluation in report.evaluations:
+        spent, alpha = evaluation.manifest.get("coupling_seconds", {}), evaluation.manifest.get("alpha")
+        steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
+        if steps > 0 and math.isfinite(seconds):
+            rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
+        sweep = evaluation.manifest.get("sweep", {})
+        scores = {tried: Score(_number(nll), math.nan, math.nan) for tried, nll in sweep.items()}
+        tries = [(tried, [html.score_cell(score, best=float(tried) == alpha)]) for tried, score in scores.items()]
+        caption = "NLL on clean and corrupted validation examples by alpha; ★ was chosen"
+        sweeps.append(html.table(f"Lengthscales of {evaluation.name}: {caption}", ("Alpha", "Validation NLL"), tries))
+    columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
+    times = html.table("Time of the coupling, without the second backward pass", columns, rows)
+    return html.section("coupling", "Coupling of members", COUPLING_READING, html.join([plots, times, *sweeps]))
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
@@ -253,28 +257,6 @@ def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def _times(report: Report) -> Markup:
-    rows = []
-    for evaluation in report.evaluations:
-        spent = evaluation.manifest.get("coupling_seconds", {})
-        steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
-        if steps > 0 and math.isfinite(seconds):
-            rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
-    columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
-    return html.table("Time of the coupling, without the second backward pass", columns, rows)
-
-
-def _sweeps(report: Report) -> Markup:
-    tables = []
-    for evaluation in report.evaluations:
-        sweep, alpha = evaluation.manifest.get("sweep", {}), evaluation.manifest.get("alpha")
-        scores = {tried: Score(_number(score), math.nan, math.nan) for tried, score in sweep.items()}
-        rows = [(tried, [html.score_cell(score, best=float(tried) == alpha)]) for tried, score in scores.items()]
-        caption = "NLL on clean and corrupted validation examples by alpha; ★ was chosen"
-        tables.append(html.table(f"Lengthscales of {evaluation.name}: {caption}", ("Alpha", "Validation NLL"), rows))
-    return html.join(tables)
 
 
 def provenance(report: Report) -> Markup:

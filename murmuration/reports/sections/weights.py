@@ -1,5 +1,7 @@
 """Gaussian weights: divergence from the prior, signal-to-noise ratios, collapse."""
 
+from typing import Any
+
 import numpy as np
 
 from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis
@@ -61,19 +63,12 @@ def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
     groups = {layer.name: np.asarray(layer.snr_counts) for layer in ranked[:DRAWN]}
     if ranked[DRAWN:]:
         groups["the others"] = np.sum([layer.snr_counts for layer in ranked[DRAWN:]], axis=0)
-    bars = [
-        {
-            "type": "bar",
-            "x": numbers(centres),
-            "y": numbers(100 * counts / found.weights),
-            "name": plot_text(tensor),
-            "width": float(SNR_EDGES[1] - SNR_EDGES[0]),
-            "marker": {"color": colour(turn), "line": {"width": 0}},
-            "customdata": numbers(10**centres),
-            "hovertemplate": "%{y:.1f} % near %{customdata:.2g}",
-        }
-        for turn, (tensor, counts) in enumerate(groups.items())
-    ]
+    bars: list[dict[str, Any]] = []
+    for turn, (tensor, counts) in enumerate(groups.items()):
+        bar = {"type": "bar", "x": numbers(centres), "y": numbers(100 * counts / found.weights)}
+        look = {"width": float(SNR_EDGES[1] - SNR_EDGES[0]), "marker": {"color": colour(turn), "line": {"width": 0}}}
+        tips = {"customdata": numbers(10**centres), "hovertemplate": "%{y:.1f} % near %{customdata:.2g}"}
+        bars.append({**bar, "name": plot_text(tensor), **look, **tips})
     ticks = {"tickvals": list(range(-3, 4)), "ticktext": ["≤ 0.001", "0.01", "0.1", "1", "10", "100", "≥ 1000"]}
     label = f"Signal-to-noise ratio of the weights of {name}: half are below {number(found.median_snr)}"
     panel = layout(axis("|mean| / std") | ticks, axis("% of the weights"))
