@@ -8,8 +8,6 @@ import typer
 import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
-from murmuration.cli.results import finish_run
-from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import training_bar
 
@@ -25,13 +23,24 @@ HELP = help_text(
 
 def add_members(
     run: RunPath,
-    count: Annotated[int, typer.Argument(help="Number of members to add.", metavar="N")],
-    out: Annotated[str | None, typer.Option(help="Run directory; RUN-added-<n> if left out.", metavar="DIR")] = None,
+    count: Annotated[int, typer.Argument(metavar="N")],
+    out: Annotated[str | None, typer.Option(metavar="DIR")] = None,
     net: OwnNet = None,
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Train more members for a finished run."""
+    """Train more members for a finished run.
+
+    Args:
+        run: The run.
+        count: Number of members to add.
+        out: Run directory; RUN-added-<n> if left out.
+        net: The network of the run.
+        device: Device.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint
     from murmuration.runs.directory import new_run
 
     if count < 1:

@@ -1,16 +1,16 @@
 """`murmur audit`: evaluation of the predictions of any model."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import murmuration as mm
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.options import Force, Json, Names, PostHocOptions, grouped, listed, output_path
-from murmuration.cli.results import heading, show_scores, show_sentences
+from murmuration.cli.options import Force, Json, Names, PostHocOptions, listed, output_path
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
@@ -29,52 +29,39 @@ HELP = help_text(
 )
 
 
-@grouped
 def audit(
     *,
-    files: Annotated[list[str], typer.Argument(help="One or more .npz, .npy, .csv or .parquet files.", metavar="FILE")],
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            "--label-file", help="File of the true labels, if FILE has none: .csv, .npz, .npy or text.", metavar="FILE"
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option("--label-column", help="Column or array of the true labels, in either file.", metavar="NAME"),
-    ] = None,
-    group: Annotated[
-        Names, typer.Option(help="Column of groups to score apart; a list for several.", metavar="NAME")
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option(help="classification or regression; inferred if left out.", metavar="TASK")
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            help="Report; if left out <first file>-audit.html, with a number if that exists already.", metavar="FILE"
-        ),
-    ] = None,
+    files: Annotated[list[str], typer.Argument(metavar="FILE")],
+    labels: Annotated[str | None, typer.Option("--label-file", metavar="FILE")] = None,
+    label: Annotated[str | None, typer.Option("--label-column", metavar="NAME")] = None,
+    group: Annotated[Names, typer.Option(metavar="NAME")] = None,
+    task: Annotated[str | None, typer.Option(metavar="TASK")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE")] = None,
     trust: PostHocOptions,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Evaluate the predictions of any model."""
+    """Evaluate the predictions of any model.
+
+    Args:
+        files: One or more .npz, .npy, .csv or .parquet files.
+        labels: File of the true labels, if FILE has none: .csv, .npz, .npy or text.
+        label: Column or array of the true labels, in either file.
+        group: Column of groups to score apart; a list for several.
+        task: classification or regression; inferred if left out.
+        out: Report; if left out <first file>-audit.html, with a number if that exists already.
+        trust: Calibration, conformal sets and abstention.
+        force: Whether to replace the file.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.results import show_scores, show_sentences
 
     for file in files:
         if not file.strip():
             raise Misuse(f"'{file}' names no file: expected .npz, .npy, .csv or .parquet")
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
-    report = mm.audit(
-        files,
-        labels,
-        label=label,
-        groups=listed(group),
-        task=task,
-        config=trust.config(),
-        out=path,
-        progress=not as_json,
-    )
+    settings: dict[str, Any] = {"label": label, "groups": listed(group), "task": task, "config": trust.config()}
+    report = mm.audit(files, labels, out=path, progress=not as_json, **settings)
     record = {**report.to_json(), "report": str(path)}
     if as_json:
         return print_json(record)
@@ -86,15 +73,13 @@ def audit(
 
 def beside(file: Path, force: bool) -> Path:
     """Return the default path of the report: next to the file, and new unless `force` is set."""
-    path, turn = file.with_name(f"{file.stem}-audit.html"), 1
-    while path.exists() and not force:
-        turn += 1
-        path = file.with_name(f"{file.stem}-audit-{turn}.html")
-    return path
+    paths = (file.with_name(f"{file.stem}-audit{f'-{n}' if n > 1 else ''}.html") for n in itertools.count(1))
+    return next(path for path in paths if force or not path.exists())
 
 
 def show_groups(evaluations: Sequence["Evaluation"]) -> None:
     """Print the main scores in every group, one table for each column, with groups that are significantly worse."""
+    from murmuration.cli.results import heading
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import number
 

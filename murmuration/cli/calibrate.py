@@ -3,9 +3,7 @@
 from pathlib import Path
 
 from murmuration.cli.console import help_text
-from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, grouped, network
-from murmuration.cli.results import leave_results
-from murmuration.cli.training import load_run, reopen_data
+from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, network
 from murmuration.system.errors import Misuse
 
 HELP = help_text(
@@ -19,11 +17,12 @@ HELP = help_text(
 )
 
 
-@grouped
 def calibrate(
     *, run: RunPath, trust: PostHocOptions, net: OwnNet = None, device: RunDevice = None, as_json: Json = False
 ) -> None:
     """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
+    from murmuration.cli.results import leave_results
+    from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation import evaluate_ensemble, held_out_set
     from murmuration.prediction.posthoc import FEWEST
     from murmuration.reports.report import this_command
@@ -41,9 +40,7 @@ def calibrate(
             raise Misuse(f"{reason}; train it again on more examples")
         ensemble = fit_posthoc_again(ensemble, data, config)
         evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
-        steps = json_bytes(to_json(ensemble.posthoc))
-        leave_results(
-            path, evaluation, as_json=as_json, files={POSTHOC: steps}, command=this_command()
-        )  # interrupted before, all is as it was
+        files = {POSTHOC: json_bytes(to_json(ensemble.posthoc))}  # written last: interrupted before, all is as it was
+        leave_results(path, evaluation, as_json=as_json, files=files, command=this_command())
     if not as_json:
         print(f"post-hoc steps: {path / 'posthoc.json'}")

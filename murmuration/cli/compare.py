@@ -7,9 +7,6 @@ import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
 from murmuration.cli.evaluate import require_corruptions, suite_of
-from murmuration.cli.results import show_results
-from murmuration.cli.train import Link, Loss, NetName, NoiseStd
-from murmuration.cli.training import new_run_path
 
 HELP = help_text(
     "Train several recipes on the same splits with the same seed and test which differences are significant (paired "
@@ -23,44 +20,43 @@ HELP = help_text(
 )
 
 
-@options.grouped
 def compare(
     *,
     data: options.DataSource = "digits",
-    recipes: Annotated[
-        options.Names,
-        options.option(
-            "See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow a "
-            "colon: forde:members=10.",
-            "Recipe",
-            "LIST",
-        ),
-    ] = None,
-    baselines: Annotated[
-        options.Names,
-        options.option(
-            "Models to compare with, see `murmur list models`, or none; if left out, ridge or logistic and "
-            "hist-gradient-boosting for a table.",
-            "Recipe",
-            "LIST",
-        ),
-    ] = None,
-    out: Annotated[
-        str | None, options.option("Directory; runs/<data>-compare-<n> if left out.", "Options", "DIR")
-    ] = None,
-    net: NetName = None,
+    recipes: Annotated[options.Names, options.documented("Recipe", "LIST")] = None,
+    baselines: Annotated[options.Names, options.documented("Recipe", "LIST")] = None,
+    out: Annotated[str | None, options.documented("Options", "DIR")] = None,
+    net: options.NetName = None,
     reading: options.DataOptions,
     plan: options.TrainingOptions,
     trust: options.PostHocOptions,
     shift: options.ShiftOptions,
-    noise_std: NoiseStd = None,
-    link: Link = None,
-    loss: Loss = None,
+    objective: options.LossOptions,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
     help_all: options.HelpAll = False,
 ) -> None:
-    """Train several recipes on the same splits and compare their scores."""
+    """Train several recipes on the same splits and compare their scores.
+
+    Args:
+        data: The data.
+        recipes: See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow
+            a colon: forde:members=10.
+        baselines: Models to compare with, see `murmur list models`, or none; if left out, ridge or logistic and
+            hist-gradient-boosting for a table.
+        out: Directory; runs/<data>-compare-<n> if left out.
+        net: The network of all recipes.
+        reading: How the data is read.
+        plan: Settings of training.
+        trust: Calibration, conformal sets and abstention.
+        shift: Corrupted and out-of-distribution inputs.
+        objective: The likelihood.
+        checkpoint_seconds: Seconds between checkpoints.
+        as_json: Whether to print JSON.
+        help_all: Whether to show the help of all options.
+    """
+    from murmuration.cli.results import show_results
+    from murmuration.cli.training import new_run_path
     from murmuration.core.recipe import parse_recipe
     from murmuration.evaluation import eval_set_of
     from murmuration.reports.comparison import RECIPES, REPORT, SETTINGS
@@ -78,14 +74,12 @@ def compare(
             parsed,
             net=options.network(net),
             baselines=() if models == ["none"] else models or None,
-            noise_std=noise_std,
-            link=link,
-            likelihood=loss,
             shift=suite,
             ood=options.listed(shift.ood),
             out=path,
             progress=not as_json,
             checkpoint_seconds=checkpoint_seconds,
+            **objective.settings(),
             **settings,
         )
     except KeyboardInterrupt:

@@ -8,8 +8,6 @@ import typer
 import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
-from murmuration.cli.results import finish_run
-from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
 from murmuration.system.errors import Misuse
 
 HELP = help_text(
@@ -23,13 +21,24 @@ HELP = help_text(
 
 def drop_members(
     run: RunPath,
-    members: Annotated[str, typer.Argument(help="Numbers of members, from 0, such as 1,3.", metavar="LIST")],
-    out: Annotated[str | None, typer.Option(help="Run directory; RUN-dropped-<n> if left out.", metavar="DIR")] = None,
+    members: Annotated[str, typer.Argument(metavar="LIST")],
+    out: Annotated[str | None, typer.Option(metavar="DIR")] = None,
     net: OwnNet = None,
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run without some of its members."""
+    """Write a run without some of its members.
+
+    Args:
+        run: The run.
+        members: Numbers of members, from 0, such as 1,3.
+        out: Run directory; RUN-dropped-<n> if left out.
+        net: The network of the run.
+        device: Device.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import derived_run_path, read_manifest, reopen_data
     from murmuration.runs.directory import new_run
 
     numbers = listed([members])
@@ -39,5 +48,5 @@ def drop_members(
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
     with new_run(path):
-        ensemble = mm.drop_members(run, [int(number) for number in numbers], out=path, net=network(net), device=device)
+        ensemble = mm.drop_members(run, list(map(int, numbers)), out=path, net=network(net), device=device)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json
-from murmuration.cli.options import DataSource, Force, Json, Names, image_size, named_targets, option, output_path
+from murmuration.cli.options import DataSource, Force, Json, Names, documented, image_size, named_targets, output_path
 from murmuration.system.progress import counting_bar
 
 HELP = help_text(
@@ -22,21 +22,26 @@ HELP = help_text(
 def embed(
     *,
     data: DataSource,
-    out: Annotated[str, typer.Option(help="The .npz file to write.", metavar="FILE")],
-    net: Annotated[str, option("Network; see `murmur list nets`.", "Options", "NAME")] = "efficientnet-lite0",
-    weights: Annotated[
-        str | None,
-        option("File of its weights, .safetensors or .pth; the published ones if left out.", "Options", "FILE"),
-    ] = None,
-    size: Annotated[
-        str | None,
-        option("Pixels, N or HxW; 128 for networks with published weights, else as they are.", "Options", "N"),
-    ] = None,
-    target: Annotated[Names, option("Target column of a table of image files.", "Options", "NAME")] = None,
+    out: Annotated[str, typer.Option(metavar="FILE")],
+    net: Annotated[str, documented("Options", "NAME")] = "efficientnet-lite0",
+    weights: Annotated[str | None, documented("Options", "FILE")] = None,
+    size: Annotated[str | None, documented("Options", "N")] = None,
+    target: Annotated[Names, documented("Options", "NAME")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Compute features of images by a pretrained network, once."""
+    """Compute features of images by a pretrained network, once.
+
+    Args:
+        data: The images.
+        out: The .npz file to write.
+        net: Network; see `murmur list nets`.
+        weights: File of its weights, .safetensors or .pth; the published ones if left out.
+        size: Pixels, N or HxW; 128 for networks with published weights, else as they are.
+        target: Target column of a table of image files.
+        force: Whether to replace the file.
+        as_json: Whether to print JSON.
+    """
     from murmuration.data.raw import LoadOptions
     from murmuration.models.features import feature_source, write_features
 

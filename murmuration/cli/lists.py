@@ -48,12 +48,8 @@ def recipes() -> Entries:
 
 def in_short(entries: Entries) -> Entries:
     """Shorten recipes for the screen: description, advantages (+), drawbacks (-)."""
-    return {
-        f"{name} (default)" if name == DEFAULT else name: {
-            "description": f"{row['description']}\n+ {row['good']}\n- {row['bad']}"
-        }
-        for name, row in entries.items()
-    }
+    texts = {name: f"{row['description']}\n+ {row['good']}\n- {row['bad']}" for name, row in entries.items()}
+    return described({f"{name} (default)" if name == DEFAULT else name: text for name, text in texts.items()})
 
 
 def couplings() -> Entries:
@@ -62,30 +58,18 @@ def couplings() -> Entries:
     from murmuration.core.coupling.bandwidths import BANDWIDTHS, find_bandwidth
     from murmuration.core.coupling.estimators import ESTIMATORS
 
-    bandwidths = {**BANDWIDTHS, "fixed:0.5": find_bandwidth("fixed:0.5")}
-    return {
-        **described(COUPLINGS),
-        **{f"estimator={name}": entry for name, entry in described(ESTIMATORS).items()},
-        **{f"bandwidth={name}": entry for name, entry in described(bandwidths).items()},
-    }
+    rows = {**COUPLINGS, **{f"estimator={name}": row for name, row in ESTIMATORS.items()}}
+    rows |= {f"bandwidth={name}": row for name, row in BANDWIDTHS.items()}
+    return described({**rows, "bandwidth=fixed:0.5": find_bandwidth("fixed:0.5")})
 
 
 def nets() -> Entries:
     from murmuration.models.nets import NETS
     from murmuration.models.nets.libraries import LIBRARIES
 
-    own = {
-        name: {
-            "inputs": "any" if row.tables else "images",
-            "options": ", ".join(row.options),
-            "description": row.description,
-        }
-        for name, row in NETS.items()
-    }
-    external = {
-        name: {"inputs": inputs, "options": "", "description": about} for name, (inputs, about) in LIBRARIES.items()
-    }
-    return own | external
+    rows = [(name, "any" if row.tables else "images", row.options, row.description) for name, row in NETS.items()]
+    rows += [(name, inputs, (), about) for name, (inputs, about) in LIBRARIES.items()]
+    return {n: {"inputs": i, "options": ", ".join(o), "description": about} for n, i, o, about in rows}
 
 
 def models() -> Entries:
@@ -104,16 +88,12 @@ def data() -> Entries:
 def corruptions() -> Entries:
     from murmuration.data.shift import CORRUPTIONS, TABLE_SHIFTS
 
-    rows: list[tuple[str, str, Any]] = [("images", name, corruption) for name, corruption in CORRUPTIONS.items()]
-    rows += [("tables", name, corruption) for name, corruption in TABLE_SHIFTS.items()]
+    tables: dict[str, Mapping[str, Any]] = {"images": CORRUPTIONS, "tables": TABLE_SHIFTS}
     return {
-        name: {
-            "inputs": inputs,
-            "kind": corruption.kind,
-            "exact": "yes" if getattr(corruption, "exact", True) else "no",
-            "description": corruption.about,
-        }
-        for inputs, name, corruption in rows
+        name: {"inputs": inputs, "kind": row.kind, "exact": "yes" if getattr(row, "exact", True) else "no"}
+        | {"description": row.about}
+        for inputs, table in tables.items()
+        for name, row in table.items()
     }
 
 
@@ -178,16 +158,20 @@ LISTS: dict[str, Callable[[], Entries]] = {
 
 def list_names(
     what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(LISTS)}.", metavar="WHAT")] = None,
-    sheet: Annotated[
-        str | None, typer.Option(help="Draw every corruption of some images: a .png file.", metavar="FILE")
-    ] = None,
-    of: Annotated[
-        str | None, typer.Option(help=f"Images for --sheet; {SHEET_IMAGES} if left out.", metavar="DATA")
-    ] = None,
+    sheet: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    of: Annotated[str | None, typer.Option(metavar="DATA")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """List recipes, networks, data, corruptions and other names that options take."""
+    """List recipes, networks, data, corruptions and other names that options take.
+
+    Args:
+        what: Name of one list; all if left out.
+        sheet: Draw every corruption of some images: a .png file.
+        of: Images for --sheet; digits if left out.
+        force: Whether to replace the file.
+        as_json: Whether to print JSON.
+    """
     if what is not None and what not in LISTS:
         raise unknown("list", what, LISTS)
     if sheet is not None and what != "corruptions":

@@ -8,8 +8,6 @@ import typer
 import murmuration as mm
 from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, network
-from murmuration.cli.results import finish_run
-from murmuration.cli.training import read_manifest, reopen_data
 from murmuration.system.errors import Misuse
 
 HELP = help_text(
@@ -22,13 +20,23 @@ HELP = help_text(
 
 
 def merge(
-    runs: Annotated[list[str], typer.Argument(help="Two or more run directories.", metavar="RUN...")],
-    out: Annotated[str, typer.Option(help="Run directory.", metavar="DIR")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
+    out: Annotated[str, typer.Option(metavar="DIR")],
     net: OwnNet = None,
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Write the members of several runs as one run."""
+    """Write the members of several runs as one run.
+
+    Args:
+        runs: Two or more run directories.
+        out: Run directory.
+        net: The network of the runs.
+        device: Device.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import read_manifest, reopen_data
     from murmuration.runs.directory import new_run
 
     if len(runs) < 2:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.options import Force, Json, RunPath, grouped, output_path
-from murmuration.cli.training import file_name, load_run, reopen_data
+from murmuration.cli.options import Force, Json, RunPath, output_path
 
 if TYPE_CHECKING:
     from murmuration.evaluation.columns import Drift
@@ -25,26 +24,32 @@ SHOWN = 12  # changes on the screen; the page has all
 DRIFTED = 3  # exit code
 
 
-@grouped
 def monitor(
     *,
     run: RunPath,
-    data: Annotated[str, typer.Argument(help="New rows: FILE.csv or FILE.parquet.", metavar="DATA")],
-    out: Annotated[
-        str | None, typer.Option(help="Page; RUN/monitor-DATA.html if left out.", metavar="FILE.html")
-    ] = None,
+    data: Annotated[str, typer.Argument(metavar="DATA")],
+    out: Annotated[str | None, typer.Option(metavar="FILE.html")] = None,
     force: Force = False,
-    fail_on_drift: Annotated[
-        bool, typer.Option("--fail-on-drift", help=f"End with exit code {DRIFTED} where there is drift, for scripts.")
-    ] = False,
+    fail_on_drift: Annotated[bool, typer.Option("--fail-on-drift")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare new rows of a table with those of training."""
+    """Compare new rows of a table with those of training.
+
+    Args:
+        run: The run.
+        data: New rows: FILE.csv or FILE.parquet.
+        out: Page; RUN/monitor-DATA.html if left out.
+        force: Whether to replace the page.
+        fail_on_drift: End with exit code 3 where there is drift, for scripts.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation.columns import drift, read_table, unusual_rows
+    from murmuration.reports.comparison import run_name
     from murmuration.reports.monitor_page import monitor_page
     from murmuration.system.files import write_bytes
 
-    path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{file_name(Path(data).stem)}.html"
+    path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{run_name(Path(data).stem)}.html"
     ensemble, training = load_run(Path(run)), reopen_data(Path(run))
     table = read_table(data)
     changes = drift(ensemble, training, table)
@@ -62,7 +67,7 @@ def monitor(
 
 def show(drift: "Drift") -> None:
     """Print the largest changes in a table, then the verdict."""
-    from murmuration.reports.formatting import MISSING, number
+    from murmuration.reports.formatting import number
     from murmuration.reports.monitor_page import written_p
 
     largest = sorted(drift.changes, key=lambda change: (not change.drifted, -change.size))[:SHOWN]
@@ -70,7 +75,8 @@ def show(drift: "Drift") -> None:
         [
             change.name,
             change.kind,
-            *(MISSING if value != value else number(value) for value in (change.before, change.after)),
+            number(change.before),
+            number(change.after),
             number(change.size),
             written_p(change.adjusted),
             "yes" if change.drifted else "no",

@@ -37,6 +37,11 @@ def option(help_text: str, panel: str, metavar: str, *names: str, default_text: 
     )
 
 
+def documented(panel: str, metavar: str) -> Any:
+    """Return an option whose help is its entry in the docstring of the command or record; `grouped` fills it in."""
+    return option("", panel, metavar)
+
+
 def switch(name: str, help_text: str, panel: str = "Options") -> Any:
     """Return an option that takes no value."""
     return typer.Option(name, help=help_text, rich_help_panel=panel)
@@ -74,42 +79,42 @@ InMemory = Annotated[
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How the data is read."""
+    """How the data is read.
 
-    target: Annotated[Names, option("Target column of a table; a list for several.", "Data", "NAME")] = None
-    task: Annotated[str | None, option("classification or regression; inferred if left out.", "Data", "TASK")] = None
-    inputs: Annotated[
-        str | None, option("What an array holds: numbers, images, or tokens (for an embedding).", "Data", "KIND")
-    ] = None
-    prepare: Annotated[
-        str, option("Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.", "Data", "WAY")
-    ] = "standardise"
-    size: Annotated[str | None, option("Resize and crop image files to N or HxW pixels.", "Data", "N")] = None
+    Attributes:
+        target: Target column of a table; a list for several.
+        task: classification or regression; inferred if left out.
+        inputs: What an array holds: numbers, images, or tokens (for an embedding).
+        prepare: Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.
+        size: Resize and crop image files to N or HxW pixels.
+        in_memory: Whether all inputs are held in memory.
+        features: Pretrained network whose image features, computed once, replace the inputs; --net is then the head on
+            them, linear by default.
+        features_from: File with the weights of --features; by default published ones.
+        val: Validation data: a share such as 0.2, or a file.
+        test: Test data: a share such as 0.2, a file, or none: all rows train and validate.
+        groups: Group column; rows of one group stay in one split.
+        time: Time column; the latest rows become the test split.
+        weight: Column of sample weights.
+        imbalance: Cut a long tail: the largest training class over the smallest, such as 100.
+        drop: Columns to leave out; a list for several.
+    """
+
+    target: Annotated[Names, documented("Data", "NAME")] = None
+    task: Annotated[str | None, documented("Data", "TASK")] = None
+    inputs: Annotated[str | None, documented("Data", "KIND")] = None
+    prepare: Annotated[str, documented("Data", "WAY")] = "standardise"
+    size: Annotated[str | None, documented("Data", "N")] = None
     in_memory: InMemory = None
-    features: Annotated[
-        str | None,
-        option(
-            "Pretrained network whose image features, computed once, replace the inputs; --net is then the head on "
-            "them, linear by default.",
-            "Data",
-            "NET",
-        ),
-    ] = None
-    features_from: Annotated[
-        str | None, option("File with the weights of --features; by default published ones.", "Data", "FILE")
-    ] = None
-    val: Annotated[str | None, option("Validation data: a share such as 0.2, or a file.", "Data", "WHAT")] = None
-    test: Annotated[
-        str | None,
-        option("Test data: a share such as 0.2, a file, or none: all rows train and validate.", "Data", "WHAT"),
-    ] = None
-    groups: Annotated[str | None, option("Group column; rows of one group stay in one split.", "Data", "NAME")] = None
-    time: Annotated[str | None, option("Time column; the latest rows become the test split.", "Data", "NAME")] = None
-    weight: Annotated[str | None, option("Column of sample weights.", "Data", "NAME")] = None
-    imbalance: Annotated[
-        float | None, option("Cut a long tail: the largest training class over the smallest, such as 100.", "Data", "X")
-    ] = None
-    drop: Annotated[Names, option("Columns to leave out; a list for several.", "Data", "NAME")] = None
+    features: Annotated[str | None, documented("Data", "NET")] = None
+    features_from: Annotated[str | None, documented("Data", "FILE")] = None
+    val: Annotated[str | None, documented("Data", "WHAT")] = None
+    test: Annotated[str | None, documented("Data", "WHAT")] = None
+    groups: Annotated[str | None, documented("Data", "NAME")] = None
+    time: Annotated[str | None, documented("Data", "NAME")] = None
+    weight: Annotated[str | None, documented("Data", "NAME")] = None
+    imbalance: Annotated[float | None, documented("Data", "X")] = None
+    drop: Annotated[Names, documented("Data", "NAME")] = None
 
     def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
         """Open the source, split and prepared; partial features are written next to `out`."""
@@ -166,6 +171,16 @@ def named_targets(names: Names) -> str | tuple[str, ...] | None:
 OwnNet = Annotated[
     str | None, option("The user-defined network of the run, package.module:factory, if it has one.", "Options", "NAME")
 ]
+NetName = Annotated[
+    str | None,
+    option(
+        "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory. "
+        "Options may follow a colon: mlp:hidden=256x3,dropout=0.1,embed=piecewise. "
+        "A name of `murmur list models` is a model that is not a network, such as random-forest.",
+        "Recipe",
+        "NAME",
+    ),
+]
 PLAN_DOCS = {setting.name: setting.doc for setting in settings_of(Plan)}
 CheckpointSeconds = Annotated[float, option(PLAN_DOCS["checkpoint_seconds"], "Training", "X")]
 Device = Annotated[str, option(PLAN_DOCS["device"], "Hardware", "NAME")]
@@ -196,9 +211,8 @@ def network(text: str | None) -> Any:
     except ImportError as error:
         raise Misuse(f"--net {text}: cannot import {module} ({error}); write package.module:factory") from None
     except AttributeError:
-        raise Misuse(
-            f"--net {text}: {module} has no '{name}'; write the name of a function that builds a net"
-        ) from None
+        reason = f"{module} has no '{name}'; write the name of a function that builds a net"
+        raise Misuse(f"--net {text}: {reason}") from None
     finally:
         sys.path.remove("")
     return factory
@@ -206,44 +220,23 @@ def network(text: str | None) -> Any:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """Answers to the four questions that replace those of the recipe."""
+    """Answers to the four questions that replace those of the recipe.
 
-    sharing: Annotated[
-        str | None,
-        option(
-            "Parameter sharing between members: own (none shared), rank-one or rank-one-uv (shared kernels, own "
-            "rank-one factors), backbone, head, names or all; see `murmur list sharing`.",
-            "Recipe",
-            "ANSWER",
-        ),
-    ] = None
-    weights: Annotated[
-        str | None,
-        option(
-            "Weight model: point (deterministic), dropout, masks (fixed dropout masks), gaussian (variational) or "
-            "moped (Gaussian around trained weights); see `murmur list weights`.",
-            "Recipe",
-            "ANSWER",
-        ),
-    ] = None
-    coupling: Annotated[
-        str | None,
-        option(
-            "Interaction between members during training: none, or repulsion in weight, output, feature or "
-            "input-gradient space (weights, outputs, features, input-gradients); see `murmur list couplings`.",
-            "Recipe",
-            "ANSWER",
-        ),
-    ] = None
-    dynamics: Annotated[
-        str | None,
-        option(
-            "Training algorithm and the weights it keeps: optimizer (the last), ivon, swa, swag, snapshot, csgmcmc or "
-            "csghmc; see `murmur list dynamics`.",
-            "Recipe",
-            "ANSWER",
-        ),
-    ] = None
+    Attributes:
+        sharing: Parameter sharing between members: own (none shared), rank-one or rank-one-uv (shared kernels, own
+            rank-one factors), backbone, head, names or all; see `murmur list sharing`.
+        weights: Weight model: point (deterministic), dropout, masks (fixed dropout masks), gaussian (variational) or
+            moped (Gaussian around trained weights); see `murmur list weights`.
+        coupling: Interaction between members during training: none, or repulsion in weight, output, feature or
+            input-gradient space (weights, outputs, features, input-gradients); see `murmur list couplings`.
+        dynamics: Training algorithm and the weights it keeps: optimizer (the last), ivon, swa, swag, snapshot, csgmcmc
+            or csghmc; see `murmur list dynamics`.
+    """
+
+    sharing: Annotated[str | None, documented("Recipe", "ANSWER")] = None
+    weights: Annotated[str | None, documented("Recipe", "ANSWER")] = None
+    coupling: Annotated[str | None, documented("Recipe", "ANSWER")] = None
+    dynamics: Annotated[str | None, documented("Recipe", "ANSWER")] = None
 
     def recipe(self, text: str) -> "Recipe":
         """Return the recipe of that text with these answers."""
@@ -352,17 +345,43 @@ class PostHocOptions(PostHocFlags):
 
 
 @dataclass(frozen=True)
-class ShiftOptions:
-    """Corrupted and out-of-distribution inputs to evaluate on besides the test split."""
+class LossOptions:
+    """The likelihood of the targets.
 
-    corruptions: Annotated[bool, switch("--corruptions", "Evaluate on corrupted inputs too.", "Shift")] = False
-    only: Annotated[Names, option("Some corruptions; see `murmur list corruptions`.", "Shift", "LIST")] = None
-    severities: Annotated[Names, option("Severities of corruption; 1,2,3,4,5 if left out.", "Shift", "LIST")] = None
-    shift_examples: Annotated[int | None, option("Corrupt the first N examples; all if left out.", "Shift", "N")] = None
-    cifar_c: Annotated[
-        str | None, option("Folder of the official CIFAR-10-C arrays, used instead of ours.", "Shift", "DIR")
-    ] = None
-    ood: Annotated[Names, option("Out-of-distribution inputs; a list for several.", "Shift", "DATA")] = None
+    Attributes:
+        noise_std: Known noise (standard deviation) of a regression target; learned if left out.
+        link: Output activation for classification: softmax or softplus.
+        loss: Loss by name, such as focal, or gaussian:outliers=0.02 for numbers; see `murmur list losses`.
+    """
+
+    noise_std: Annotated[float | None, documented("Training", "X")] = None
+    link: Annotated[str | None, documented("Training", "NAME")] = None
+    loss: Annotated[str | None, documented("Training", "NAME")] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keywords of `mm.fit`."""
+        return {"noise_std": self.noise_std, "link": self.link, "likelihood": self.loss}
+
+
+@dataclass(frozen=True)
+class ShiftOptions:
+    """Corrupted and out-of-distribution inputs to evaluate on besides the test split.
+
+    Attributes:
+        corruptions: Evaluate on corrupted inputs too.
+        only: Some corruptions; see `murmur list corruptions`.
+        severities: Severities of corruption; 1,2,3,4,5 if left out.
+        shift_examples: Corrupt the first N examples; all if left out.
+        cifar_c: Folder of the official CIFAR-10-C arrays, used instead of ours.
+        ood: Out-of-distribution inputs; a list for several.
+    """
+
+    corruptions: Annotated[bool, switch("--corruptions", "", "Shift")] = False
+    only: Annotated[Names, documented("Shift", "LIST")] = None
+    severities: Annotated[Names, documented("Shift", "LIST")] = None
+    shift_examples: Annotated[int | None, documented("Shift", "N")] = None
+    cifar_c: Annotated[str | None, documented("Shift", "DIR")] = None
+    ood: Annotated[Names, documented("Shift", "DATA")] = None
 
     @property
     def wanted(self) -> bool:
@@ -385,9 +404,8 @@ def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str
     """Check the path of an output file: a known suffix, an existing folder, and no such file unless `force` is set."""
     path = Path(out)
     if path.suffix.lower() not in suffixes:
-        raise Misuse(
-            f"{option} {out} has the suffix '{path.suffix}': write a name that ends in {' or '.join(suffixes)}"
-        )
+        endings = " or ".join(suffixes)
+        raise Misuse(f"{option} {out} has the suffix '{path.suffix}': write a name that ends in {endings}")
     if not path.parent.is_dir():
         raise Misuse(f"{option} {out}: the folder {path.parent} does not exist; make it first")
     if path.is_dir() or (path.exists() and not force):
@@ -396,17 +414,14 @@ def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace every parameter of a command that is a record by options for the record's fields."""
-    signature = inspect.signature(command)
-    hints = get_type_hints(command, include_extras=True)
-    records: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters = [
-        parameter
-        for name in signature.parameters
-        for parameter in (
-            _of_record(records[name]) if name in records else [_keyword(signature.parameters[name], hints[name])]
-        )
-    ]
+    """Make a command of a function whose parameters are options, or records of options.
+
+    A record is replaced by options for its fields. The help of an option that has none is its entry in the docstring,
+    under "Args" of the function or "Attributes" of the record.
+    """
+    options = _keywords(command)
+    records: dict[str, Any] = {name: o.annotation for name, o in options.items() if is_dataclass(o.annotation)}
+    parameters = [p for n, o in options.items() for p in (_keywords(records[n]).values() if n in records else [o])]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -421,11 +436,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _of_record(record: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(record, include_extras=True)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter(f.name, kind, default=f.default, annotation=hints[f.name]) for f in fields(record)]
-
-
-def _keyword(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint)
+def _keywords(owner: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a function or record as keywords, with their help from its docstring."""
+    hints = get_type_hints(owner, include_extras=True)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(owner) or "", re.MULTILINE)
+    for name, text in entries:
+        for info in getattr(hints.get(name), "__metadata__", ()):
+            info.help = info.help or " ".join(text.split())
+    return {
+        name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+        for name, parameter in inspect.signature(owner).parameters.items()
+    }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.cli.train import Link, Loss, NetName, NoiseStd
 
 if TYPE_CHECKING:
     from murmuration.training.costs import CostEstimate
@@ -24,26 +23,35 @@ HELP = help_text(
 )
 
 
-@options.grouped
 def plan(
     *,
     data: options.DataSource = "digits",
-    recipe: Annotated[str, options.option("Method; see `murmur list recipes`.", "Recipe", "NAME")] = "deep-ensemble",
-    net: NetName = None,
+    recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
+    net: options.NetName = None,
     answers: options.RecipeOptions,
     reading: options.DataOptions,
     training: options.TrainingOptions,
-    noise_std: NoiseStd = None,
-    link: Link = None,
-    loss: Loss = None,
-    ranks: Annotated[int, options.option("Processes that divide the members.", "Costs", "N")] = 1,
-    budget: Annotated[
-        str | None, options.option("Propose settings within a time such as 30m or 1h30m.", "Costs", "TIME")
-    ] = None,
+    objective: options.LossOptions,
+    ranks: Annotated[int, options.documented("Costs", "N")] = 1,
+    budget: Annotated[str | None, options.documented("Costs", "TIME")] = None,
     as_json: options.Json = False,
     help_all: options.HelpAll = False,
 ) -> None:
-    """Predict the costs of a training run from a few steps."""
+    """Predict the costs of a training run from a few steps.
+
+    Args:
+        data: The data.
+        recipe: Method; see `murmur list recipes`.
+        net: The network.
+        answers: Answers that replace those of the recipe.
+        reading: How the data is read.
+        training: Settings of training.
+        objective: The likelihood.
+        ranks: Processes that divide the members.
+        budget: Propose settings within a time such as 30m or 1h30m.
+        as_json: Whether to print JSON.
+        help_all: Whether to show the help of all options.
+    """
     began = time.perf_counter(), time.process_time()
     from murmuration.training.costs import Seconds, parse_budget
 
@@ -58,10 +66,8 @@ def plan(
         recipe=parsed,
         ranks=ranks,
         budget=budget,
-        noise_std=noise_std,
-        link=link,
-        likelihood=loss,
         of_command=startup,
+        **objective.settings(),
         **settings,
     )
     if as_json:

@@ -3,29 +3,14 @@
 import math
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import murmuration as mm
 from murmuration.cli.console import help_text, print_json
-from murmuration.cli.options import (
-    DATA_HELP,
-    Force,
-    InMemory,
-    Json,
-    OwnNet,
-    RunDevice,
-    RunPath,
-    network,
-    output_path,
-    switch,
-)
-from murmuration.cli.training import load_run
+from murmuration.cli.options import DataSource, Force, InMemory, Json, OwnNet, RunDevice, RunPath, network, output_path
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    from murmuration.prediction.ensemble import Ensemble
 
 HELP = help_text(
     "Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column "
@@ -44,19 +29,32 @@ HELP = help_text(
 
 def predict(
     run: RunPath,
-    data: Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")],
-    out: Annotated[str, typer.Option(help="A .csv, .parquet or .npz file.", metavar="FILE")],
-    per_member: Annotated[bool, switch("--per-member", "Also write the predictions of every member (.npz).")] = False,
-    uncalibrated: Annotated[
-        bool, switch("--uncalibrated", "Without calibration, conformal sets and abstention.")
-    ] = False,
+    data: DataSource,
+    out: Annotated[str, typer.Option(metavar="FILE")],
+    per_member: Annotated[bool, typer.Option("--per-member")] = False,
+    uncalibrated: Annotated[bool, typer.Option("--uncalibrated")] = False,
     in_memory: InMemory = None,
     net: OwnNet = None,
     device: RunDevice = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write predictions and their uncertainty to a file."""
+    """Write predictions and their uncertainty to a file.
+
+    Args:
+        run: The run.
+        data: The inputs.
+        out: A .csv, .parquet or .npz file.
+        per_member: Also write the predictions of every member (.npz).
+        uncalibrated: Without calibration, conformal sets and abstention.
+        in_memory: Whether all inputs are held in memory.
+        net: The network of the run.
+        device: Device.
+        force: Whether to replace the file.
+        as_json: Whether to print JSON.
+    """
+    from murmuration.cli.training import load_run
+    from murmuration.prediction.posthoc.conformal import IntervalRule
     from murmuration.prediction.prediction_files import WRITERS
     from murmuration.reports.formatting import plural
 
@@ -64,18 +62,11 @@ def predict(
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"--per-member with {path.name}: a table has one row per input; write --out {path.stem}.npz")
     ensemble = load_run(Path(run), posthoc=not uncalibrated, net=network(net), device=device)
-    warn_of_infinite(ensemble)
-    saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
-    if as_json:
-        return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})
-    print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")
-
-
-def warn_of_infinite(ensemble: "Ensemble") -> None:
-    """Warn of conformal intervals without ends: the run has too few validation examples for their coverage."""
-    from murmuration.prediction.posthoc.conformal import IntervalRule
-
     for rule in ensemble.posthoc.conformal[:1] if ensemble.posthoc is not None else ():
         if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):
             reason = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
             warnings.warn(f"conformal intervals are infinite: {reason}; murmur calibrate fits others", stacklevel=2)
+    saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
+    if as_json:
+        return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})
+    print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")

@@ -33,7 +33,7 @@ from murmuration.cli import (
     train,
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
-from murmuration.cli.options import RecipeOptions
+from murmuration.cli.options import RecipeOptions, grouped
 from murmuration.system.errors import Failure, Misuse, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
@@ -76,29 +76,16 @@ def _add(name: str, command: Any, panel: str) -> None:
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name, rich_help_panel=panel)
     else:
-        help_of_module = sys.modules[command.__module__].HELP
-        described = {"help": help_of_module, "short_help": command.__doc__}
-        app.command(name, cls=PlainCommand, rich_help_panel=panel, **described)(command)
+        texts = {"help": sys.modules[command.__module__].HELP, "short_help": (command.__doc__ or "").partition("\n")[0]}
+        app.command(name, cls=PlainCommand, rich_help_panel=panel, **texts)(grouped(command))
 
 
-for _name, _command in {
-    "train": train.train,
-    "plan": plan.plan,
-    "resume": resume.resume,
-    "evaluate": evaluate.evaluate,
-    "calibrate": calibrate.calibrate,
-    "predict": predict.predict,
-    "monitor": monitor.monitor,
-    "add-members": add_members.add_members,
-    "drop-members": drop_members.drop_members,
-    "merge": merge.merge,
-    "embed": embed.embed,
-    "compare": compare.compare,
-    "audit": audit.audit,
-    "list": lists.list_names,
-    "selftest": selftest.selftest,
-}.items():
-    _add(_name, _command, "Commands")
+for _command in (
+    *(train.train, plan.plan, resume.resume, evaluate.evaluate, calibrate.calibrate, predict.predict, monitor.monitor),
+    *(add_members.add_members, drop_members.drop_members, merge.merge, embed.embed, compare.compare, audit.audit),
+    *(lists.list_names, selftest.selftest),
+):
+    _add(_command.__name__.removesuffix("_names").replace("_", "-"), _command, "Commands")
 for _name, _command in plugins("murmuration.commands").items():
     _add(_name, _command, "Studies and applications")
 

@@ -1,28 +1,30 @@
-"""Evaluations on the screen: tables of scores, under shift, and on out-of-distribution inputs; and their files."""
+"""Evaluations on the screen: tables of scores, under shift, and on out-of-distribution inputs; and their files.
+
+Imported when a command runs, as it loads torch.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import murmuration as mm
 from murmuration.cli.console import print_json, print_table
+from murmuration.data import Data
+from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble, held_out_set
+from murmuration.evaluation.metrics import MEASURES, describe, shown_in
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.formatting import ARROWS, duration, interval, members_and_draws, number, plural, words_of
+from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
+from murmuration.runs.directory import replace_files
 from murmuration.system.errors import Failure
 
-if TYPE_CHECKING:
-    from murmuration.data import Data
-    from murmuration.evaluation import EvalSet, Evaluation
-    from murmuration.prediction.ensemble import Ensemble
 
-
-def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_json: bool) -> None:
+def finish_run(path: Path, ensemble: Ensemble, data: Data | EvalSet, *, as_json: bool) -> None:
     """Evaluate a finished run on its test split, write metrics.json and report.html, and print the scores.
 
     A run without test examples is evaluated on its validation examples, one with folds out of fold, and one without
     either is not.
     """
-    from murmuration.evaluation import evaluate_ensemble, held_out_set
-
-    if not isinstance(data, mm.EvalSet):
+    if not isinstance(data, EvalSet):
         if not len(data.held_out):
             return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = held_out_set(ensemble, data)
@@ -30,22 +32,18 @@ def finish_run(path: Path, ensemble: "Ensemble", data: "Data | EvalSet", *, as_j
     try:
         leave_results(path, evaluation, as_json=as_json)
     except Failure as error:  # a full disk, say
-        raise Failure(
-            f"{error}; the run is complete, and murmur evaluate {path} writes its scores and report"
-        ) from error
+        hint = f"the run is complete, and murmur evaluate {path} writes its scores and report"
+        raise Failure(f"{error}; {hint}") from error
 
 
 def leave_results(
-    path: Path, evaluation: "Evaluation", *, as_json: bool, files: dict[str, bytes] | None = None, command: str = ""
+    path: Path, evaluation: Evaluation, *, as_json: bool, files: dict[str, bytes] | None = None, command: str = ""
 ) -> None:
     """Write metrics.json and report.html of an evaluation into a run directory, and print the scores.
 
     `files` are further files of the run that are replaced with them; `command` repeats the report, if it is not that
     of the run.
     """
-    from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
-    from murmuration.runs.directory import replace_files
-
     report = report_of([evaluation], command=command)
     record = results_json(report, run=path)
     replace_files(path, {**(files or {}), **results_bytes(record, report)})
@@ -54,19 +52,16 @@ def leave_results(
         print(f"report: {path / REPORT}")
 
 
-def show_results(evaluations: Sequence["Evaluation"], record: dict[str, Any], *, as_json: bool) -> None:
+def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, as_json: bool) -> None:
     """Print the record, or tables and sentences that hold the same."""
-    from murmuration.reports.findings import words_of
-
     if as_json:
         return print_json(record)
     show_scores(evaluations)
-    if caution := words_of(evaluations[0]).caution:
+    if caution := words_of(evaluations[0].eval_set).caution:
         print(caution)
-    for evaluation in evaluations:
-        show_shift(evaluation)
-    for evaluation in evaluations:
-        show_ood(evaluation)
+    for show in (show_shift, show_ood):
+        for evaluation in evaluations:
+            show(evaluation)
     show_sentences(record)
 
 
@@ -76,42 +71,32 @@ def show_sentences(record: dict[str, Any]) -> None:
         print(f"- {sentence}")
 
 
-def show_scores(evaluations: Sequence["Evaluation"]) -> None:
+def show_scores(evaluations: Sequence[Evaluation]) -> None:
     """Print all scores of one evaluation, or the main scores of several next to each other."""
-    from murmuration.evaluation.metrics import shown_in
-    from murmuration.reports.formatting import members_and_draws, plural
-
     first, eval_set = evaluations[0], evaluations[0].eval_set
     count, of_file = first.examples.inputs, first.ensemble is None
     kind = "example" if eval_set.part == "test" else f"{eval_set.part} example"
     examples = plural(count, "row") if of_file else f"{plural(count, kind)} of {eval_set.name}"
-    if len(evaluations) == 1:
-        members = first.predictions
-        size = members_and_draws(members // first.draws, first.draws)
-        title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
-        single = "a member alone" if first.draws == 1 else "a draw alone"
-        single += ", uncalibrated" if first.uncalibrated is not first.examples else ""
-        columns = ["score", "value", "95 % interval", "better", *([single] if members > 1 else [])]
-        return print_table(columns, score_rows(first), title=title)
-    names = shown_in("brief", eval_set.task)
-    columns = ["", *(heading(name) for name in names), *(("members", "trained in") if first.cost else ())]
-    print_table(columns, compared_rows(evaluations, names), title=examples)
+    if len(evaluations) > 1:
+        names = shown_in("brief", eval_set.task)
+        columns = ["", *map(heading, names), *(("members", "trained in") if first.cost else ())]
+        return print_table(columns, [compared_row(e, names) for e in evaluations], title=examples)
+    size = members_and_draws(first.predictions // first.draws, first.draws)
+    title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
+    single = "a member alone" if first.draws == 1 else "a draw alone"
+    single += ", uncalibrated" if first.uncalibrated is not first.examples else ""
+    columns = ["score", "value", "95 % interval", "better", *([single] if first.predictions > 1 else [])]
+    print_table(columns, score_rows(first), title=title)
 
 
 def heading(name: str) -> str:
     """Return the label of a score, with an arrow for the better direction."""
-    from murmuration.evaluation.metrics import describe
-    from murmuration.reports.formatting import ARROWS
-
     description = describe(name)
     return f"{description.label} {ARROWS[description.better]}".strip()
 
 
-def score_rows(evaluation: "Evaluation") -> list[list[str]]:
+def score_rows(evaluation: Evaluation) -> list[list[str]]:
     """Return rows of scores: value, interval, and the mean of single members if there are several."""
-    from murmuration.evaluation.metrics import MEASURES
-    from murmuration.reports.formatting import ARROWS, interval, number
-
     rows, members = [], evaluation.predictions
     for name, score in evaluation.scores.items():
         measure = MEASURES[evaluation.task][name]
@@ -123,25 +108,15 @@ def score_rows(evaluation: "Evaluation") -> list[list[str]]:
     return rows
 
 
-def compared_rows(evaluations: Sequence["Evaluation"], names: Sequence[str]) -> list[list[str]]:
-    """Return rows of several evaluations: scores with intervals below, then costs if they are known."""
-    from murmuration.reports.formatting import duration, interval, number
-
-    return [
-        [
-            evaluation.name,
-            *(f"{number(evaluation.scores[name])}\n{interval(evaluation.scores[name])}" for name in names),
-            *((f"{evaluation.cost['members']:,}", duration(evaluation.cost["seconds"])) if evaluation.cost else ()),
-        ]
-        for evaluation in evaluations
-    ]
+def compared_row(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+    """Return one of several evaluations: scores with intervals below, then costs if they are known."""
+    scores, cost = evaluation.scores, evaluation.cost
+    costs = (f"{cost['members']:,}", duration(cost["seconds"])) if cost else ()
+    return [evaluation.name, *(f"{number(scores[name])}\n{interval(scores[name])}" for name in names), *costs]
 
 
-def show_shift(evaluation: "Evaluation") -> None:
+def show_shift(evaluation: Evaluation) -> None:
     """Print scores without corruption, by severity, and over all corruptions and severities."""
-    from murmuration.evaluation.metrics import shown_in
-    from murmuration.reports.formatting import number
-
     shift = evaluation.shift
     if shift is None:
         return
@@ -153,11 +128,8 @@ def show_shift(evaluation: "Evaluation") -> None:
     print_table(["inputs", *map(heading, names)], rows, title=f"{evaluation.name}: means over {shift.description}")
 
 
-def show_ood(evaluation: "Evaluation") -> None:
+def show_ood(evaluation: Evaluation) -> None:
     """Print how well every uncertainty separates each out-of-distribution set from the evaluation set."""
-    from murmuration.evaluation.metrics import describe
-    from murmuration.reports.formatting import interval, number
-
     for result in evaluation.ood:
         rows = [
             [describe(name).label, number(d.auroc), interval(d.auroc), number(d.aupr), number(d.fpr95)]

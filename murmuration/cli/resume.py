@@ -1,13 +1,9 @@
 """`murmur resume`: continue an interrupted run."""
 
 from pathlib import Path
-from typing import Any
 
 from murmuration.cli.console import help_text
 from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
-from murmuration.cli.results import finish_run
-from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
-from murmuration.runs.kinds import run_kind
 
 HELP = help_text(
     "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
@@ -24,7 +20,10 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue an interrupted run, then evaluate it."""
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
     from murmuration.runs.directory import locked, read_run
+    from murmuration.runs.kinds import run_kind
     from murmuration.runs.processes import is_first
 
     path = Path(run)
@@ -33,8 +32,8 @@ def resume(
         return kind.continue_run(path, as_json=as_json)
     with with_resume_hint(path), locked(path if is_first() else None):
         data = reopen_data(path)
-        more: dict[str, Any] = {"device": device, "checkpoint_seconds": checkpoint_seconds}
-        ensemble = resume_run(path, data, quiet=as_json or not is_first(), net=network(net), **more)
+        quiet, own_net = as_json or not is_first(), network(net)
+        ensemble = resume_run(path, data, own_net, device, quiet=quiet, checkpoint_seconds=checkpoint_seconds)
         if not is_first():
             return None
         if kind is not None and kind.close is not None:

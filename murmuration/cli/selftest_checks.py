@@ -2,8 +2,9 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from murmuration.system.errors import Failure
 
 BOUND = 1e-4  # on the logits of two-moons after an epoch: rounding apart, stacked and looped members are the same
 KILLED_AT = 9
+scratch = partial(tempfile.TemporaryDirectory, prefix="murmur-selftest-")
 
 
 def require(holds: bool, message: str) -> None:
@@ -86,18 +88,12 @@ def stacked_is_looped() -> str:
     return f"logits agree to {apart:.1e} after an epoch"
 
 
-@contextmanager
-def scratch() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="murmur-selftest-") as folder:
-        yield Path(folder)
-
-
 def saved_is_loaded() -> str:
     """Members that were saved and loaded predict the same."""
     with scratch() as folder:
         ensemble = trained()
-        ensemble.save(folder / "run")
-        return same_bits(outputs(ensemble), outputs(mm.load(folder / "run")), "saved and loaded members")
+        ensemble.save(f"{folder}/run")
+        return same_bits(outputs(ensemble), outputs(mm.load(f"{folder}/run")), "saved and loaded members")
 
 
 class Killed(Exception):  # noqa: N818
@@ -114,17 +110,17 @@ def resumed_is_undisturbed() -> str:
     plan = mm.Plan(members=3, epochs=1, engine="loop")
     with scratch() as folder:
         with suppress(Killed):
-            mm.fit("mlp", "two-moons", plan=plan, out=folder / "run", progress=kill, checkpoint_seconds=0)
-        stood = load_checkpoint(folder / "run")
+            mm.fit("mlp", "two-moons", plan=plan, out=f"{folder}/run", progress=kill, checkpoint_seconds=0)
+        stood = load_checkpoint(Path(folder, "run"))
         require(stood is not None and 0 < stood.state.step <= KILLED_AT, "the killed run left no checkpoint")
-        return same_bits(outputs(mm.resume(folder / "run")), outputs(trained()), "resumed and undisturbed members")
+        return same_bits(outputs(mm.resume(f"{folder}/run")), outputs(trained()), "resumed and undisturbed members")
 
 
 def report_is_sound() -> str:
     """A report on a small ensemble is complete and asks for nothing from outside."""
     with scratch() as folder:
-        mm.report(trained(), mm.open_data("two-moons"), folder / "report.html")
-        problems = report_check(folder / "report.html")
+        mm.report(trained(), mm.open_data("two-moons"), f"{folder}/report.html")
+        problems = report_check(f"{folder}/report.html")
     require(not problems, "; ".join(problems))
     return "one file, nothing fetched"
 

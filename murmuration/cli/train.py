@@ -2,19 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import help_text
-from murmuration.cli.results import finish_run
-from murmuration.cli.training import new_run_path, with_resume_hint
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    from murmuration.data import Data
 
 HELP = help_text(
     "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
@@ -29,87 +24,50 @@ HELP = help_text(
     "torchrun --nproc-per-node 2 -m murmuration train digits --members 10 --out runs/two-processes",
 )
 
-NetName = Annotated[
-    str | None,
-    options.option(
-        "Network, chosen by the data if left out; see `murmur list nets`, or write your own as package.module:factory. "
-        "Options may follow a colon: mlp:hidden=256x3,dropout=0.1,embed=piecewise. "
-        "A name of `murmur list models` is a model that is not a network, such as random-forest.",
-        "Recipe",
-        "NAME",
-    ),
-]
-InitFrom = Annotated[
-    str | None,
-    options.option(
-        "Initial weights instead of random ones: a run directory (members in order) or a .safetensors file.",
-        "Training",
-        "RUN|FILE",
-    ),
-]
-Reset = Annotated[
-    options.Names,
-    options.option("Parts that --init-from leaves random, such as head; a list for several.", "Training", "PATTERN"),
-]
-Pretrained = Annotated[
-    str | None,
-    options.option(
-        "Published weights to start from, with random heads: yes (of an installed package), or a file of them.",
-        "Training",
-        "yes|FILE",
-    ),
-]
-Folds = Annotated[
-    int | None,
-    options.option(
-        "Cross-fitting: number of folds of the training and validation examples. For each fold, --members are "
-        "trained on the other folds; their predictions for it calibrate.",
-        "Training",
-        "N",
-    ),
-]
-NoiseStd = Annotated[
-    float | None,
-    options.option("Known noise (standard deviation) of a regression target; learned if left out.", "Training", "X"),
-]
-Link = Annotated[
-    str | None, options.option("Output activation for classification: softmax or softplus.", "Training", "NAME")
-]
-Loss = Annotated[
-    str | None,
-    options.option(
-        "Loss by name, such as focal, or gaussian:outliers=0.02 for numbers; see `murmur list losses`.",
-        "Training",
-        "NAME",
-    ),
-]
 
-
-@options.grouped
 def train(
     *,
     data: options.DataSource = "digits",
-    out: Annotated[
-        str | None, typer.Option(help="Run directory; runs/<data>-<recipe>-<n> if left out.", metavar="DIR")
-    ] = None,
-    recipe: Annotated[str, options.option("Method; see `murmur list recipes`.", "Recipe", "NAME")] = ("deep-ensemble"),
-    net: NetName = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR")] = None,
+    recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
+    net: options.NetName = None,
     answers: options.RecipeOptions,
     reading: options.DataOptions,
     plan: options.TrainingOptions,
-    folds: Folds = None,
+    folds: Annotated[int | None, options.documented("Training", "N")] = None,
     trust: options.PostHocOptions,
-    noise_std: NoiseStd = None,
-    link: Link = None,
-    loss: Loss = None,
-    init_from: InitFrom = None,
-    reset: Reset = None,
-    pretrained: Pretrained = None,
+    objective: options.LossOptions,
+    init_from: Annotated[str | None, options.documented("Training", "RUN|FILE")] = None,
+    reset: Annotated[options.Names, options.documented("Training", "PATTERN")] = None,
+    pretrained: Annotated[str | None, options.documented("Training", "yes|FILE")] = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
     help_all: options.HelpAll = False,
 ) -> None:
-    """Train, calibrate and evaluate an ensemble."""
+    """Train, calibrate and evaluate an ensemble.
+
+    Args:
+        data: The data.
+        out: Run directory; runs/<data>-<recipe>-<n> if left out.
+        recipe: Method; see `murmur list recipes`.
+        net: The network.
+        answers: Answers that replace those of the recipe.
+        reading: How the data is read.
+        plan: Settings of training.
+        folds: Cross-fitting: number of folds of the training and validation examples. For each fold, --members are
+            trained on the other folds; their predictions for it calibrate.
+        trust: Calibration, conformal sets and abstention.
+        objective: The likelihood.
+        init_from: Initial weights instead of random ones: a run directory (members in order) or a .safetensors file.
+        reset: Parts that --init-from leaves random, such as head; a list for several.
+        pretrained: Published weights to start from, with random heads: yes (of an installed package), or a file of
+            them.
+        checkpoint_seconds: Seconds between checkpoints.
+        as_json: Whether to print JSON.
+        help_all: Whether to show the help of all options.
+    """
+    from murmuration.cli.results import finish_run
+    from murmuration.cli.training import new_run_path, with_resume_hint
     from murmuration.runs.directory import locked, new_run
     from murmuration.runs.processes import continues, from_first, is_first
 
@@ -126,23 +84,21 @@ def train(
             options.network(net),
             opened,
             recipe=parsed,
-            likelihood=loss,
             folds=folds,
             out=path,
             progress=not quiet,
-            noise_std=noise_std,
-            link=link,
             init_from=init_from,
             reset=tuple(options.listed(reset)),
             pretrained=True if pretrained == "yes" else pretrained or False,
             checkpoint_seconds=checkpoint_seconds,
+            **objective.settings(),
             **settings,
         )
         if is_first():
             finish_run(path, ensemble, opened, as_json=as_json)
 
 
-def about_data(data: "Data", folds: int | None) -> str:
+def about_data(data: "mm.Data", folds: int | None) -> str:
     """Describe the task and the splits: integers may be classes or numbers, and --task decides."""
     named = ", ".join(getattr(data.preparation, "targets", ()))
     task = f"{data.task} of {named}" if named else data.task

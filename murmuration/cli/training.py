@@ -1,38 +1,32 @@
-"""Training, resuming and loading runs, with a progress bar."""
+"""Training, resuming and loading runs, with a progress bar; imported when a command runs, as it loads torch."""
 
-import re
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 import murmuration as mm
 from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
-from murmuration.cli.options import CHECKPOINT_SECONDS
+from murmuration.prediction.ensemble import load_posthoc
+from murmuration.prediction.posthoc.fit import PostHoc
+from murmuration.reports.comparison import run_name
+from murmuration.runs.directory import GIVEN, POSTHOC, read_run, require_files
 from murmuration.runs.kinds import run_kind
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.progress import training_bar
-
-if TYPE_CHECKING:
-    from murmuration.data import Data
-    from murmuration.prediction.ensemble import Ensemble
-    from murmuration.prediction.posthoc.fit import PostHoc
+from murmuration.training.fitting import reopen
 
 PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
 
 
 def resume_run(
-    path: Path,
-    data: "Data",
-    *,
-    quiet: bool,
-    net: Any = None,
-    device: str | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-) -> "Ensemble":
+    path: Path, data: mm.Data, net: Any = None, device: str | None = None, *, quiet: bool, checkpoint_seconds: float
+) -> mm.Ensemble:
     """Return the ensemble of an existing run; resume it first if it was interrupted."""
-    from murmuration.runs.directory import require_files
-
     manifest = read_manifest(path)
     kind = run_kind(manifest)
     if manifest["status"] == "complete" and (kind is None or kind.is_finished(manifest)):
@@ -42,10 +36,8 @@ def resume_run(
         return mm.resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
 
 
-def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> "Ensemble":
+def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> mm.Ensemble:
     """Load the ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
-    from dataclasses import replace
-
     read_manifest(path)  # a damaged one is refused by what it lacks
     ensemble = mm.load(path, posthoc=False, net=net, device=device)
     if not posthoc:
@@ -56,9 +48,8 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
         raise Failure(f"{error}; fit them again with murmur calibrate {path}") from None
 
 
-def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
+def load_networks(path: Path, *, net: Any = None) -> mm.Ensemble:
     """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
-
     ensemble = load_run(path, posthoc=False, net=net, device="cpu")
     if ensemble.models:
         raise Misuse(f"{path} has a {ensemble.models[0].name} among its members: this command is for networks alone")
@@ -67,13 +58,8 @@ def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
     return ensemble
 
 
-def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
+def checked_posthoc(path: Path, ensemble: mm.Ensemble) -> PostHoc | None:
     """Return the post-hoc steps of a run; one input of zeros checks that they are not those of another run."""
-    import torch
-
-    from murmuration.prediction.ensemble import load_posthoc
-    from murmuration.runs.directory import POSTHOC
-
     steps = load_posthoc(path)
     if steps is None:
         return None
@@ -90,8 +76,6 @@ def checked_posthoc(path: Path, ensemble: "Ensemble") -> "PostHoc | None":
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a run; a missing part is a failure."""
-    from murmuration.runs.directory import GIVEN, read_run
-
     manifest = read_run(path)
     if GIVEN in manifest:
         raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
@@ -104,10 +88,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def reopen_data(path: Path) -> "Data":
+def reopen_data(path: Path) -> mm.Data:
     """Open the data that a run was trained on."""
-    from murmuration.training.fitting import reopen
-
     manifest = read_manifest(path)
     kind = run_kind(manifest)
     return reopen(manifest, kind.reopen(manifest) if kind is not None and kind.reopen is not None else None, path)
@@ -126,25 +108,11 @@ def with_resume_hint(path: Path, repeatable: bool = False) -> Iterator[None]:
 
 def new_run_path(data: str, recipe: str) -> Path:
     """Return the first directory `runs/<data>-<recipe>-<n>` that does not exist."""
-    stem = file_name(Path(data).stem or data) or "data"
-    n = 1
-    while (path := Path("runs") / f"{stem}-{file_name(recipe)}-{n}").exists():
-        n += 1
-    return path
+    stem = run_name(Path(data).stem or data) or "data"
+    return derived_run_path(Path("runs") / stem, run_name(recipe))
 
 
 def derived_run_path(run: Path, how: str) -> Path:
     """Return the first directory `<run>-<how>-<n>` that does not exist, for a run made from another."""
-    n = 1
-    while (path := run.with_name(f"{run.name}-{how}-{n}")).exists():
-        n += 1
-    return path
-
-
-def file_name(text: str) -> str:
-    """Convert text to the name of a file or directory.
-
-    >>> file_name("deep-ensemble:coupling=outputs")
-    'deep-ensemble-coupling-outputs'
-    """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+    paths = (run.with_name(f"{run.name}-{how}-{n}") for n in itertools.count(1))
+    return next(path for path in paths if not path.exists())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from murmuration.reports.page import script_hash
 from murmuration.system.errors import Failure
@@ -65,9 +65,8 @@ def report_check(path: str | os.PathLike[str]) -> list[str]:
     try:
         content = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(
-            f"report '{path}' could not be read ({error}); give an HTML file that write_report wrote"
-        ) from None
+        reason = f"could not be read ({error}); give an HTML file that write_report wrote"
+        raise Failure(f"report '{path}' {reason}") from None
     page = elements(content)
     names = Counter(element.attributes["id"] for element in page if "id" in element.attributes)
     repeated = [f"id '{name}' is used {count} times" for name, count in names.items() if count > 1]
@@ -98,9 +97,7 @@ def _requests(page: list[Element]) -> Iterator[str]:
 
 def _figure_problems(page: list[Element]) -> Iterator[str]:
     """Containers without data, data without a container, and data that is not what plotly can draw."""
-    places = {
-        element.attributes.get("id", "") for element in page if "plot" in element.attributes.get("class", "").split()
-    }
+    places = {e.attributes.get("id", "") for e in page if "plot" in e.attributes.get("class", "").split()}
     data = {e.attributes["data-figure"]: e.text for e in page if e.tag == "script" and "data-figure" in e.attributes}
     yield from (f"figure '{name}' has a place but no data" for name in sorted(places - data.keys()))
     yield from (f"figure '{name}' has data but no place" for name in sorted(data.keys() - places))
@@ -110,18 +107,14 @@ def _figure_problems(page: list[Element]) -> Iterator[str]:
         except ValueError as error:
             yield f"figure '{name}' holds broken JSON: {error}"
             continue
-        yield from _trace_problems(name, drawing)
-
-
-def _trace_problems(name: str, drawing: Any) -> Iterator[str]:
-    traces = drawing.get("data") if isinstance(drawing, dict) else None
-    if not isinstance(traces, list) or not traces or not all(isinstance(trace, dict) for trace in traces):
-        yield f"figure '{name}' has no traces"
-        return
-    kinds = {str(trace.get("type")) for trace in traces} - TRACES
-    yield from (f"figure '{name}' has a trace of type '{kind}', not one of {sorted(TRACES)}" for kind in sorted(kinds))
-    if isinstance(drawing.get("layout"), dict) and drawing["layout"].get("images"):
-        yield f"figure '{name}' places images in its layout, which may be fetched"
+        traces = drawing.get("data") if isinstance(drawing, dict) else None
+        if not isinstance(traces, list) or not traces or not all(isinstance(trace, dict) for trace in traces):
+            yield f"figure '{name}' has no traces"
+            continue
+        for kind in sorted({str(trace.get("type")) for trace in traces} - TRACES):
+            yield f"figure '{name}' has a trace of type '{kind}', not one of {sorted(TRACES)}"
+        if isinstance(drawing.get("layout"), dict) and drawing["layout"].get("images"):
+            yield f"figure '{name}' places images in its layout, which may be fetched"
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -138,11 +131,9 @@ def _script_problems(page: list[Element]) -> Iterator[str]:
         fetching = FETCHING.search(script.text) if script not in plotly else None
         if fetching:
             yield f"a script of the page makes requests: {fetching.group()}"
-    policies = [
-        e.attributes.get("content", "") for e in page if e.attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
-    if len(policies) != 1 or "default-src 'none'" not in policies[0]:
+    metas = [e.attributes for e in page if e.attributes.get("http-equiv") == "Content-Security-Policy"]
+    policy = metas[0].get("content", "") if len(metas) == 1 else ""
+    if "default-src 'none'" not in policy:
         yield "no content security policy forbids requests"
-    else:
-        changed = sum(script_hash(script.text) not in policies[0] for script in scripts)
-        yield from [f"{changed} scripts are not the ones the content security policy names"] * bool(changed)
+    elif changed := sum(script_hash(script.text) not in policy for script in scripts):
+        yield f"{changed} scripts are not the ones the content security policy names"

@@ -87,14 +87,11 @@ class Comparison:
         first = self.evaluations[0]
         names = shown_in("brief", first.task)
         heads = [f"{describe(name).label} {ARROWS[describe(name).better]}".strip() for name in names]
-        rows = [
-            [e.name, *(f"{number(e.scores[name])} {interval(e.scores[name])}".strip() for name in names)]
-            for e in self.evaluations
-        ]
-        widths = [max(map(len, column)) for column in zip(["", *heads], *rows, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in (["", *heads], *rows)
-        ]
+        table = [["", *heads]]
+        for e in self.evaluations:
+            table.append([e.name, *(f"{number(e.scores[n])} {interval(e.scores[n])}".strip() for n in names)])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
         part = "example" if first.eval_set.part == "test" else f"{first.eval_set.part} example"
         title = f"Comparison on {plural(first.examples.inputs, part)} of {first.eval_set.name}"
         return "\n".join([title, *lines, *self.verdict])
@@ -111,8 +108,8 @@ class Comparison:
         """Return the record that `results.json` holds: scores, tests, verdict and findings, as plain values."""
         eval_set, record = self.summary.eval_set, self.summary.to_json()
         if self.out is not None:
-            runs = {name: {"run": str(self.out / run_name(name))} for name in record["results"]}
-            record["results"] = {name: result | runs[name] for name, result in record["results"].items()}
+            for name, result in record["results"].items():
+                result["run"] = str(self.out / run_name(name))
             record["report"] = str(self.out / REPORT)
         return {
             "data": {"name": eval_set.name, "task": eval_set.task, "fingerprint": eval_set.fingerprint},
@@ -177,7 +174,9 @@ def compare(
     if isinstance(recipes, str | Recipe):
         raise Misuse(f"recipes={str(recipes)!r}: expected a list of two or more")
     parsed = [parse_recipe(recipe) if isinstance(recipe, str) else recipe for recipe in recipes]
-    refuse_repeated([recipe.name for recipe in parsed])
+    directories = [run_name(recipe.name) for recipe in parsed]
+    if repeated := [recipe.name for recipe in parsed if directories.count(run_name(recipe.name)) > 1]:
+        raise Misuse(f"recipes= names '{repeated[0]}' twice: write each once")
     training, reading = sort_settings(settings, net)
     base = replace(plan or Plan(), **training)
     opened = open_comparison_data(data, likelihood, reading)
@@ -213,22 +212,11 @@ def run_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
 
 
-def refuse_repeated(names: Sequence[str]) -> None:
-    """Refuse two recipes that would have the same directory."""
-    directories = [run_name(name) for name in names]
-    repeated = [name for name, directory in zip(names, directories, strict=True) if directories.count(directory) > 1]
-    if repeated:
-        raise Misuse(f"recipes= names '{repeated[0]}' twice: write each once")
-
-
 def open_comparison_data(data: Any, likelihood: Any, reading: dict[str, Any]) -> Data:
     """Open the data with its test split; refuse tasks that cannot be compared."""
-    if isinstance(data, Data):
-        opened = open_training_data(data, **reading)  # refuses keywords beside a Data
-    else:
-        if getattr(likelihood, "task", None) == REGRESSION:
-            reading = {"task": REGRESSION, **reading}
-        opened = open_data(data, **reading)
+    if getattr(likelihood, "task", None) == REGRESSION and not isinstance(data, Data):
+        reading = {"task": REGRESSION, **reading}
+    opened = (open_training_data if isinstance(data, Data) else open_data)(data, **reading)
     if opened.task == MULTI_LABEL:
         raise Misuse("multi-label data cannot be compared: write mm.score(ensemble.predict(x), y) for each recipe")
     return opened
@@ -263,18 +251,15 @@ class Trainer:
 
     def settings(self, recipes: Sequence[Recipe], baselines: Sequence[str]) -> dict[str, Any]:
         """Return what must be the same when a comparison is continued."""
-        net = self.net
-        if not isinstance(net, str | None):
-            net = getattr(net, "__qualname__", type(net).__qualname__)
-        likelihood = self.likelihood
+        net, loss = self.net, self.likelihood
         return {
             "baselines": list(baselines),
             "recipes": [recipe.to_json() for recipe in recipes],
             "plan": {**self.base.to_json(), "augment": list(self.base.augment)},
-            "net": net,
+            "net": net if isinstance(net, str | None) else getattr(net, "__qualname__", type(net).__qualname__),
             "noise_std": self.noise_std,
             "link": self.link,
-            "loss": likelihood if isinstance(likelihood, str | None) else repr(likelihood),
+            "loss": loss if isinstance(loss, str | None) else repr(loss),
             "data": {"source": self.data.source, "fingerprint": self.data.fingerprint},
         }
 
@@ -282,7 +267,17 @@ class Trainer:
         """Return the ensemble of one recipe: loaded if it is finished, resumed if it was interrupted, else trained."""
         run = None if path is None else path / run_name(recipe.name)
         if run is not None and is_begun(run):
-            return self.resume(recipe, run)
+            with repair_hint(run), training_bar(read_run(run)["plan"]["epochs"], self.quiet, recipe.name) as show:
+                return resume(
+                    run,
+                    data=self.data,
+                    net=None if isinstance(self.net, str) else self.net,
+                    recipe=recipe,
+                    optimizer=self.base.optimizer if callable(self.base.optimizer) else None,
+                    likelihood=None if isinstance(self.likelihood, str) else self.likelihood,
+                    show=show,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                )
         members, requested = recipe.members or self.base.members, self.base.members
         if requested not in (0, members) and not self.quiet:
             print(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
@@ -299,20 +294,6 @@ class Trainer:
             checkpoint_seconds=self.checkpoint_seconds,
             **{**self.training, **({"members": members} if members else {})},
         )
-
-    def resume(self, recipe: Recipe, run: Path) -> Ensemble:
-        """Load a finished run, or train one that was interrupted to its end."""
-        with repair_hint(run), training_bar(read_run(run)["plan"]["epochs"], self.quiet, recipe.name) as show:
-            return resume(
-                run,
-                data=self.data,
-                net=None if isinstance(self.net, str) else self.net,
-                recipe=recipe,
-                optimizer=self.base.optimizer if callable(self.base.optimizer) else None,
-                likelihood=None if isinstance(self.likelihood, str) else self.likelihood,
-                show=show,
-                checkpoint_seconds=self.checkpoint_seconds,
-            )
 
     def fit_baseline(self, name: str, path: Path | None) -> Ensemble:
         """Return the ensemble of a baseline: loaded if its run exists, else fitted."""
@@ -347,34 +328,32 @@ def comparison_directory(path: Path | None, settings: dict[str, Any]) -> Iterato
     if path is None:
         yield
         return
-    parts = [run_name(recipe["name"]) for recipe in settings["recipes"]]
-    if not (path / SETTINGS).exists() and any((path / part / "run.json").exists() for part in parts):
-        lost = f"{path / SETTINGS} is missing, and {path} holds runs of these recipes"
+    stored, runs = path / SETTINGS, [path / run_name(recipe["name"]) for recipe in settings["recipes"]]
+    if not stored.exists() and any((run / "run.json").exists() for run in runs):
+        lost = f"{stored} is missing, and {path} holds runs of these recipes"
         raise Failure(f"{lost}: restore it, or choose another out=")
-    if not holders(path) and not (path / SETTINGS).exists():
+    if not holders(path) and not stored.exists():
         require_free(path)  # refuse a directory with other files before it is locked
     with locked(path):
-        if (path / SETTINGS).exists():
-            require_same_settings(path, read_record(path / SETTINGS), settings)
+        if stored.exists():
+            require_same_settings(path, read_record(stored), settings)
         else:
             require_free(path)
         try:
-            write_record(path / SETTINGS, settings)
+            write_record(stored, settings)
             yield
         except BaseException:
             if not any(path.glob("*/run.json")):
-                (path / SETTINGS).unlink(missing_ok=True)
+                stored.unlink(missing_ok=True)
             raise
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
     """Refuse to continue a comparison with other settings."""
-    stored = before if isinstance(before, dict) else {}
-    settings = json.loads(json.dumps(now))
-    differing = [key for key in settings if stored.get(key) != settings[key]]
-    if not differing:
+    stored, settings = before if isinstance(before, dict) else {}, json.loads(json.dumps(now))
+    name = next((key for key in settings if stored.get(key) != settings[key]), None)
+    if name is None:
         return
-    name = differing[0]
     if name == "plan" and isinstance(stored.get("plan"), dict):
         name = next((key for key, value in settings["plan"].items() if stored["plan"].get(key) != value), name)
     raise Misuse(f"{path} holds a comparison with other settings ({name} differs): repeat them, or choose another out=")

@@ -87,9 +87,7 @@ def axis(title: str = "") -> dict[str, Any]:
     """Return a quiet axis: thin grid, no zero line, upright labels."""
     return {
         "title": {"text": plot_text(title), "standoff": 8},
-        "gridcolor": "var(--grid)",
-        "linecolor": "var(--grid)",
-        "tickcolor": "var(--grid)",
+        **dict.fromkeys(("gridcolor", "linecolor", "tickcolor"), "var(--grid)"),
         "zeroline": False,
         "tickangle": 0,
         "automargin": True,  # a title is not drawn over long tick labels
@@ -107,12 +105,8 @@ def layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": "var(--ink)"},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}},
-        "hoverlabel": {
-            "bgcolor": "var(--paper)",
-            "bordercolor": "var(--line)",
-            "font": {"color": "var(--ink)"},
-            "align": "left",
-        },
+        "hoverlabel": {"bgcolor": "var(--paper)", "bordercolor": "var(--line)"}
+        | {"font": {"color": "var(--ink)"}, "align": "left"},
         "showlegend": False,
         "uirevision": "kept",
     }
@@ -130,9 +124,7 @@ def thin(length: int, limit: int) -> list[int]:
     >>> thin(5, 10), thin(101, 3)
     ([0, 1, 2, 3, 4], [0, 50, 100])
     """
-    if length <= limit:
-        return list(range(length))
-    return [round(place) for place in np.linspace(0, length - 1, limit)]
+    return [round(place) for place in np.linspace(0, length - 1, min(length, limit))]
 
 
 def numbers(values: Iterable[Any]) -> list[float | None]:
@@ -195,28 +187,21 @@ def dot_rows(name: str, title: str, rows: Sequence[str], series: Sequence[Series
     most = max((len(lane) for lane in lanes.values()), default=1) or 1
     data = []
     for turn, one in enumerate(series):
-        present = [(place, row) for place, row in enumerate(rows) if row in one.scores]
-        scores = [one.scores[row] for _, row in present]
-        value, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for _, row in present]
+        present = {row: place for place, row in enumerate(rows) if row in one.scores}
+        value, low, high = ([getattr(one.scores[row], end) for row in present] for end in ("real", "low", "high"))
+        below = [lanes[row].index(turn) - (len(lanes[row]) - 1) / 2 for row in present]
         ink = colour(one.place)
-        heights = (place + 0.7 / most * shift for (place, _), shift in zip(present, below, strict=True))
+        heights = (place + 0.7 / most * shift for place, shift in zip(present.values(), below, strict=True))
         look = {
             "error_x": whiskers(value, low, high) | {"color": ink, "width": 3},
             "marker": {"color": ink, "symbol": symbol(one.place), "size": 8},
             "hovertemplate": "%{x:.4g}",
         }
         data.append(scatter("markers", value, heights, one.name) | look)
-    labels = [(place, plot_text(shorten(row, 22))) for place, row in enumerate(rows) if lanes[row]]
-    ticks = {"tickvals": [place for place, _ in labels], "ticktext": [row for _, row in labels]}
+    labels = {place: plot_text(shorten(row, 22)) for place, row in enumerate(rows) if lanes[row]}
+    ticks = {"tickvals": list(labels), "ticktext": list(labels.values())}
     down = axis() | {"range": [len(rows) - 0.4, -0.6], "showgrid": False, "automargin": True, **ticks}
     height = 84 + max(20, 13 * most) * len(rows)
-    figure = Figure(name, title, f"{title}: {spoken(rows, series)}", data, layout(axis() | {"nticks": 5}, down), height)
-    return replace(figure, layout=figure.layout | {"showlegend": len(series) > 1})
-
-
-def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
-    """Return the first values of rows of dots in words."""
     values = [
         f"{row if one.name == row or len(series) == 1 else f'{one.name}, {row}:'} {number(one.scores[row])}"
         for row in rows
@@ -224,7 +209,9 @@ def spoken(rows: Sequence[str], series: Sequence[Series]) -> str:
         if row in one.scores
     ]
     more = [f"{len(values) - SPOKEN} more are in the table"] if len(values) > SPOKEN else []
-    return "; ".join(values[:SPOKEN] + more)
+    label = f"{title}: {'; '.join(values[:SPOKEN] + more)}"
+    panel = layout(axis() | {"nticks": 5}, down) | {"showlegend": len(series) > 1}
+    return Figure(name, title, label, data, panel, height)
 
 
 def with_guide(drawn: Figure, value: float, words: str, place: int | None = None) -> Figure:
@@ -234,10 +221,8 @@ def with_guide(drawn: Figure, value: float, words: str, place: int | None = None
     line = GUIDE | {"x": numbers([value, value]), "y": drawn.layout["yaxis"]["range"], "name": legend_text(words)}
     if place is not None:
         line["line"] = {"color": colour(place), "width": 1.5, "dash": dash(place + 1)}
-    with_legend = drawn.layout | {"showlegend": True}
-    return replace(
-        drawn, data=[line, *drawn.data], layout=with_legend, label=f"{drawn.label}; {words}: {number(value)}"
-    )
+    label, with_legend = f"{drawn.label}; {words}: {number(value)}", drawn.layout | {"showlegend": True}
+    return replace(drawn, data=[line, *drawn.data], layout=with_legend, label=label)
 
 
 def heat(values: Any) -> dict[str, Any]:
@@ -265,24 +250,20 @@ def histogram(name: str, told: Description, title: str, edges: Any, groups: Mapp
     edges = np.asarray(edges, dtype=float)
     data = []
     for place, (group, raw) in enumerate(groups.items()):
-        counts = np.nan_to_num(np.asarray(raw, dtype=float))
-        data.append(
-            {
-                "type": "bar",
-                "x": numbers((edges[1:] + edges[:-1]) / 2),
-                "y": numbers(counts / max(counts.sum(), 1)),
-                "width": numbers(np.diff(edges)),
-                "customdata": numbers(counts),
-                "name": plot_text(f"{group} ({counts.sum():,.0f})"),
-                "marker": {
-                    "color": GROUPS[place % 2],
-                    "line": {"color": GROUPS[place % 2], "width": 1},
-                    "pattern": {"shape": "/" if place % 2 else "", "solidity": 0.5, "fillmode": "replace"},
-                },
-                "opacity": 0.6,
-                "hovertemplate": "%{customdata} of them, %{y:.1%}",
-            }
-        )
+        counts, ink = np.nan_to_num(np.asarray(raw, dtype=float)), GROUPS[place % 2]
+        pattern = {"shape": "/" if place % 2 else "", "solidity": 0.5, "fillmode": "replace"}
+        bars = {
+            "type": "bar",
+            "x": numbers((edges[1:] + edges[:-1]) / 2),
+            "y": numbers(counts / max(counts.sum(), 1)),
+            "width": numbers(np.diff(edges)),
+            "customdata": numbers(counts),
+            "name": plot_text(f"{group} ({counts.sum():,.0f})"),
+            "marker": {"color": ink, "line": {"color": ink, "width": 1}, "pattern": pattern},
+            "opacity": 0.6,
+            "hovertemplate": "%{customdata} of them, %{y:.1%}",
+        }
+        data.append(bars)
     panel = layout(axis(told.label), axis("fraction of group") | {"tickformat": ".0%"})
     panel |= {"barmode": "overlay", "showlegend": True}
     return Figure(name, title, f"{told.label} of {' and '.join(groups)}", data, panel, 260)

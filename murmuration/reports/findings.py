@@ -1,32 +1,20 @@
 """Evaluations in sentences: the verdict, what each recipe is worth, and whether differences are more than noise."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION
 from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_test, shown_in
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
 from murmuration.prediction.posthoc.fit import Choice
 from murmuration.reports.extension import report_sections
-from murmuration.reports.formatting import (
-    AUDITED,
-    CROSS_FITTED,
-    TRAINED,
-    VALIDATED,
-    Words,
-    interval,
-    number,
-    percent,
-    percent_interval,
-    plural,
-)
+from murmuration.reports.formatting import interval, number, percent, plural, words_of
 
 SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
 DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
@@ -55,18 +43,21 @@ class Difference:
         return not self.test.p_value < SIGNIFICANT
 
     @property
+    def size(self) -> float:
+        return abs(float(self.test.difference))
+
+    @property
     def more_examples(self) -> int | None:
         """About how many more examples would show a difference of this size, from its standard error.
 
         A paired difference d with standard error s from N examples is found significant with probability 0.8 once
         |d| = (1.96 + 0.84) s, and s falls as 1 / sqrt(N). None if it is significant already, or exactly 0.
         """
-        difference = self.test.difference
         z = NormalDist()
-        error = (difference.high - difference.low) / (2 * z.inv_cdf((1 + LEVEL) / 2))
-        if not self.by_chance or not float(difference) or not error > 0:
+        error = (self.test.difference.high - self.test.difference.low) / (2 * z.inv_cdf((1 + LEVEL) / 2))
+        if not self.by_chance or not self.size or not error > 0:
             return None
-        ratio = (z.inv_cdf((1 + LEVEL) / 2) + z.inv_cdf(POWER)) * error / abs(float(difference))
+        ratio = (z.inv_cdf((1 + LEVEL) / 2) + z.inv_cdf(POWER)) * error / self.size
         return max(1, math.ceil(self.examples * (ratio**2 - 1)))
 
     @property
@@ -77,14 +68,14 @@ class Difference:
     def sentence(self) -> str:
         clean = self.test.name.removeprefix("corrupted_")
         label = describe(clean).label + ("" if clean == self.test.name else " under corruption")
-        value = self.test.difference
-        size = number(abs(float(value)))
-        if float(value) == 0:
+        if self.size == 0:
             return f"{self.a} and {self.b} have the same {label}."
         if self.by_chance:
-            return f"{self.a} and {self.b} differ in {label} by {size}: within noise ({self.chance})."
-        ahead, behind = (self.a, self.b) if (value > 0) == (self.better == "higher") else (self.b, self.a)
-        return f"{ahead} has the better {label}: {size} {self.better} than {behind}, more than noise ({self.chance})."
+            return f"{self.a} and {self.b} differ in {label} by {number(self.size)}: within noise ({self.chance})."
+        a_leads = (self.test.difference > 0) == (self.better == "higher")
+        ahead, behind = (self.a, self.b) if a_leads else (self.b, self.a)
+        lead = f"{number(self.size)} {self.better} than {behind}"
+        return f"{ahead} has the better {label}: {lead}, more than noise ({self.chance})."
 
     def to_json(self) -> dict[str, Any]:
         derived = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
@@ -103,13 +94,11 @@ def differences(evaluations: Sequence[Evaluation]) -> list[Difference]:
         for score in shown_in("compared", task)
         for test in tests_of(a, b, score)
     ]
-    places: dict[str, list[int]] = {}
-    for place, difference in enumerate(tests):
-        places.setdefault(difference.test.name, []).append(place)
-    for positions in places.values():
-        for place, p in zip(positions, holm([tests[at].test.p_value for at in positions]).tolist(), strict=True):
-            tests[place] = replace(tests[place], test=replace(tests[place].test, p_value=p))
-    return tests
+    corrected: dict[str, Iterator[float]] = {
+        name: iter(holm([d.test.p_value for d in tests if d.test.name == name]).tolist())
+        for name in {difference.test.name for difference in tests}
+    }
+    return [replace(d, test=replace(d.test, p_value=next(corrected[d.test.name]))) for d in tests]
 
 
 def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
@@ -128,31 +117,32 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     leader = min(evaluations, key=lambda item: float(item.scores[DECIDING]))
     against = rivals(leader, tests)
     close = {name: test for name, test in against.items() if test.by_chance}
-    label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} {words_of(leader).examples}"
+    label, examples = describe(DECIDING).label, f"{leader.examples.inputs:,} {words_of(leader.eval_set).examples}"
     shifted = lead_under_corruption(evaluations, tests)
     if not close:
-        name, test = min(against.items(), key=lambda item: abs(float(item[1].test.difference)))
-        lead = f"its {label} is {number(abs(float(test.test.difference)))} lower than that of {name}"
+        name, test = min(against.items(), key=lambda item: item[1].size)
+        lead = f"its {label} is {number(test.size)} lower than that of {name}"
         first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
         return first, *(item.sentence for item in shifted), quality(leader)
     if shifted and shifted[0].clear and shifted[0].leader.name in (leader.name, *close):
         use = recommended(evaluations, tests)
         first = f"Use {use.name}: under corruption its {label} is {shifted[0].text}"
         return f"{first}; on the clean {examples} no difference is measurable.", quality(use)
-    name, test = max(close.items(), key=lambda item: abs(float(item[1].test.difference)))
+    name, test = max(close.items(), key=lambda item: item[1].size)
     names = " and ".join(close)
     lead = f"{leader.name} has the lowest {label}, but its lead over {names} is within noise on {examples}"
-    first = f"No clear winner: {lead} ({test.chance})."
-    return first, *(item.sentence for item in shifted), *told_more(leader, name, test, evaluations)
+    sentences = [f"No clear winner: {lead} ({test.chance}).", *(item.sentence for item in shifted)]
+    if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
+        large = f"If the difference from {name} is as large as it looks ({number(test.size)}), about"
+        more = f"{int(float(f'{test.more_examples:.2g}')):,} more {words_of(leader.eval_set).examples}"
+        sentences.append(f"{large} {more} would show it.")
+    return *sentences, quality(leader)
 
 
 def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
     """Return the tests of the deciding score between a recipe and every other, by the other's name."""
-    return {
-        test.b if test.a == leader.name else test.a: test
-        for test in tests
-        if leader.name in (test.a, test.b) and test.test.name == DECIDING
-    }
+    deciding = [test for test in tests if leader.name in (test.a, test.b) and test.test.name == DECIDING]
+    return {test.b if test.a == leader.name else test.a: test for test in deciding}
 
 
 def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:
@@ -184,87 +174,54 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
         return []
     _, leader = min(corrupted, key=lambda item: item[0])
     against = [test for test in shifted if leader.name in (test.a, test.b)]
-    test = min(against, key=lambda item: abs(float(item.test.difference)))
+    test = min(against, key=lambda item: item.size)
     ends = test.test.difference.low, test.test.difference.high
     other, (low, high) = (test.a, ends) if leader.name == test.b else (test.b, (-ends[1], -ends[0]))
-    size = f"{number(abs(float(test.test.difference)))} lower than that of {other}"
+    size = f"{number(test.size)} lower than that of {other}"
     noise = "within noise" if test.by_chance else "more than noise"
     text = f"{size} (95 % interval {number(low)} to {number(high)}), {noise} ({test.chance})"
     return [ShiftLead(leader, text, not test.by_chance)]
 
 
-def told_more(leader: Evaluation, name: str, test: Difference, evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return how many more examples would show the lead over a recipe."""
-    sentences = []
-    if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
-        size = number(abs(float(test.test.difference)))
-        count = f"{int(float(f'{test.more_examples:.2g}')):,}"
-        sentences.append(
-            f"If the difference from {name} is as large as it looks ({size}), about {count} more "
-            f"{words_of(leader).examples} would show it."
-        )
-    return [*sentences, quality(leader)]
-
-
 def quality(evaluation: Evaluation) -> str:
     """Return the headline score with its interval, in a sentence."""
-    name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation).examples}"
+    name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation.eval_set).examples}"
     for section in report_sections(evaluation):
         name = f"{name}, {section.qualifier(evaluation.manifest[section.key])},"
     if evaluation.task == "classification":
         score = evaluation.scores["accuracy"]
-        ends = percent_interval(score)
+        ends = interval(score, percent)
         return f"{name} classifies {percent(score)} of {examples} correctly (95 % interval {ends})."
     score = evaluation.scores["rmse"]
     return f"{name} has a root mean square error of {number(score)} on {examples} (95 % interval {interval(score)})."
-
-
-def words_of(evaluation: Evaluation) -> Words:
-    """Return what a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
-    if evaluation.eval_set.audited:
-        return AUDITED
-    return {VALIDATION: VALIDATED, OUT_OF_FOLD: CROSS_FITTED}.get(evaluation.eval_set.part, TRAINED)
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:
     """Name the rows that post-hoc steps of an audit are evaluated on, after a preposition; "" for a test split."""
     if not evaluation.eval_set.audited or evaluation.before is None:
         return ""
-    return f" {word} {evaluation.before.inputs:,} {words_of(evaluation).held_out}"
+    return f" {word} {evaluation.before.inputs:,} {words_of(evaluation.eval_set).held_out}"
 
 
 def first_upper(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def leading(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[Difference]:
-    """Return the tests in which the recipe with the lowest NLL takes part, and clear differences between other recipes.
-
-    Differences from baselines that do not lead are not worth a sentence.
-    """
-    first = min(evaluations, key=lambda each: float(each.scores[DECIDING])).name
-
-    def worth(test: Difference) -> bool:
-        return not test.by_chance and not any(name.endswith(BASELINE) for name in (test.a, test.b))
-
-    return [test for test in tests if first in (test.a, test.b) or worth(test)]
-
-
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
     """Return sentences on every recipe, the recommended one first, then on the differences between them.
 
-    Of more than two recipes, those on the others say only whether they are calibrated, and what failed.
+    Of more than two recipes, those on the others say only whether they are calibrated, and what failed. Differences
+    are those from the recipe with the lowest NLL, and clear ones between other recipes that are not baselines.
     """
-    first = recommended(evaluations, tests)
-    ordered = [first, *(evaluation for evaluation in evaluations if evaluation is not first)]
-    named, more_than_two = len(evaluations) > 1, len(evaluations) > 2
-    sentences = [
-        text
-        for evaluation in ordered
-        for text in about(evaluation, named=named, brief=more_than_two and evaluation is not first)
+    first, named, more_than_two = recommended(evaluations, tests), len(evaluations) > 1, len(evaluations) > 2
+    others = [text for e in evaluations if e is not first for text in about(e, named, brief=more_than_two)]
+    lowest = min(evaluations, key=lambda e: float(e.scores[DECIDING])).name
+    pairs = [
+        test.sentence
+        for test in tests
+        if lowest in (test.a, test.b) or not (test.by_chance or test.a.endswith(BASELINE) or test.b.endswith(BASELINE))
     ]
-    corrected = (CORRECTED,) if more_than_two else ()
-    return (*sentences, *(difference.sentence for difference in leading(evaluations, tests)), *corrected)
+    return (*about(first, named), *others, *pairs, *([CORRECTED] if more_than_two else ()))
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:
@@ -274,10 +231,11 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
     """
     is_ensemble = evaluation.predictions > 1 and not evaluation.eval_set.audited
     who = evaluation.name if named else "the ensemble" if is_ensemble else "the model"
+    on_weights = evaluation.weights.finding if evaluation.weights is not None else ""
     more = [
         about_members(evaluation, who),
         *advice(evaluation, who),
-        about_weights(evaluation, named),
+        f"{evaluation.name}: {on_weights}" if on_weights and named else on_weights,
         *(section.finding(evaluation.manifest[section.key], who) for section in report_sections(evaluation)),
     ]
     texts = [
@@ -304,10 +262,8 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
     variance = max(float(gaps.var()), float((confidence * (1 - confidence)).mean()))
     gap, noise = float(gaps.mean()), 1.96 * math.sqrt(variance / len(gaps))
     if abs(gap) <= noise:
-        whose = (
-            "its mean confidence agrees with its" if who == "it" else f"the mean confidence of {who} agrees with its"
-        )
-        return f"{whose} accuracy within noise."
+        whose = "its mean confidence" if who == "it" else f"the mean confidence of {who}"
+        return f"{whose} agrees with its accuracy within noise."
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
     manner = "over" if gap > 0 else "under"
     points = f"{100 * abs(gap):.1f} percentage points"
@@ -334,29 +290,15 @@ def about_members(evaluation: Evaluation, who: str) -> str:
     one = "draw" if evaluation.draws > 1 else "member"
     before = " before calibration" if evaluation.uncalibrated is not evaluation.examples else ""
     if single == together:
-        return (
-            f"averaging {members} {one}s leaves the NLL of {who} at {together}{before}: they add little to one alone."
-        )
+        effect = f"leaves the NLL of {who} at {together}{before}: they add little to one alone."
+        return f"averaging {members} {one}s {effect}"
     return f"averaging {members} {one}s lowers the NLL of {who}{before} from {single} (a {one} alone) to {together}."
-
-
-def about_weights(evaluation: Evaluation, named: bool) -> str:
-    """Return the finding on Gaussian weights."""
-    finding = evaluation.weights.finding if evaluation.weights is not None else ""
-    return f"{evaluation.name}: {finding}" if finding and named else finding
 
 
 def advice(evaluation: Evaluation, who: str) -> list[str]:
     """Return sentences on the calibrator, conformal sets, abstention, groups, shift and OOD inputs."""
-    sentences = [
-        about_calibrator(evaluation, who),
-        about_coverage(evaluation, who),
-        about_abstention(evaluation, who),
-        about_groups(evaluation, who),
-        about_shift(evaluation, who),
-        *about_ood(evaluation, who),
-    ]
-    return [text for text in sentences if text]
+    topics = (about_calibrator, about_coverage, about_abstention, about_groups, about_shift)
+    return [text for text in (*(about(evaluation, who) for about in topics), *about_ood(evaluation, who)) if text]
 
 
 def about_calibrator(evaluation: Evaluation, who: str) -> str:
@@ -401,18 +343,17 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
         return ""
     own = [coverage for coverage in evaluation.coverage if coverage.method == posthoc.conformal[0].method]
     overall, nominal = own[0], percent(own[0].nominal)
+    fitted = words_of(evaluation.eval_set).fitted
     if not math.isfinite(overall.size):
-        count = f"too few {words_of(evaluation).fitted} ({overall.calibration_examples})"
-        reason = f"there were {count} for {overall.method} intervals of {who}"
-        return f"{reason} with coverage {nominal}."
+        examples = f"too few {fitted} ({overall.calibration_examples})"
+        return f"there were {examples} for {overall.method} intervals of {who} with coverage {nominal}."
     if evaluation.classes:
         size = plural(1, "class") if number(overall.size) == "1.00" else f"{number(overall.size)} classes"
         sentence = f"prediction sets of {who} contain {size} on average and cover {percent(overall.coverage)}"
     else:
         sentence = f"conformal intervals of {who} cover {percent(overall.coverage)} of the targets"
     sentence = f"{sentence}{held_out(evaluation, 'of')} (target {nominal})"
-    failing = [subset for subset in own[1:] if subset.verdict == "under"]
-    failing.sort(key=lambda subset: float(subset.coverage))
+    failing = sorted((part for part in own[1:] if part.verdict == "under"), key=lambda part: float(part.coverage))
     if failing:
         named = ", ".join(f"{subset.subset} ({percent(subset.coverage)})" for subset in failing[:LISTED])
         more = f" and {len(failing) - LISTED} more" if len(failing) > LISTED else ""
@@ -422,8 +363,8 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
     if overall.verdict == "over" and evaluation.classes and float(overall.size) < 1.05:
         return f"{sentence}: the classifier is more accurate than the target, so sets cannot shrink further."
     if overall.verdict == "valid" and abs(overall.coverage - overall.nominal) >= WORTH_SAYING:
-        rows, kind = words_of(evaluation).fitted, "sets" if evaluation.classes else "intervals"
-        return f"{sentence}, within noise for {kind} fitted on {overall.calibration_examples} {rows}."
+        kind = "sets" if evaluation.classes else "intervals"
+        return f"{sentence}, within noise for {kind} fitted on {overall.calibration_examples} {fitted}."
     return f"{sentence}{': more than the target asks for' if overall.verdict == 'over' else ''}."
 
 
@@ -436,11 +377,9 @@ def about_abstention(evaluation: Evaluation, who: str) -> str:
     everything, abstained = 1 - float(scores.columns["correct"].mean()), 1 - float(result.answered)
     if abstained == 0 or not float(result.risk) < everything or percent(everything) == percent(result.risk):
         return ""
-    inputs = held_out(evaluation, "of") or " inputs"
-    return (
-        f"abstaining on the {percent(abstained)} least certain{inputs} takes the error rate of {who} from "
-        f"{percent(everything)} to {percent(result.risk)}."
-    )
+    inputs = f"the {percent(abstained)} least certain{held_out(evaluation, 'of') or ' inputs'}"
+    change = f"from {percent(everything)} to {percent(result.risk)}"
+    return f"abstaining on {inputs} takes the error rate of {who} {change}."
 
 
 def about_groups(evaluation: Evaluation, who: str) -> str:
@@ -455,11 +394,8 @@ def about_groups(evaluation: Evaluation, who: str) -> str:
     if not worse:
         return ""
     more = f" and {len(worse) - LISTED} more groups" if len(worse) > LISTED else ""
-    overall = number(evaluation.scores[score])
-    return (
-        f"{describe(score).label} of {who} is worse than for the rest, by more than noise, for "
-        f"{', '.join(worse[:LISTED])}{more}; over all it is {overall}."
-    )
+    where = f"for {', '.join(worse[:LISTED])}{more}; over all it is {number(evaluation.scores[score])}"
+    return f"{describe(score).label} of {who} is worse than for the rest, by more than noise, {where}."
 
 
 def about_shift(evaluation: Evaluation, who: str) -> str:
@@ -472,16 +408,14 @@ def about_shift(evaluation: Evaluation, who: str) -> str:
     last = max(shift.by_severity)
     worst = (min if higher else max)(shift.by_type, key=lambda name: float(shift.by_type[name][score]))
     label = describe(score).label
-    sentence = (
-        f"under corruption the {label if label.isupper() else label.lower()} of {who} goes from "
-        f"{number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}"
-    )
+    change = f"from {number(shift.clean[score])} to {number(shift.by_severity[last][score])} at severity {last}"
+    sentence = f"under corruption the {label if label.isupper() else label.lower()} of {who} goes {change}"
     if len(shift.by_type) > 1 and (shift.by_type[worst][score] < shift.clean[score]) == higher:
         sentence += f"; {worst} hurts most ({number(shift.by_type[worst][score])})"
     if evaluation.task != "classification":
         return f"{sentence}."
-    errors = number(shift.clean["ece"]), number(shift.by_severity[last]["ece"])
-    return f"{sentence}. Its calibration error goes from {errors[0]} to {errors[1]}."
+    errors = f"from {number(shift.clean['ece'])} to {number(shift.by_severity[last]['ece'])}"
+    return f"{sentence}. Its calibration error goes {errors}."
 
 
 def about_ood(evaluation: Evaluation, who: str) -> list[str]:

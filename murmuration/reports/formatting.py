@@ -1,9 +1,10 @@
 """Numbers as text: three significant digits, percentages, intervals, times."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION, EvalSet
 from murmuration.evaluation.metrics import Score
 
 MISSING = "\u2013"  # a dash
@@ -54,22 +55,14 @@ def finite_mean(values: Iterable[float]) -> float:
     return sum(finite) / len(finite) if finite else math.nan
 
 
-def has_interval(score: Score) -> bool:
-    return math.isfinite(score.low) and math.isfinite(score.high)
-
-
-def interval(score: Score) -> str:
+def interval(score: Score, show: Callable[[float], str] = number) -> str:
     """Return the two ends of a score's interval, or nothing when it has none.
 
     >>> interval(Score(0.9, 0.87654, 0.93)), interval(Score(0.9, float("nan"), float("nan")))
     ('0.877 to 0.930', '')
     """
-    return f"{number(score.low)} to {number(score.high)}" if has_interval(score) else ""
-
-
-def percent_interval(score: Score) -> str:
-    """Return the two ends of a proportion's interval as percentages, or nothing when it has none."""
-    return f"{percent(score.low)} to {percent(score.high)}" if has_interval(score) else ""
+    finite = math.isfinite(score.low) and math.isfinite(score.high)
+    return f"{show(score.low)} to {show(score.high)}" if finite else ""
 
 
 def percent(fraction: float) -> str:
@@ -110,22 +103,22 @@ class Words:
 
 TRAINED = Words("recipe", "test examples", "test examples", "validation examples")
 VALIDATED = Words(
-    "recipe",
-    "validation examples",
-    "validation examples",
-    "validation examples",
+    *("recipe", "validation examples", "validation examples", "validation examples"),
     "There is no test split: all scores are of the validation examples, before calibration. Early stopping used them "
     "too, so scores are optimistic.",
 )
 CROSS_FITTED = Words(
-    "recipe",
-    "examples out of fold",
-    "examples out of fold",
-    "examples out of fold",
+    *("recipe", "examples out of fold", "examples out of fold", "examples out of fold"),
     "There is no test split: every row is scored by the members that did not train on it, before calibration. Early "
     "stopping used these rows too, so scores are a little optimistic.",
 )
 AUDITED = Words("model", "rows", "held-out rows", "rows set aside")
+
+
+def words_of(eval_set: EvalSet) -> Words:
+    """Return what a page calls the examples of an evaluation: rows of a file, test examples or validation examples."""
+    parts = {VALIDATION: VALIDATED, OUT_OF_FOLD: CROSS_FITTED}
+    return AUDITED if eval_set.audited else parts.get(eval_set.part, TRAINED)
 
 
 def members_and_draws(members: int, draws: int = 1) -> str:

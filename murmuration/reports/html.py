@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from murmuration.evaluation.metrics import Score, describe
 from murmuration.evaluation.metrics.scores import Description
 from murmuration.reports.figures import Figure, to_json
-from murmuration.reports.formatting import ARROWS, MISSING, interval, number, percent, percent_interval
+from murmuration.reports.formatting import ARROWS, MISSING, interval, number, percent
 from murmuration.system.errors import Misuse
 
 
@@ -62,21 +62,19 @@ def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, 
 
     On a narrow screen every row is a block of labelled values.
     """
-    heads, rows = [text(column) for column in columns], list(rows)
+    heads, rows = list(map(text, columns)), list(rows)
     if not rows:
         return NOTHING
     head = "".join(f'<th scope="col">{title}</th>' for title in heads)
     labels = [text(html.unescape(re.sub("<[^>]*>", " ", title)).strip()) for title in heads[1:]]
-    body = "\n".join(
-        f'<tr><th scope="row">{text(first)}</th>'
-        + "".join(f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
-        + "</tr>"
-        for first, cells in rows
-    )
+    lines = []
+    for first, cells in rows:
+        row = (f'<td data-label="{label}">{text(cell)}</td>' for label, cell in zip(labels, cells, strict=True))
+        lines.append(f'<tr><th scope="row">{text(first)}</th>{"".join(row)}</tr>')
+    body = "\n".join(lines)
     inner = f"<caption>{text(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
-    return Markup(
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>{inner}</table></div>'
-    )
+    scroll = f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
+    return Markup(f"{scroll}<table>{inner}</table></div>")
 
 
 def details(summary: str, inside: Markup) -> Markup:
@@ -100,10 +98,8 @@ def figure(drawing: Figure | None) -> Markup:
     look = f'style="--height:{drawing.height}px;--legend:{drawing.legend}"'
     box = f'<div class="plot" id="{name}" role="img" aria-label="{text(drawing.label)}" {look}>'
     data = to_json({"data": drawing.data, "layout": drawing.layout})
-    return Markup(
-        f'<figure class="chart">{title}{box}</div>\n'
-        f'<script type="application/json" data-figure="{name}">{data}</script></figure>'
-    )
+    script = f'<script type="application/json" data-figure="{name}">{data}</script>'
+    return Markup(f'<figure class="chart">{title}{box}</div>\n{script}</figure>')
 
 
 def grid(parts: Iterable[Markup]) -> Markup:
@@ -118,11 +114,9 @@ def png(pixels: NDArray[Any]) -> str:
     array = np.asarray(pixels)
     if array.ndim == 3 and array.shape[-1] == 1:
         array = array[..., 0]
-    good = array.dtype == np.uint8 and (array.ndim == 2 or (array.ndim == 3 and array.shape[-1] in (3, 4)))
-    if not good:
-        raise Misuse(
-            f"image of shape {array.shape} and type {array.dtype}; give uint8 of shape (H, W), (H, W, 3) or (H, W, 4)"
-        )
+    if array.dtype != np.uint8 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[-1] in (3, 4))):
+        got = f"image of shape {array.shape} and type {array.dtype}"
+        raise Misuse(f"{got}; give uint8 of shape (H, W), (H, W, 3) or (H, W, 4)")
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(array)).save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
@@ -150,14 +144,11 @@ def score_cell(score: Score | None, *, best: bool = False, proportion: bool = Fa
     if score is None:
         return text(MISSING)
     star = Markup('<span class="star" role="img" aria-label="best">★</span>') if best else NOTHING
-    value, ends = (percent(score), percent_interval(score)) if proportion else (number(score), interval(score))
-    return Markup(f"{tag('span', value, 'value')}{star}{tag('small', ends)}")
+    show = percent if proportion else number
+    return Markup(f"{tag('span', show(score), 'value')}{star}{tag('small', interval(score, show))}")
 
 
 def glossary(names: Iterable[str], task: Any = "classification") -> Markup:
     """Return what each score means, to open on demand."""
     descriptions = [describe(name, task) for name in names]
-    return details(
-        "What each score means",
-        definitions((description.label, description.meaning) for description in descriptions if description.meaning),
-    )
+    return details("What each score means", definitions((d.label, d.meaning) for d in descriptions if d.meaning))

@@ -22,33 +22,21 @@ def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow
         f"is a change of size {LEAST:g} or more that is significant at the level {LEVEL:g} after Holm's correction."
     )
     verdict = join(tag("p", sentence, "verdict" if not place else "") for place, sentence in enumerate(found.verdict))
-    body = join(
-        [
-            section("drift", "Drift", reading, join([verdict, grid([figure(drift_figure(found))]), changes(found)])),
-            rows(unusual),
-        ]
-    )
-    return framed(f"Monitor: {run}", f"{found.rows:,} rows of {data}", body)
+    drift = section("drift", "Drift", reading, join([verdict, grid([figure(drift_figure(found))]), changes(found)]))
+    return framed(f"Monitor: {run}", f"{found.rows:,} rows of {data}", join([drift, rows(unusual)]))
 
 
 def drift_figure(found: Drift) -> Figure:
     """Return the size of every change, those that count apart."""
-    label = {
-        id(change): f"{change.name}, {change.kind}" if change.kind == "missing values" else change.name
-        for change in found.changes
-    }
     largest = sorted(found.changes, key=lambda change: -change.size)[:DRAWN]
-    names = [label[id(change)] for change in largest]
-
-    def scores(drifted: bool) -> dict[str, Score]:
-        selected = [change for change in largest if change.drifted == drifted]
-        return {label[id(change)]: Score(change.size, change.size, change.size) for change in selected}
-
-    series = [Series("drift", 1, scores(True)), Series("no drift", 0, scores(False))]
-    figure = dot_rows(
-        "drift-sizes", "Size of the change, from 0 to 1", names, [change for change in series if change.scores]
-    )
-    return with_guide(figure, LEAST, "smallest size that counts")
+    labels = [f"{c.name}, {c.kind}" if c.kind == "missing values" else c.name for c in largest]
+    scores: dict[bool, dict[str, Score]] = {True: {}, False: {}}
+    for label, change in zip(labels, largest, strict=True):
+        scores[change.drifted][label] = Score(change.size, change.size, change.size)
+    series = [Series("drift", 1, scores[True]), Series("no drift", 0, scores[False])]
+    title = "Size of the change, from 0 to 1"
+    drawn = dot_rows("drift-sizes", title, labels, [kind for kind in series if kind.scores])
+    return with_guide(drawn, LEAST, "smallest size that counts")
 
 
 def changes(found: Drift) -> Markup:
@@ -59,8 +47,8 @@ def changes(found: Drift) -> Markup:
             change.name,
             [
                 change.kind,
-                MISSING if change.before != change.before else number(change.before),
-                MISSING if change.after != change.after else number(change.after),
+                number(change.before),
+                number(change.after),
                 number(change.size),
                 written_p(change.adjusted),
                 percent(change.unseen) if change.unseen else MISSING,

@@ -53,10 +53,6 @@ LOGO = Markup(
 )
 
 
-NO_SCRIPT = (
-    '<noscript><p class="warning">Figures are drawn by a script, which is switched off here. '
-    "The tables hold the numbers.</p></noscript>"
-)
 PLOTLY = "plotly/plotly-cartesian.min.js"  # a third of plotly.js: all traces of `check.TRACES`, no maps, no 3D
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
@@ -70,14 +66,10 @@ def render(report: Report) -> str:
     Returns:
         The page, which loads nothing.
     """
-    more = report_sections()
-    parts = {
-        name: join(
-            build(report)
-            for build in (*builders, *(section.build for section in more if section.group == name), *ENDS.get(name, ()))
-        )
-        for name, builders in SECTIONS.items()
-    }
+    parts = {}
+    for name, builders in SECTIONS.items():
+        more = [section.build for section in report_sections() if section.group == name]
+        parts[name] = join(build(report) for build in (*builders, *more, *ENDS.get(name, ())))
     data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else report.eval_set.name
     subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
     return framed(report.title, subtitle, join(parts.values()), parts)
@@ -90,11 +82,12 @@ def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup]
     slip of ours nor a hostile class name can make a browser run or load anything else.
     """
     theme, plotly = _resource("theme.js"), _resource(PLOTLY)
+    policy = f"{POLICY}; script-src '{script_hash(theme)}' '{script_hash(plotly)}'"
     return f"""<!DOCTYPE html>
 <html lang="en" class="no-script">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy([theme, plotly])}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="generator" content="murmuration">
@@ -111,7 +104,8 @@ def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup]
 </header>
 <nav aria-label="Sections">{_contents(groups or {"": body})}</nav>
 <main>
-{NO_SCRIPT}
+<noscript><p class="warning">Figures are drawn by a script, which is switched off here. \
+The tables hold the numbers.</p></noscript>
 {body}
 </main>
 <footer><p>Written by murmuration. The file is complete in itself and loads nothing.</p></footer>
@@ -134,12 +128,6 @@ def write_report(path: str | os.PathLike[str], report: Report) -> None:
     except OSError as error:
         raise Failure(f"report '{target}' could not be written ({error.strerror}); give another path") from None
     write_bytes(target, content)
-
-
-def policy(scripts: list[str]) -> str:
-    """Return the content security policy that runs these scripts alone and loads nothing."""
-    hashes = " ".join(f"'{script_hash(script)}'" for script in scripts)
-    return f"{POLICY}; script-src {hashes}"
 
 
 def script_hash(script: str) -> str:

@@ -50,28 +50,10 @@ from murmuration.system.files import write_bytes
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = [
-    "column_importance",
-    "conformal_coverage",
-    "confusion_matrix",
-    "coupling",
-    "drift",
-    "figure_image",
-    "groups",
-    "input_space",
-    "member_agreement",
-    "ood_auroc",
-    "ood_histogram",
-    "parity",
-    "partial_dependence",
-    "reliability",
-    "risk_coverage",
-    "shift",
-    "signal_to_noise",
-    "training_curves",
-    "uncertainty_by_class",
-    "uncertainty_histogram",
-]
+__all__ = ["column_importance", "conformal_coverage", "confusion_matrix", "coupling", "drift", "figure_image"]
+__all__ += ["groups", "input_space", "member_agreement", "ood_auroc", "ood_histogram", "parity", "partial_dependence"]
+__all__ += ["reliability", "risk_coverage", "shift", "signal_to_noise", "training_curves", "uncertainty_by_class"]
+__all__ += ["uncertainty_histogram"]
 
 Theme = Literal["light", "dark"]
 Evaluations = Evaluation | Sequence[Evaluation] | Report

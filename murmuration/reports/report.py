@@ -16,8 +16,8 @@ from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.extension import report_sections
-from murmuration.reports.findings import Difference, differences, findings, recommended, verdict, words_of
-from murmuration.reports.formatting import Words
+from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
+from murmuration.reports.formatting import Words, words_of
 from murmuration.runs.directory import EVALUATED, replace_files
 from murmuration.system.errors import Misuse
 from murmuration.system.files import json_bytes, write_bytes
@@ -39,8 +39,7 @@ class Report:
         names = [evaluation.name for evaluation in self.evaluations]
         if not names:
             raise Misuse("a report without evaluations: give at least one")
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
+        if repeated := sorted(name for name in names if names.count(name) > 1):
             raise Misuse(f"two evaluations are named '{repeated[0]}': give every one its own name")
 
     @property
@@ -57,16 +56,13 @@ class Report:
 
     @property
     def words(self) -> Words:
-        return words_of(self.evaluations[0])
+        return words_of(self.eval_set)
 
     @property
     def title(self) -> str:
         if self.eval_set.audited:
-            return f"Audit of {', '.join(item.name for item in self.evaluations)}"
-        names = [
-            " ".join([evaluation.name, *(f"({section.mark})" for section in report_sections(evaluation))])
-            for evaluation in self.evaluations
-        ]
+            return f"Audit of {', '.join(e.name for e in self.evaluations)}"
+        names = [" ".join([e.name, *(f"({s.mark})" for s in report_sections(e))]) for e in self.evaluations]
         return f"{', '.join(names)} on {Path(self.eval_set.name).name}"
 
     @property
@@ -97,11 +93,8 @@ class Report:
         import pandas as pd
 
         rows = {
-            evaluation.name: {
-                **{name: float(score) for name, score in evaluation.scores.items() if not name.startswith("member_")},
-                **evaluation.cost,
-            }
-            for evaluation in self.evaluations
+            e.name: {name: float(s) for name, s in e.scores.items() if not name.startswith("member_")} | e.cost
+            for e in self.evaluations
         }
         return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -140,13 +133,9 @@ def report_of(
     Raises:
         Misuse: If two evaluations have the same name.
     """
-    recorded = evaluations[0].manifest.get("command", "")
-    return Report(
-        tuple(evaluations),
-        tuple(differences(evaluations) if tests is None else tests),
-        command or recorded or this_command(),
-        time.strftime("%Y-%m-%d %H:%M %Z"),
-    )
+    paired = tuple(differences(evaluations) if tests is None else tests)
+    command = command or evaluations[0].manifest.get("command", "") or this_command()
+    return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
 def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:

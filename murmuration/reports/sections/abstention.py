@@ -29,29 +29,24 @@ def abstention(report: Report) -> Markup:
     figure = html.figure(curves_figure(report, curves, "risk-coverage"))
     rows = [(name, [number(risk_at(curve, fraction)) for fraction in ANSWERED]) for name, curve in curves.items()]
     columns = [report.words.subject.capitalize(), *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
-    numbers_of = html.details(
-        "Numbers", html.table(f"Error among answered inputs, all {report.words.examples}", columns, rows)
-    )
-    body = html.tag("div", html.join([figure, _rules(report)]), "grid")
+    board = html.table(f"Error among answered inputs, all {report.words.examples}", columns, rows)
+    body = html.join([html.grid([figure, _rules(report)]), html.details("Numbers", board)])
     reading = READING.format(report.words.examples, report.words.fitted)
-    return html.section("abstention", "Abstention", reading, html.join([body, numbers_of]))
+    return html.section("abstention", "Abstention", reading, body)
 
 
 def curves_of(report: Report) -> dict[str, RiskCoverage]:
     """Return the risk-coverage curve of every recipe."""
-    return {evaluation.name: risk_coverage(evaluation.examples.columns) for evaluation in report.evaluations}
+    return {e.name: risk_coverage(e.examples.columns) for e in report.evaluations}
 
 
 def curves_figure(report: Report, curves: dict[str, RiskCoverage], name: str) -> Figure:
     """Error among the answered inputs against the fraction answered, one line a recipe."""
-    data = [
-        scatter("lines", curve.coverage, curve.risk, label)
-        | {
-            "line": {"color": colour(place), "width": 2, "dash": dash(place)},
-            "hovertemplate": "answering %{x:.0%}: error %{y:.4g}",
-        }
-        for place, (label, curve) in enumerate(curves.items())
-    ]
+    data = []
+    for place, (label, curve) in enumerate(curves.items()):
+        look = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}}
+        hover = {"hovertemplate": "answering %{x:.0%}: error %{y:.4g}"}
+        data.append(scatter("lines", curve.coverage, curve.risk, label) | look | hover)
     error = "error rate" if report.task == "classification" else "mean absolute error"
     fraction = axis("fraction answered") | {"range": [0, 1.01], "tickformat": ".0%"}
     panel = layout(fraction, axis(error) | {"rangemode": "tozero"}) | {"showlegend": len(data) > 1, "hovermode": "x"}
@@ -66,13 +61,15 @@ def risk_at(curve: RiskCoverage, fraction: float) -> float:
 
 def _rules(report: Report) -> Markup:
     """Return what every rule does; rules that do the same on these examples share a row."""
-    compared = len(report.evaluations) > 1
-    rows = [
-        (html.row_head(_names(group), evaluation.name if compared else "", _threshold(group)), _cells(report, group[0]))
-        for evaluation in report.evaluations
-        for group in same_results(evaluation)
-    ]
-    wrong = "Error among answered" if report.task == "classification" else "Mean error among answered"
+    compared, classes, rows = len(report.evaluations) > 1, report.task == "classification", []
+    for evaluation in report.evaluations:
+        for group in same_results(evaluation):
+            rules = [result.rule for result in group]
+            names = "; ".join(RULES[rule.name].format(*(rule.costs or (rule.target,))) for rule in rules)
+            answered = html.score_cell(group[0].answered, proportion=True)
+            cells = [answered, html.score_cell(group[0].risk, proportion=classes)]
+            rows.append((html.row_head(names, evaluation.name if compared else "", _threshold(group)), cells))
+    wrong = "Error among answered" if classes else "Mean error among answered"
     board = html.table(f"Abstention rules on the {report.words.held_out}", ("Rule", "Answered", wrong), rows)
     return html.tag("div", board, "wrapped rules")
 
@@ -86,10 +83,6 @@ def same_results(evaluation: Evaluation) -> list[list[AbstentionResult]]:
     return list(groups.values())
 
 
-def _names(group: list[AbstentionResult]) -> str:
-    return "; ".join(RULES[result.rule.name].format(*(result.rule.costs or (result.rule.target,))) for result in group)
-
-
 def _threshold(group: list[AbstentionResult]) -> str:
     """Return where the rule answers, and its guarantee; of several rules nothing but that they do the same."""
     if len(group) > 1:
@@ -100,8 +93,3 @@ def _threshold(group: list[AbstentionResult]) -> str:
     if math.isinf(rule.threshold):
         return "answers everything" if (rule.threshold < 0) == above else "answers nothing"
     return f"answers if {label} is {'at least' if above else 'at most'} {number(rule.threshold)}"
-
-
-def _cells(report: Report, found: AbstentionResult) -> list[Markup]:
-    classes = report.task == "classification"
-    return [html.score_cell(found.answered, proportion=True), html.score_cell(found.risk, proportion=classes)]

@@ -10,7 +10,7 @@ from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import ExampleScores, PitCurve, Score, describe, pit_curve, reliability, shown_in
 from murmuration.reports.figures import DIAGONAL, Figure, axis, colour, layout, numbers, scatter, symbol, whiskers
 from murmuration.reports.findings import about_choice
-from murmuration.reports.formatting import count, finite_mean, number, percent, percent_interval
+from murmuration.reports.formatting import count, finite_mean, interval, number, percent
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
@@ -53,27 +53,19 @@ def curve_of(scores: ExampleScores) -> Curve:
         return Curve(**vars(pit_curve(scores.columns)))
     bins = reliability(scores.columns)
     filled = bins.count > 0
-    return Curve(
-        bins.confidence[filled], bins.accuracy[filled], bins.low[filled], bins.high[filled], bins.count[filled]
-    )
+    columns = (bins.confidence, bins.accuracy, bins.low, bins.high, bins.count)
+    return Curve(*(column[filled] for column in columns))
 
 
 def calibration(report: Report) -> Markup:
     """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
-    plots = [
-        html.figure(reliability_figure(evaluation, place, f"calibration-{place}"))
-        for place, evaluation in enumerate(report.evaluations)
-    ]
-    paragraphs = html.join(_what_was_done(report, evaluation) for evaluation in report.evaluations)
-    tables = html.join(
-        html.details(
-            f"Numbers: {evaluation.name}", html.join([_score_table(report, evaluation), _curve_tables(evaluation)])
-        )
-        for evaluation in report.evaluations
-    )
-    return html.section(
-        "calibration", "Calibration", READING[report.task], html.join([html.grid(plots), paragraphs, tables])
-    )
+    numbered = enumerate(report.evaluations)
+    plots = html.grid(html.figure(reliability_figure(e, place, f"calibration-{place}")) for place, e in numbered)
+    paragraphs = [_what_was_done(report, evaluation) for evaluation in report.evaluations]
+    tables = {e.name: html.join([_score_table(report, e), *_curve_tables(e)]) for e in report.evaluations}
+    numbers_of = [html.details(f"Numbers: {name}", boards) for name, boards in tables.items()]
+    body = html.join([plots, *paragraphs, *numbers_of])
+    return html.section("calibration", "Calibration", READING[report.task], body)
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:
@@ -99,21 +91,21 @@ def reliability_figure(evaluation: Evaluation, place: int, name: str) -> Figure:
 
 def _trace(curve: Curve, ink: str, mark: str, when: str, *, open_dots: bool) -> dict[str, Any]:
     """Return one curve: dots sized by count and not joined in bins, a line for quantiles."""
-    binned = curve.count is not None
-    inks = [ink if n >= FEW else GREY for n in curve.count] if curve.count is not None else ink
-    share = (
-        curve.count / curve.count.max() if curve.count is not None else None
-    )  # the area of a dot, 5 to 22 pixels wide
-    sizes = numbers(np.clip(22 * np.sqrt(share), 5, 22)) if share is not None else 6
+    mode, rims, texts = "lines+markers", ink, [""] * len(curve.nominal)
+    inks: Any = ink
+    sizes: Any = 6
+    if curve.count is not None:
+        mode, rims = "markers", GREY
+        inks = [ink if n >= FEW else GREY for n in curve.count]
+        sizes = numbers(np.clip(22 * np.sqrt(curve.count / curve.count.max()), 5, 22))  # of the areas, in pixels
+        texts = [f"<br>{n:,.0f} examples" for n in curve.count]
     shape, rim = (f"{mark}-open" if open_dots else mark), {"color": inks, "width": 1.5 if open_dots else 0}
-    counts = [f"<br>{n:,.0f} examples" for n in curve.count] if curve.count is not None else [""] * len(curve.nominal)
-    mode = "markers" if binned else "lines+markers"
+    bars = whiskers(curve.observed, curve.low, curve.high) | {"color": rims, "width": 2, "thickness": 1}
     return scatter(mode, curve.nominal, curve.observed, when or "predictions") | {
         "marker": {"color": inks, "symbol": shape, "size": sizes, "opacity": 0.9, "line": rim},
         "line": {"color": ink, "width": 1.5, "dash": "dash" if open_dots else "solid"},
-        "error_y": whiskers(curve.observed, curve.low, curve.high)
-        | {"color": "var(--faint)" if binned else ink, "width": 2, "thickness": 1},
-        "text": counts,
+        "error_y": bars,
+        "text": texts,
         "hovertemplate": "%{x:.3f}, %{y:.3f}%{text}<extra></extra>",
     }
 
@@ -123,17 +115,16 @@ def _what_was_done(report: Report, evaluation: Evaluation) -> Markup:
     if posthoc is None or posthoc.calibrator is None:
         return NOTHING
     choice = f"; {about_choice(posthoc.choice)}" if posthoc.choice is not None else ""
+    examples = f"{count(posthoc.calibrator_examples)} {report.words.fitted}"
     if evaluation.after is None:
-        sentence = (
-            f"no calibrator is applied, decided on {count(posthoc.calibrator_examples)} {report.words.fitted}{choice}"
-        )
+        sentence = f"no calibrator is applied, decided on {examples}{choice}"
         rules = f"{count(posthoc.rule_examples)} others fit conformal sets and abstention rules"
         return html.tag("p", f"{evaluation.name}: {sentence}; {rules}.", "aside")
     applied = "after it" if evaluation.calibrated else "before it: it is not applied"
     how = f"{posthoc.calibrator.name.replace('_', ' ')} ({posthoc.calibrator.about})"
-    fitted = f"fitted on {count(posthoc.calibrator_examples)} {report.words.fitted}"
+    fitted = f"fitted on {examples}"
     if evaluation.eval_set.audited:
-        fitted = f"{fitted}; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
+        fitted += f"; reliability is that of the {count(evaluation.after.inputs)} {report.words.held_out}"
     sentence = f"{evaluation.name}: {how}, {fitted}{choice}. All other scores are those {applied}."
     return html.tag("p", sentence, "aside")
 
@@ -148,10 +139,10 @@ def _score_table(report: Report, evaluation: Evaluation) -> Markup:
     shift = evaluation.shift
     if shift is not None and shift.worst:
         inputs = f"all corruptions, severity {max(shift.suite.severities)}"
-        pairs[inputs] = (bare(shift.worst["before"]), bare(shift.worst["after"]))
+        pairs[inputs] = bare(shift.worst["before"]), bare(shift.worst["after"])
     rows = []
     for inputs, pair in pairs.items():
-        best = {name: winners(dict(enumerate(s[name] for s in pair)), describe(name).better) for name in names}
+        best = {name: winners({0: pair[0][name], 1: pair[1][name]}, describe(name).better) for name in names}
         for turn, when in enumerate(("before", "after")):
             cells = [html.score_cell(pair[turn][name], best=turn in best[name]) for name in names]
             rows.append((html.row_head(inputs, when), cells))
@@ -164,17 +155,17 @@ def bare(scores: ExampleScores) -> dict[str, Score]:
     return {name: Score(float(score), np.nan, np.nan) for name, score in scores.scores(resamples=1).items()}
 
 
-def _curve_tables(evaluation: Evaluation) -> Markup:
+def _curve_tables(evaluation: Evaluation) -> list[Markup]:
     across, up = SIDES[evaluation.task]
     tables = []
     for when, scores in views(evaluation).items():
         curve = curve_of(scores)
         counts = [[]] * len(curve.nominal) if curve.count is None else [[count(n)] for n in curve.count]
         rows = [
-            (percent(x), [percent(y), percent_interval(Score(y, low, high)), *n])
+            (percent(x), [percent(y), interval(Score(y, low, high), percent), *n])
             for x, y, low, high, n in zip(curve.nominal, curve.observed, curve.low, curve.high, counts, strict=True)
         ]
         binned = () if curve.count is None else ("examples",)
         columns = [word.capitalize() for word in (across, up, "95 % interval", *binned)]
         tables.append(html.table(f"Reliability of {evaluation.name} {when}".strip(), columns, rows))
-    return html.join(tables)
+    return tables

@@ -16,7 +16,6 @@ from murmuration.evaluation.columns import (
 )
 from murmuration.evaluation.metrics import Score
 from murmuration.reports.figures import Figure, Series, axis, colour, dot_rows, layout, numbers, plot_text, scatter
-from murmuration.reports.findings import recommended
 from murmuration.reports.formatting import number, shorten
 from murmuration.reports.html import NOTHING, Markup, details, figure, grid, join, section, table, tag
 from murmuration.reports.report import Report
@@ -31,35 +30,25 @@ TURNED = 1.96  # standard errors of a 95 % interval
 
 def columns(report: Report) -> Markup:
     """Return the columns of the recommended recipe's table."""
-    evaluation = recommended(report.evaluations, report.differences)
-    if not has_columns(evaluation):
+    evaluation, split = report.leader, report.leader.eval_set.split
+    ensemble = evaluation.ensemble
+    if ensemble is None or not isinstance(ensemble.preparation, TablePreparation) or not is_table(split.x):
         return NOTHING
-    importance = importance_of(evaluation)
+    if len(split) < 2 or len(ensemble.preparation.columns) > MOST_COLUMNS:
+        return NOTHING
+    importance = column_importance(ensemble, split, rows=ROWS, repeats=REPEATS)
     reading = (
         f"Of {evaluation.name}, on {importance.rows} {report.words.examples}. Shuffling a column shows how much "
         "predictions need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of "
         "columns that act together overlap. Bands of partial dependence are two standard deviations of the members' "
         "curves."
     )
-    curves = [dependence_figure(curve, place) for place, curve in enumerate(dependence_of(evaluation, importance))]
+    most = [importance.columns[place] for place in importance.order[:CURVES]]
+    curves = [partial_dependence(ensemble, split, name, rows=ROWS) for name in most]
+    drawn = grid(figure(dependence_figure(curve, place)) for place, curve in enumerate(curves))
     paragraphs = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in importance.sentences]
-    body = join(
-        [*paragraphs, grid(map(figure, importance_figures(importance))), grid(map(figure, curves)), unusual(evaluation)]
-    )
+    body = join([*paragraphs, grid(map(figure, importance_figures(importance))), drawn, unusual(evaluation)])
     return section("columns", "Columns", reading, body)
-
-
-def has_columns(evaluation: Evaluation) -> bool:
-    """Return whether an ensemble was evaluated on a table of not too many columns."""
-    ensemble, split = evaluation.ensemble, evaluation.eval_set.split
-    if ensemble is None or not isinstance(ensemble.preparation, TablePreparation) or not is_table(split.x):
-        return False
-    return len(split) > 1 and len(ensemble.preparation.columns) <= MOST_COLUMNS
-
-
-def importance_of(evaluation: Evaluation) -> ColumnImportance:
-    assert evaluation.ensemble is not None
-    return column_importance(evaluation.ensemble, evaluation.eval_set.split, rows=ROWS, repeats=REPEATS)
 
 
 def importance_figures(found: ColumnImportance) -> list[Figure]:
@@ -73,19 +62,9 @@ def importance_figures(found: ColumnImportance) -> list[Figure]:
 
     kinds = {"total": "total"} if found.epistemic is None else {"epistemic": "epistemic", "total": "total"}
     uncertain = [Series(label, place + 3, scores(kind)) for place, (kind, label) in enumerate(kinds.items())]
-    return [
-        dot_rows(
-            "importance-error", "Importance for the error: increase of the NLL", rows, [Series("", 0, scores("error"))]
-        ),
-        dot_rows("importance-uncertainty", "Importance for the uncertainty: share of its variance", rows, uncertain),
-    ]
-
-
-def dependence_of(evaluation: Evaluation, found: ColumnImportance) -> list[PartialDependence]:
-    """Partial dependence on the most important columns."""
-    assert evaluation.ensemble is not None
-    names = [found.columns[place] for place in found.order[:CURVES]]
-    return [partial_dependence(evaluation.ensemble, evaluation.eval_set.split, name, rows=ROWS) for name in names]
+    titles = "Importance for the error: increase of the NLL", "Importance for the uncertainty: share of its variance"
+    error = dot_rows("importance-error", titles[0], rows, [Series("", 0, scores("error"))])
+    return [error, dot_rows("importance-uncertainty", titles[1], rows, uncertain)]
 
 
 def dependence_figure(found: PartialDependence, place: int) -> Figure:

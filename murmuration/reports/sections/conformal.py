@@ -15,9 +15,9 @@ def conformal(report: Report) -> Markup:
     evaluations = [evaluation for evaluation in report.evaluations if evaluation.coverage]
     compared = len(evaluations) > 1
     rows = [
-        (html.row_head(coverage.method, evaluation.name if compared else ""), _cells(coverage))
-        for evaluation in evaluations
-        for coverage in evaluation.coverage
+        (html.row_head(coverage.method, e.name if compared else ""), _cells(coverage))
+        for e in evaluations
+        for coverage in e.coverage
         if coverage.subset == "test"
     ]
     size = "Mean set size" if report.classes else "Mean width"
@@ -46,15 +46,14 @@ def _cells(each: SetCoverage) -> list[str]:
 
 def subset_figure(evaluations: list[Evaluation], name: str) -> Figure | None:
     """Return coverage of the primary method's sets by subset, against the target."""
-    primary = [_subsets(coverage) for coverage in evaluations]
-    rows = list(dict.fromkeys(coverage.subset for subsets in primary for coverage in subsets))
-    if not rows:
+    series, nominals = [], dict[str, float]()
+    for place, evaluation in enumerate(evaluations):
+        subsets = _subsets(evaluation)
+        series.append(Series(evaluation.name, place, {subset.subset: subset.coverage for subset in subsets}))
+        nominals |= {subset.subset: nominals.get(subset.subset, subset.nominal) for subset in subsets}
+    if not nominals:
         return None
-    nominal = primary[0][0].nominal if primary[0] else next(subsets[0].nominal for subsets in primary if subsets)
-    series = [
-        Series(evaluation.name, place, {coverage.subset: coverage.coverage for coverage in subsets})
-        for place, (evaluation, subsets) in enumerate(zip(evaluations, primary, strict=True))
-    ]
+    rows, nominal = list(nominals), next(iter(nominals.values()))
     words = f"target {100 * nominal:g} %"
     figure = with_guide(dot_rows(name, f"Coverage by subset ({words})", rows, series), nominal, words)
     figure.layout["xaxis"] |= {"tickformat": ".0%"}
@@ -72,6 +71,5 @@ def _subset_table(evaluation: Evaluation, size: str) -> Markup:
         return NOTHING
     columns = ("Subset", "Target", "Coverage", "Verdict", size, "Examples")
     rows = [(coverage.subset, [*_cells(coverage), count(coverage.examples)]) for coverage in subsets]
-    return html.details(
-        f"By subset: {evaluation.name}", html.table(f"{subsets[0].method} sets by subset", columns, rows)
-    )
+    board = html.table(f"{subsets[0].method} sets by subset", columns, rows)
+    return html.details(f"By subset: {evaluation.name}", board)

@@ -50,15 +50,12 @@ class Example:
 
 def examples(report: Report) -> Markup:
     """Return the most uncertain examples of the leading recipe."""
-    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1] or [report.leader]
-    leader = min(
-        ensembles, key=lambda evaluation: float(evaluation.scores["nll"])
-    )  # of those whose members can disagree
+    ensembles = [e for e in report.evaluations if e.predictions > 1] or [report.leader]  # members can disagree
+    leader = min(ensembles, key=lambda e: float(e.scores["nll"]))
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
     marks = "ticks are the predictions of members" if report.task == REGRESSION else VOTED
     reading = f"The {report.words.examples} ranked most uncertain{whose}; {marks}."
-    selected = uncertain_examples(leader)
-    return section("examples", "Most uncertain examples", reading, cards(selected, report.task))
+    return section("examples", "Most uncertain examples", reading, cards(uncertain_examples(leader), report.task))
 
 
 def uncertain_examples(evaluation: Evaluation, shown: int = MOST_EXAMPLES) -> tuple[Example, ...]:
@@ -95,17 +92,14 @@ def cards(shown: Sequence[Example], task: str) -> Markup:
 
 def _card(example: Example, task: str) -> Markup:
     right = example.label == example.prediction
-    verdict = ("right" if right else "wrong") if task == "classification" else ""
-    mark = tag("span", {"right": "✓ right", "wrong": "✗ wrong"}[verdict], f"mark {verdict}") if verdict else NOTHING
-    answer = [("true", example.label), ("predicted", Markup(f"{text(example.prediction)} {mark}"))]
-    parts = [
-        _image(example),
-        definitions(answer, "answer"),
-        _measures(example),
-        _votes(example),
-        _interval_bar(example),
-        _row(example),
-    ]
+    mark = tag("span", "✓ right", "mark right") if right else tag("span", "✗ wrong", "mark wrong")
+    predicted = f"{text(example.prediction)} {mark if task == 'classification' else ''}"
+    answer = definitions([("true", example.label), ("predicted", Markup(predicted))], "answer")
+    measures = ((describe(name).label.lower(), number(value)) for name, value in example.measures.items())
+    items = [(shorten(str(name), 40), _value(value)) for name, value in example.row.items()]
+    more = details(plural(len(items) - COLUMNS, "more column"), definitions(items[COLUMNS:], "row"))
+    row = join([definitions(items[:COLUMNS], "row"), more])
+    parts = [_image(example), answer, definitions(measures, "measures"), _votes(example), _interval_bar(example), row]
     return tag("article", join(parts), "example")
 
 
@@ -118,27 +112,19 @@ def _image(example: Example) -> Markup:
     return Markup(f'<img class="{kind}" src="{png(example.image)}" alt="{text(alt)}">')
 
 
-def _measures(example: Example) -> Markup:
-    items = ((describe(name).label.lower(), number(value)) for name, value in example.measures.items())
-    return definitions(items, "measures")
-
-
 def _votes(example: Example) -> Markup:
     """Bars of how many members chose each class, the commonest first."""
     ranked = sorted(example.votes.items(), key=lambda vote: -vote[1])
     total = sum(example.votes.values())
     if not total:
         return NOTHING
-    bars = join(
-        Markup(
-            f'<li><span class="who">{text(shorten(name, 16))}</span>'
-            f'<span class="bar"><span style="width:{100 * count / total:.0f}%"></span></span>'
-            f'<span class="count">{count}</span></li>'
-        )
-        for name, count in ranked[:VOTES]
-    )
+    bars = []
+    for name, count in ranked[:VOTES]:
+        bar = f'<span class="bar"><span style="width:{100 * count / total:.0f}%"></span></span>'
+        who = f'<span class="who">{text(shorten(name, 16))}</span>'
+        bars.append(Markup(f'<li>{who}{bar}<span class="count">{count}</span></li>'))
     more = tag("p", f"and {len(ranked) - VOTES} more classes", "note") if len(ranked) > VOTES else NOTHING
-    return Markup(f'<ul class="votes" aria-label="votes of {total} members">{bars}</ul>{more}')
+    return Markup(f'<ul class="votes" aria-label="votes of {total} members">{join(bars)}</ul>{more}')
 
 
 def _interval_bar(example: Example) -> Markup:
@@ -166,16 +152,8 @@ def given_row(eval_set: EvalSet, place: int) -> dict[str, object]:
     return {name: "missing" if value.isna().item() else value.iloc[0] for name, value in values.items()}
 
 
-def _row(example: Example) -> Markup:
-    items = [(shorten(str(name), 40), _value(value)) for name, value in example.row.items()]
-    more = details(plural(len(items) - COLUMNS, "more column"), definitions(items[COLUMNS:], "row"))
-    return join([definitions(items[:COLUMNS], "row"), more])
-
-
 def _value(value: object) -> str:
-    if isinstance(value, float | np.floating):
-        return number(float(value))
-    return shorten(str(value), 60)
+    return number(float(value)) if isinstance(value, float | np.floating) else shorten(str(value), 60)
 
 
 def target_text(column: np.ndarray, place: int, classes: tuple[str, ...]) -> str:
@@ -197,8 +175,7 @@ def member_means(predictive: Predictive, place: int) -> list[float]:
     """Return each member's mean for one input, of a regression with one target."""
     if predictive.task == "classification" or predictive.member_mean.shape[-1] != 1:
         return []
-    values: list[float] = predictive.member_mean[:, place, 0].tolist()
-    return values
+    return list(predictive.member_mean[:, place, 0].tolist())
 
 
 def image_of(preparation: Preparation, x: Tensor) -> np.ndarray | None:
@@ -211,22 +188,14 @@ def image_of(preparation: Preparation, x: Tensor) -> np.ndarray | None:
 def row_of(preparation: Preparation, x: Tensor) -> dict[str, Any]:
     """Column -> value, in the units of the source, of one prepared input; empty for images."""
     if isinstance(preparation, TablePreparation):
-        return table_row(preparation, x.numpy())
+        ends = np.cumsum([len(column.prepared_names) for column in preparation.columns])
+        blocks = zip(preparation.columns, np.split(x.numpy(), ends[:-1]), strict=True)
+        return {column.name: column_value(column, block) for column, block in blocks}
     if not isinstance(preparation, ArrayPreparation) or len(preparation.shape) != 1:
         return {}
     names = preparation.names or tuple(f"x{i}" for i in range(len(x)))
     values = preparation.scaling.invert(x.double().numpy()[None])[0]
     return {name: rounded(value) for name, value in zip(names, values, strict=True)}
-
-
-def table_row(preparation: TablePreparation, x: np.ndarray) -> dict[str, Any]:
-    """Column -> value of one prepared row (D,) of a table."""
-    values, start = {}, 0
-    for column in preparation.columns:
-        width = len(column.prepared_names)
-        values[column.name] = column_value(column, x[start : start + width])
-        start += width
-    return values
 
 
 def column_value(column: Column, block: np.ndarray) -> Any:

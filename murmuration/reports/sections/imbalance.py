@@ -26,53 +26,38 @@ def imbalance(report: Report) -> Markup:
     if not results:
         return NOTHING
     factor, compared = results[0][2].factor, len(results) > 1
-    boards = [_group_table(results, compared), _score_table(results, compared)]
-    figures = html.grid(
-        [html.figure(shots_figure(report, "shots")), html.figure(frequency_figure(report, "frequency"))]
-    )
+    plots = html.grid(map(html.figure, (shots_figure(report, "shots"), frequency_figure(report, "frequency"))))
+    body = html.join([_group_table(results, compared), plots, _score_table(results, compared)])
     reading = (
         f"The largest training class has {factor:.3g} times the examples of the smallest (the section appears from "
         f"{IMBALANCED:g} times on). Classes are grouped by their training examples, and every class of a group counts "
         "alike: accuracy over all examples hides rare classes where the test split has few of them. Sets by lac have "
         "one threshold, and their coverage may fail for rare classes; those by mondrian have one for each class."
     )
-    return html.section("imbalance", "Class imbalance", reading, html.join([*boards[:1], figures, *boards[1:]]))
+    return html.section("imbalance", "Class imbalance", reading, body)
 
 
 def evaluated(report: Report) -> list[tuple[int, Evaluation, ClassImbalance]]:
     """Place, evaluation and its scores by class frequency, where there are some."""
-    return [
-        (place, evaluation, evaluation.imbalance)
-        for place, evaluation in enumerate(report.evaluations)
-        if evaluation.imbalance is not None
-    ]
+    return [(place, e, e.imbalance) for place, e in enumerate(report.evaluations) if e.imbalance is not None]
 
 
 def shots_figure(report: Report, name: str) -> Figure | None:
     """Accuracy of classes with many, medium and few training examples, and of all classes alike."""
-    results = evaluated(report)
-    series = [
-        Series(
-            evaluation.name,
-            place,
-            {SHOTS[group.name]: group.scores["accuracy"] for group in imbalance.groups}
-            | {ALL: imbalance.scores["class_accuracy"]},
-        )
-        for place, evaluation, imbalance in results
-    ]
+    series = []
+    for place, evaluation, imbalance in evaluated(report):
+        accuracy = {SHOTS[group.name]: group.scores["accuracy"] for group in imbalance.groups}
+        series.append(Series(evaluation.name, place, accuracy | {ALL: imbalance.scores["class_accuracy"]}))
     rows = [row for row in (*SHOTS.values(), ALL) if any(row in one.scores for one in series)]
     return dot_rows(name, "Accuracy by training examples of the class", rows, series) if series else None
 
 
 def frequency_figure(report: Report, name: str) -> Figure | None:
     """Return the epistemic uncertainty of every class by the number of its training examples."""
-    results = [
-        (place, evaluation, imbalance)
-        for place, evaluation, imbalance in evaluated(report)
-        if evaluation.predictions > 1
-    ]
     data = []
-    for place, evaluation, imbalance in results:
+    for place, evaluation, imbalance in evaluated(report):
+        if evaluation.predictions == 1:
+            continue
         training = dict(zip(evaluation.classes, imbalance.counts, strict=True))
         classes = [entry for entry in evaluation.class_uncertainty if training[entry.name]]
         x, y = [training[entry.name] for entry in classes], [entry.scores[EPISTEMIC] for entry in classes]
@@ -86,9 +71,8 @@ def frequency_figure(report: Report, name: str) -> Figure | None:
     across = axis("training examples") | {"type": "log", "dtick": 1}
     values = [value for trace in data for value in trace["y"]]
     words = f"{title}: {len(values)} points between {number(min(values))} and {number(max(values))}"
-    figure = Figure(name, title, words, data, layout(across, axis(description.label) | {"rangemode": "tozero"}), 300)
-    figure.layout["showlegend"] = len(data) > 1
-    return figure
+    panel = layout(across, axis(description.label) | {"rangemode": "tozero"}) | {"showlegend": len(data) > 1}
+    return Figure(name, title, words, data, panel, 300)
 
 
 def _group_table(found: list[tuple[int, Evaluation, ClassImbalance]], several: bool) -> Markup:
@@ -115,10 +99,7 @@ def _cells(group: FrequencyGroup) -> list[object]:
 
 def _score_table(found: list[tuple[int, Evaluation, ClassImbalance]], several: bool) -> Markup:
     rows = [
-        (
-            evaluation.name if several else "value",
-            [html.score_cell(record.scores[name], proportion=True) for name in MACRO],
-        )
-        for _, evaluation, record in found
+        (e.name if several else "value", [html.score_cell(record.scores[name], proportion=True) for name in MACRO])
+        for _, e, record in found
     ]
     return html.tag("div", html.table("Scores that count every class alike", ["", *MACRO.values()], rows), "wrapped")

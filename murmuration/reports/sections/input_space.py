@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from murmuration.data import ArrayPreparation, Preparation, TablePreparation
 from murmuration.data.builtin import gaps_features
@@ -41,6 +40,11 @@ class LineField:
     train_x: Any = ()
     train_y: Any = ()
 
+    def bands(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Return the mean, the epistemic and the total standard deviation as floats."""
+        mean, epistemic = np.asarray(self.mean, dtype=float), np.asarray(self.epistemic_std, dtype=float)
+        return mean, epistemic, np.hypot(np.asarray(self.aleatoric_std, dtype=float), epistemic)
+
 
 @dataclass(frozen=True)
 class PlaneField:
@@ -67,20 +71,14 @@ def field_figures(report: Report) -> list[Figure | None]:
     """Return the input space of every recipe, on one scale; None where it has more than two dimensions."""
     fields = [field_of(one) for one in report.evaluations]
     reach = common_reach([one for one in fields if one is not None])
-    return [
-        _figure(evaluation.name, field, report.classes, reach, f"field-{place}")
-        for place, (evaluation, field) in enumerate(zip(report.evaluations, fields, strict=True))
-    ]
-
-
-def _figure(
-    title: str, field: LineField | PlaneField | None, classes: tuple[str, ...], reach: Any, name: str
-) -> Figure | None:
-    if field is None:
-        return None
-    if isinstance(field, LineField):
-        return line_figure(title, field, name, reach)
-    return plane_figure(title, field, classes, name, reach)
+    figures: list[Figure | None] = []
+    for place, (evaluation, field) in enumerate(zip(report.evaluations, fields, strict=True)):
+        title, name = evaluation.name, f"field-{place}"
+        if isinstance(field, LineField):
+            figures.append(line_figure(title, field, name, reach))
+        else:
+            figures.append(None if field is None else plane_figure(title, field, report.classes, name, reach))
+    return figures
 
 
 def field_of(evaluation: Evaluation) -> LineField | PlaneField | None:
@@ -105,9 +103,7 @@ def scaling_of(preparation: Preparation) -> Scaling | None:
         return preparation.scaling
     if not isinstance(preparation, TablePreparation):
         return None
-    columns = [
-        column for column in preparation.columns if isinstance(column, NumericColumn) and not column.flags_missing
-    ]
+    columns = [c for c in preparation.columns if isinstance(c, NumericColumn) and not c.flags_missing]
     if len(columns) < len(preparation.columns):
         return None
     clip, quantiles = columns[0].clip, tuple(column.quantiles for column in columns)
@@ -118,39 +114,26 @@ def scaling_of(preparation: Preparation) -> Scaling | None:
 def line(evaluation: Evaluation, train_x: np.ndarray, prepare: Callable[[np.ndarray], np.ndarray]) -> LineField:
     """Mean and standard deviations along the line, with the training points."""
     assert evaluation.eval_set.train is not None
-    assert evaluation.ensemble is not None
-    x = np.linspace(*widened(train_x), LINE)
-    predictive = evaluation.ensemble.predict(as_input(prepare(x)), calibrated=False, prepared=True)
-    rows = thin(len(train_x), POINTS)
-    return LineField(
-        x,
-        predictive.mean[:, 0].numpy(),
-        predictive.aleatoric_var[:, 0].sqrt().numpy(),
-        predictive.epistemic_var[:, 0].sqrt().numpy(),
-        train_x[rows],
-        evaluation.eval_set.train.y[:, 0].numpy()[rows],
-    )
+    x, rows = np.linspace(*widened(train_x), LINE), thin(len(train_x), POINTS)
+    predictive = predict(evaluation, prepare(x))
+    variances = (predictive.aleatoric_var, predictive.epistemic_var)
+    aleatoric, epistemic = (variance[:, 0].sqrt().numpy() for variance in variances)
+    targets = evaluation.eval_set.train.y[:, 0].numpy()[rows]
+    return LineField(x, predictive.mean[:, 0].numpy(), aleatoric, epistemic, train_x[rows], targets)
 
 
 def plane(evaluation: Evaluation, train: np.ndarray, scaling: Scaling) -> PlaneField:
     """Return the total uncertainty of a classification, the epistemic one of a regression, over the plane."""
     eval_set = evaluation.eval_set
     assert eval_set.train is not None
-    assert evaluation.ensemble is not None
     x, y = (np.linspace(*widened(train[:, axis]), PLANE) for axis in (0, 1))
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)  # (PLANE * PLANE, 2)
-    inputs = as_input(scaling.exact(grid))
-    name, values = uncertainty(evaluation.ensemble.predict(inputs, calibrated=False, prepared=True))
-    rows = thin(len(train), POINTS)
-    labels = eval_set.train.y.numpy()[rows] if eval_set.task == "classification" else ()
+    predictive = predict(evaluation, scaling.exact(grid))
+    rows, classes = thin(len(train), POINTS), eval_set.task == "classification"
+    values = predictive.entropy if classes else predictive.epistemic_var[:, 0].sqrt()
+    labels = eval_set.train.y.numpy()[rows] if classes else ()
+    name = "entropy" if classes else "epistemic_std"
     return PlaneField(x, y, values.numpy().reshape(PLANE, PLANE), name, train[rows], labels)
-
-
-def uncertainty(predictive: Predictive) -> tuple[str, Tensor]:
-    """Return the name and the values (N,) of the uncertainty that a plane shows."""
-    if predictive.task == "classification":
-        return "entropy", predictive.entropy
-    return "epistemic_std", predictive.epistemic_var[:, 0].sqrt()
 
 
 def widened(values: np.ndarray) -> tuple[float, float]:
@@ -160,8 +143,10 @@ def widened(values: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def as_input(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values.astype(np.float32))
+def predict(evaluation: Evaluation, inputs: np.ndarray) -> Predictive:
+    """Predict prepared inputs (N, D) before any calibrator."""
+    assert evaluation.ensemble is not None
+    return evaluation.ensemble.predict(torch.from_numpy(inputs.astype(np.float32)), calibrated=False, prepared=True)
 
 
 def common_reach(records: Sequence[LineField | PlaneField]) -> tuple[float, float] | None:
@@ -180,10 +165,8 @@ def _drawn(record: LineField | PlaneField) -> NDArray[Any]:
     """Return the values that a field's scale must hold."""
     if isinstance(record, PlaneField):
         return np.append(np.asarray(record.values, dtype=float), 0.0)
-    mean, aleatoric, epistemic = (
-        np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
-    )
-    ends = np.concatenate([mean + 2 * np.hypot(aleatoric, epistemic), mean - 2 * np.hypot(aleatoric, epistemic)])
+    mean, _, total = record.bands()
+    ends = np.concatenate([mean + 2 * total, mean - 2 * total])
     targets = np.asarray(record.train_y, dtype=float)
     if not len(targets):
         return ends
@@ -193,14 +176,10 @@ def _drawn(record: LineField | PlaneField) -> NDArray[Any]:
 
 def line_figure(title: str, record: LineField, name: str, reach: tuple[float, float] | None = None) -> Figure:
     """Mean, epistemic (inner band) and total uncertainty (outer band), two standard deviations each."""
-    mean, aleatoric, epistemic = (
-        np.asarray(column, dtype=float) for column in (record.mean, record.aleatoric_std, record.epistemic_std)
-    )
-    x = np.asarray(record.x, dtype=float)
-    total = np.hypot(aleatoric, epistemic)
+    x, (mean, epistemic, total) = np.asarray(record.x, dtype=float), record.bands()
     data = [
-        _band(x, mean, 2 * total, ("total", "var(--band-outer)")),
-        _band(x, mean, 2 * epistemic, ("epistemic", "var(--band-inner)")),
+        _band(x, mean, 2 * total, "total", "var(--band-outer)"),
+        _band(x, mean, 2 * epistemic, "epistemic", "var(--band-inner)"),
         scatter("lines", x, mean, "mean") | {"line": {"color": "var(--series-1)", "width": 2}},
     ]
     if len(record.train_x):
@@ -210,9 +189,8 @@ def line_figure(title: str, record: LineField, name: str, reach: tuple[float, fl
     return Figure(name, title, label, data, layout(axis("x"), up) | {"showlegend": True}, 380)
 
 
-def _band(x: Any, centre: Any, reach: Any, style: tuple[str, str]) -> dict[str, Any]:
+def _band(x: Any, centre: Any, reach: Any, name: str, fill: str) -> dict[str, Any]:
     """Return a closed outline: forward along the top, back along the bottom."""
-    name, fill = style
     outline = scatter("lines", [*x, *x[::-1]], [*(centre + reach), *(centre - reach)[::-1]], name)
     return outline | {"fill": "toself", "fillcolor": fill, "line": {"width": 0}, "hoverinfo": "skip"}
 

@@ -15,13 +15,13 @@ from murmuration.reports.figures import Figure, axis, colour, dash, layout, memb
 from murmuration.reports.formatting import (
     MISSING,
     TIMES,
-    Words,
     count,
     duration,
     finite_mean,
     members_and_draws,
     number,
     percent,
+    words_of,
 )
 from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
@@ -40,68 +40,50 @@ COUPLING_READING = (
 
 def recipes(report: Report) -> Markup:
     """Return the settings of every recipe, and its cost."""
-    settings = []
+    settings, parts = [], []
     for evaluation in report.evaluations:
         if evaluation.ensemble is not None:
             answers = evaluation.ensemble.recipe.answers() if evaluation.ensemble.groups else {}
             settings.append((evaluation.name, [answers.get(question, MISSING) for question in QUESTIONS]))
-    columns = ["Recipe", *(question.capitalize() for question in QUESTIONS)]
-    board = html.tag("div", html.table("Recipes", columns, settings), "words")
-    reading = "Cost and settings of every recipe. Times are comparable within this table only."
-    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board, _selections(report)]))
-
-
-def _selections(report: Report) -> Markup:
-    """Return the weights of the parts of every mixed ensemble, and the validation NLL by which they were selected."""
-    tables = []
-    for evaluation in report.evaluations:
-        selection = evaluation.manifest.get("selection")
-        if selection:
-            rows = [
-                (name, [percent(weight), number(selection["val_nll"][name])])
-                for name, weight in selection["weights"].items()
-            ]
+        if selection := evaluation.manifest.get("selection"):  # of the parts of a mixed ensemble
+            weights, nll = selection["weights"], selection["val_nll"]
+            rows = [(name, [percent(weight), number(nll[name])]) for name, weight in weights.items()]
             rows.append(("all together", [percent(1.0), number(selection["mixed_val_nll"])]))
             title = f"Parts of {evaluation.name}, weighted by greedy selection on the validation examples"
-            tables.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
-    return html.join(tables)
+            parts.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
+    columns = ["Recipe", *map(str.capitalize, QUESTIONS)]
+    board = html.tag("div", html.table("Recipes", columns, settings), "words")
+    reading = "Cost and settings of every recipe. Times are comparable within this table only."
+    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board, *parts]))
 
 
 def _costs(report: Report) -> Markup:
-    spent = {evaluation.name: evaluation.cost for evaluation in report.evaluations if evaluation.cost}
+    spent = {e.name: e.cost for e in report.evaluations if e.cost}
     finite = [cost["seconds"] for cost in spent.values() if math.isfinite(cost.get("seconds", math.nan))]
     quickest = min(finite, default=math.nan)
-    rows = [(name, _cost_cells(cost, quickest)) for name, cost in spent.items()]
+    rows = []
+    for name, cost in spent.items():
+        seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
+        ratio = seconds / quickest if quickest > 0 else math.nan
+        sizes = [count(cost.get(key, math.nan)) for key in ("members", "parameters")]
+        times = [duration(seconds), f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING]
+        rows.append((name, [*sizes, *times, milliseconds if milliseconds == MISSING else f"{milliseconds} ms"]))
     columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
     return html.table("Cost of each recipe", columns, rows)
-
-
-def _cost_cells(cost: Mapping[str, float], quickest: float) -> list[str]:
-    seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
-    ratio = seconds / quickest if quickest > 0 else math.nan
-    return [
-        count(cost.get("members", math.nan)),
-        count(cost.get("parameters", math.nan)),
-        duration(seconds),
-        f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING,
-        milliseconds if milliseconds == MISSING else f"{milliseconds} ms",
-    ]
 
 
 def members(report: Report) -> Markup:
     """Agreement between members, each of them alone, and training curves."""
     numbered = list(enumerate(report.evaluations))
-    ensembles = [(place, evaluation) for place, evaluation in numbered if evaluation.predictions > 1]
-    paragraphs = [
-        *(_failed(evaluation) for _, evaluation in numbered),
-        *(_agreement_text(evaluation, report.words) for _, evaluation in ensembles),
-    ]
-    plots = html.grid(
-        html.figure(agreement_figure(evaluation, f"agreement-{place}"))
-        for place, evaluation in ensembles
-        if pairs_differ(evaluation)
-    )
-    tables = [_member_table(evaluation) for _, evaluation in ensembles if evaluation.member_scores]
+    ensembles = [(place, e) for place, e in numbered if e.predictions > 1]
+    paragraphs = []
+    for evaluation in (e for e in report.evaluations if e.failures):
+        failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
+        text = f"{evaluation.name}: members that failed during training: {failures}."
+        paragraphs.append(html.tag("p", text, "warning"))
+    paragraphs += [_agreement_text(e) for _, e in ensembles]
+    plots = html.grid(html.figure(agreement_figure(e, f"agreement-{i}")) for i, e in ensembles if pairs_differ(e))
+    tables = [_member_table(e) for _, e in ensembles if e.member_scores]
     curves = [
         html.figure(training_figure(evaluation, measure, place, f"training-{place}-{turn}"))
         for place, evaluation in numbered
@@ -140,14 +122,15 @@ def pairs_differ(evaluation: Evaluation) -> bool:
     return len(pairs) > 2 and float(pairs.max() - pairs.min()) >= ALIKE
 
 
-def _agreement_text(evaluation: Evaluation, named: Words) -> Markup:
+def _agreement_text(evaluation: Evaluation) -> Markup:
     """Return the agreement of members and of draws in words."""
     pairs, words = _pairs(evaluation), []
     if len(pairs):
-        relation = f"agree on {{0}} of the {named.examples}" if evaluation.classes else "have a correlation of {0}"
         show = percent if evaluation.classes else number
+        mean, examples = show(float(pairs.mean())), words_of(evaluation.eval_set).examples
+        relation = f"agree on {mean} of the {examples}" if evaluation.classes else f"have a correlation of {mean}"
         ends = f" ({show(pairs.min())} to {show(pairs.max())})" if len(pairs) > 2 else ""
-        words.append(f"two members {relation.format(show(float(pairs.mean())))} on average{ends}")
+        words.append(f"two members {relation} on average{ends}")
     if evaluation.draws > 1:
         own = finite_mean(np.diag(agreement_of(evaluation)))
         size = members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
@@ -166,28 +149,19 @@ def agreement_figure(evaluation: Evaluation, name: str) -> Figure | None:
 
 
 def _member_table(evaluation: Evaluation) -> Markup:
-    rows_of = evaluation.member_scores
-    names = list(dict.fromkeys(name for row in rows_of for name in row))
-    one = "draw of member" if evaluation.draws > 1 else "member"
-    rows = [
-        (f"{one} {place}", [number(row.get(name, math.nan)) for name in names]) for place, row in enumerate(rows_of)
-    ]
-    mean = [number(finite_mean(row.get(name, math.nan) for row in rows_of)) for name in names]
-    rows.append(("mean of draws" if evaluation.draws > 1 else "mean", mean))
-    together = {"all together": evaluation.uncalibrated.scores(resamples=1)}
-    together |= {"all together, calibrated": evaluation.scores} if evaluation.after is not None else {}
-    rows += [(label, [number(scores.get(name, math.nan)) for name in names]) for label, scores in together.items()]
+    scores, drawn = evaluation.member_scores, evaluation.draws > 1
+    names = list(dict.fromkeys(name for row in scores for name in row))
+    lines: dict[str, Mapping[str, float]] = {
+        f"{'draw of member' if drawn else 'member'} {place}": row for place, row in enumerate(scores)
+    }
+    mean = {name: finite_mean(row.get(name, math.nan) for row in scores) for name in names}
+    lines |= {"mean of draws" if drawn else "mean": mean, "all together": evaluation.uncalibrated.scores(resamples=1)}
+    if evaluation.after is not None:
+        lines["all together, calibrated"] = evaluation.scores
+    rows = [(label, [number(row.get(name, math.nan)) for name in names]) for label, row in lines.items()]
     columns = ["Member", *(describe(name, evaluation.task).label for name in names)]
-    return html.details(
-        f"Members of {evaluation.name}", html.table(f"Each member of {evaluation.name} alone", columns, rows)
-    )
-
-
-def _failed(evaluation: Evaluation) -> Markup:
-    if not evaluation.failures:
-        return NOTHING
-    failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
-    return html.tag("p", f"{evaluation.name}: members that failed during training: {failures}.", "warning")
+    board = html.table(f"Each member of {evaluation.name} alone", columns, rows)
+    return html.details(f"Members of {evaluation.name}", board)
 
 
 def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
@@ -215,11 +189,8 @@ def training_figure(evaluation: Evaluation, measure: str, place: int, name: str)
         return None
     running = {member: values for member, values in series.items() if member not in evaluation.failures}
     failed = {member: values for member, values in series.items() if member in evaluation.failures}
-    data = [
-        _member_lines(epochs, group, title, style)
-        for group, title, style in ((running, "members", "solid"), (failed, "failed members", "dot"))
-        if group
-    ]
+    groups = (running, "members", "solid"), (failed, "failed members", "dot")
+    data = [_member_lines(epochs, *group) for group in groups if group[0]]
     if np.isfinite(np.asarray(together, dtype=float)).any():
         thick = {"line": {"color": colour(place), "width": 3}, "hovertemplate": "%{y:.4g}"}
         data.append(scatter("lines", epochs, together, "ensemble") | thick)
@@ -245,12 +216,22 @@ def _member_lines(epochs: list[Any], series: dict[int, list[float]], title: str,
 
 def coupling(report: Report) -> Markup:
     """Statistics of the repulsion over the epochs, the time it took, and how alpha was chosen."""
-    plots = html.grid(
-        html.figure(coupling_figure(report, name, f"coupling-{name.replace('_', '-')}")) for name in COUPLING
-    )
-    return html.section(
-        "coupling", "Coupling of members", COUPLING_READING, html.join([plots, _times(report), _sweeps(report)])
-    )
+    ids = {name: f"coupling-{name.replace('_', '-')}" for name in COUPLING}
+    plots = html.grid(html.figure(coupling_figure(report, name, place)) for name, place in ids.items())
+    rows, sweeps = [], []
+    for evaluation in report.evaluations:
+        spent, alpha = evaluation.manifest.get("coupling_seconds", {}), evaluation.manifest.get("alpha")
+        steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
+        if steps > 0 and math.isfinite(seconds):
+            rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
+        sweep = evaluation.manifest.get("sweep", {})
+        scores = {tried: Score(_number(nll), math.nan, math.nan) for tried, nll in sweep.items()}
+        tries = [(tried, [html.score_cell(score, best=float(tried) == alpha)]) for tried, score in scores.items()]
+        caption = "NLL on clean and corrupted validation examples by alpha; ★ was chosen"
+        sweeps.append(html.table(f"Lengthscales of {evaluation.name}: {caption}", ("Alpha", "Validation NLL"), tries))
+    columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
+    times = html.table("Time of the coupling, without the second backward pass", columns, rows)
+    return html.section("coupling", "Coupling of members", COUPLING_READING, html.join([plots, times, *sweeps]))
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:
@@ -278,45 +259,14 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _times(report: Report) -> Markup:
-    rows = []
-    for evaluation in report.evaluations:
-        spent = evaluation.manifest.get("coupling_seconds", {})
-        steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
-        if steps > 0 and math.isfinite(seconds):
-            rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
-    columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
-    return html.table("Time of the coupling, without the second backward pass", columns, rows)
-
-
-def _sweeps(report: Report) -> Markup:
-    tables = []
-    for evaluation in report.evaluations:
-        sweep, alpha = evaluation.manifest.get("sweep", {}), evaluation.manifest.get("alpha")
-        rows = [
-            (tried, [html.score_cell(Score(_number(score), math.nan, math.nan), best=float(tried) == alpha)])
-            for tried, score in sweep.items()
-        ]
-        caption = (
-            f"Lengthscales of {evaluation.name}: NLL on clean and corrupted validation examples by alpha; ★ was chosen"
-        )
-        tables.append(html.table(caption, ("Alpha", "Validation NLL"), rows))
-    return html.join(tables)
-
-
 def provenance(report: Report) -> Markup:
     """Return the exact command, the data, the seeds and the versions."""
-    eval_set, parts = report.eval_set, []
-    if report.command:
-        parts.append(
-            Markup(
-                '<div class="command">'
-                '<button type="button" class="copy" data-copy="command-text">Copy</button>'
-                f'<pre tabindex="0"><code id="command-text">{text(report.command)}</code></pre></div>'
-            )
-        )
+    button = '<button type="button" class="copy" data-copy="command-text">Copy</button>'
+    code = f'<pre tabindex="0"><code id="command-text">{text(report.command)}</code></pre>'
+    command = Markup(f'<div class="command">{button}{code}</div>') if report.command else NOTHING
+    eval_set = report.eval_set
     versions = report.leader.manifest.get("versions", {})
-    seeds = {evaluation.manifest["plan"]["seed"] for evaluation in report.evaluations if "plan" in evaluation.manifest}
+    seeds = {e.manifest["plan"]["seed"] for e in report.evaluations if "plan" in e.manifest}
     facts = {
         "Data": eval_set.name,
         "Fingerprint": eval_set.fingerprint,
@@ -328,6 +278,6 @@ def provenance(report: Report) -> Markup:
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
     listing = html.definitions(((name, value) for name, value in facts.items() if value), "facts")
-    parts.append(html.details("Data, seeds and versions", listing))
+    body = html.join([command, html.details("Data, seeds and versions", listing)])
     reading = "The command that repeats this report. If the fingerprint of the data differs, so will the numbers."
-    return html.section("provenance", "Provenance", reading, html.join(parts))
+    return html.section("provenance", "Provenance", reading, body)

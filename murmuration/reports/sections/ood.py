@@ -15,10 +15,8 @@ Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and it
 
 def out_of_distribution(report: Report) -> Markup:
     """Detection of every OOD set by every uncertainty."""
-    parts = [
-        _part(results, f"ood-{turn}", len(report.evaluations) > 1)
-        for turn, results in enumerate(found_sets(report).values())
-    ]
+    sets = enumerate(found_sets(report).values())
+    parts = [_part(results, f"ood-{turn}", len(report.evaluations) > 1) for turn, results in sets]
     explanation = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
     reading = (
         "Inputs of a kind that was not in the training data. Predictions on them cannot be right, but uncertainty can "
@@ -39,24 +37,19 @@ def found_sets(report: Report) -> dict[str, Found]:
 
 def _part(found: Found, name: str, several: bool) -> Markup:
     first = found[0][2]
-    keys = dict.fromkeys(key for _, _, result in found for key in result.detections)
     values = {
-        (key, recipe): [getattr(result.detections[key], score) for score in SCORES]
-        for key in keys
+        (key, recipe): {score: getattr(result.detections[key], score) for score in SCORES}
+        for key in dict.fromkeys(key for _, _, result in found for key in result.detections)
         for _, recipe, result in found
         if key in result.detections
     }
-    descriptions = [describe(f"detection_{score}") for score in SCORES]
-    best = [
-        winners({key: row[at] for key, row in values.items()}, result.better) for at, result in enumerate(descriptions)
-    ]
-    rows = [
-        (
-            html.row_head(describe(key[0]).label, key[1] if several else ""),
-            [html.score_cell(score, best=key in best[at]) for at, score in enumerate(row)],
-        )
-        for key, row in values.items()
-    ]
+    descriptions, best = [describe(f"detection_{score}") for score in SCORES], {}
+    for score, description in zip(SCORES, descriptions, strict=True):
+        best[score] = winners({row: scores[score] for row, scores in values.items()}, description.better)
+    rows = []
+    for row, scores in values.items():
+        cells = [html.score_cell(value, best=row in best[score]) for score, value in scores.items()]
+        rows.append((html.row_head(describe(row[0]).label, row[1] if several else ""), cells))
     columns = ["Uncertainty", *map(html.score_head, descriptions)]
     board = html.table(f"Separating {first.name} from the test examples", columns, rows)
     compared = html.figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
@@ -72,20 +65,17 @@ def _part(found: Found, name: str, several: bool) -> Markup:
 
 def detection_figure(found: Found, name: str) -> Figure:
     """Return the AUROC of every uncertainty of several recipes."""
-    rows = list(dict.fromkeys(key for _, _, result in found for key in result.detections))
-    labels = {key: describe(key).label for key in rows}
+    labels = {key: describe(key).label for _, _, result in found for key in result.detections}
     series = [
         Series(recipe, place, {labels[key]: scores.auroc for key, scores in result.detections.items()})
         for place, recipe, result in found
     ]
-    return dot_rows(name, titled(describe("detection_auroc")), [labels[key] for key in rows], series)
+    return dot_rows(name, titled(describe("detection_auroc")), list(labels.values()), series)
 
 
 def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
     """Return an uncertainty of the test examples and of the OOD inputs."""
     edges, reference, ood = found.histograms[key]
-    description = describe(key)
-    title = f"{recipe}: {description.label.lower()}"
-    return histogram(
-        f"{name}-{place}-{key.replace('_', '-')}", description, title, edges, {"test": reference, found.name: ood}
-    )
+    description, place_name = describe(key), f"{name}-{place}-{key.replace('_', '-')}"
+    title, groups = f"{recipe}: {description.label.lower()}", {"test": reference, found.name: ood}
+    return histogram(place_name, description, title, edges, groups)

@@ -1,7 +1,7 @@
 """Parameters: what each is in the network, and what the recipe makes of it."""
 
 from murmuration.core.roles import COLUMNS, ParameterRoles
-from murmuration.reports.html import NOTHING, Markup, details, join, section, table, tag
+from murmuration.reports.html import Markup, details, join, section, table, tag
 from murmuration.reports.report import Report
 
 READING = (
@@ -13,22 +13,12 @@ READING = (
 
 def parameters(report: Report) -> Markup:
     """Return a summary and a table for every recipe."""
-    roles_by_name = {
-        evaluation.name: ParameterRoles.from_json(evaluation.manifest["parameters"])
-        for evaluation in report.evaluations
-        if evaluation.manifest.get("parameters")
-    }
-    if not roles_by_name:
-        return NOTHING
-    compared = len(roles_by_name) > 1
-    paragraphs = join(
-        tag("p", f"{name}: {roles.summary}" if compared else roles.summary) for name, roles in roles_by_name.items()
-    )
-    tables = [details(f"Every parameter: {name}", _table(name, roles)) for name, roles in roles_by_name.items()]
-    return section("parameters", "Parameters", READING, join([paragraphs, *tables]))
-
-
-def _table(name: str, roles: ParameterRoles) -> Markup:
-    rows = [(row["parameter"], list(row.values())[1:]) for row in roles.columns()]
-    columns = [column.capitalize() for column in COLUMNS]
-    return tag("div", table(f"Parameters of {name}", columns, rows), "words")
+    stored = {e.name: e.manifest["parameters"] for e in report.evaluations if e.manifest.get("parameters")}
+    paragraphs, tables = [], []
+    for name, entry in stored.items():
+        roles = ParameterRoles.from_json(entry)
+        paragraphs.append(tag("p", f"{name}: {roles.summary}" if len(stored) > 1 else roles.summary))
+        rows = [(row["parameter"], list(row.values())[1:]) for row in roles.columns()]
+        board = tag("div", table(f"Parameters of {name}", map(str.capitalize, COLUMNS), rows), "words")
+        tables.append(details(f"Every parameter: {name}", board))
+    return section("parameters", "Parameters", READING, join([*paragraphs, *tables]))

@@ -14,10 +14,8 @@ def predictions(report: Report) -> Markup:
     """Predictions of every recipe against the targets, for one target."""
     if report.task != "regression" or report.evaluations[0].examples.columns["target"].ndim > 1:
         return NOTHING
-    plots = [
-        figure(parity_figure(evaluation, place, f"predictions-{place}"))
-        for place, evaluation in enumerate(report.evaluations)
-    ]
+    numbered = enumerate(report.evaluations)
+    plots = [figure(parity_figure(e, place, f"predictions-{place}")) for place, e in numbered]
     reading = (
         "Every point is an example; on the dotted line the prediction is exact. The bar through a point is one "
         "predicted standard deviation: about two thirds of the bars should touch the line."

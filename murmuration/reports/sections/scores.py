@@ -15,28 +15,18 @@ MOST_NUMBERS = 15  # classes whose counts are written into the cells
 
 def scores(report: Report) -> Markup:
     """Return the table of scores by recipes."""
-    members = max(evaluation.predictions for evaluation in report.evaluations)
-    names = [
-        name
-        for name in shown_in("table", report.task, members=members)
-        if any(name in evaluation.scores for evaluation in report.evaluations)
-    ]
-    rows = []
-    for name in names:
-        measure = MEASURES[report.task][name]
-        values = {
-            evaluation.name: evaluation.scores[name]
-            for evaluation in report.evaluations
-            if name in evaluation.scores and (evaluation.predictions > 1 or not measure.needs_members)
-        }
+    names, rows = [e.name for e in report.evaluations], []
+    for score in shown_in("table", report.task, members=max(e.predictions for e in report.evaluations)):
+        having = [e for e in report.evaluations if score in e.scores]
+        if not having:
+            continue
+        measure = MEASURES[report.task][score]
+        values = {e.name: e.scores[score] for e in having if e.predictions > 1 or not measure.needs_members}
         best = winners(values, measure.better)
         head = Markup(f"{text(measure.label)} {html.arrow(measure.better)}{html.tag('small', text(measure.meaning))}")
-        cells = [
-            html.score_cell(values.get(evaluation.name), best=evaluation.name in best, proportion=measure.proportion)
-            for evaluation in report.evaluations
-        ]
+        cells = [html.score_cell(values.get(n), best=n in best, proportion=measure.proportion) for n in names]
         rows.append((head, cells))
-    columns = ["Score", *(evaluation.name for evaluation in report.evaluations)]
+    columns = ["Score", *names]
     among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
     reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
     board = html.tag("div", html.table(f"Scores on all {report.words.examples}", columns, rows), "wrapped")
@@ -49,11 +39,8 @@ def by_class(report: Report) -> Markup:
         return NOTHING
     leader = report.leader
     figure = confusion(leader, "confusion") if 1 < len(report.classes) <= MOST_CLASSES else None
-    tables = html.join(
-        html.details(f"By class: {evaluation.name}", class_table(evaluation))
-        for evaluation in report.evaluations
-        if evaluation is not leader
-    )
+    others = [e for e in report.evaluations if e is not leader]
+    tables = html.join(html.details(f"By class: {e.name}", class_table(e)) for e in others)
     whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
     rows = f"{report.words.examples.capitalize()}{whose} by true class (rows) and predicted class (columns)"
     body = html.join([html.grid([html.figure(figure), class_table(leader)]), tables])
@@ -67,17 +54,11 @@ def confusion(evaluation: Evaluation, name: str) -> Figure:
     labels = [plot_text(shorten(label, 12)) for label in classes]
     places = list(range(len(classes)))
     ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "constrain": "domain"}
-    with_numbers = len(classes) <= MOST_NUMBERS
-    trace = heat(rates) | {
-        "zmin": 0,
-        "zmax": 1,
-        "text": [[str(cell) if cell else "" for cell in row] for row in matrix.tolist()],
-        "hovertemplate": "true %{y}, predicted %{x}: %{text}<extra></extra>",
-        "showscale": False,
-        "xgap": 1,
-        "ygap": 1,
-    }
-    if with_numbers:
+    counts = [[str(cell) if cell else "" for cell in row] for row in matrix.tolist()]
+    hover = "true %{y}, predicted %{x}: %{text}<extra></extra>"
+    trace = heat(rates) | {"zmin": 0, "zmax": 1, "text": counts, "hovertemplate": hover, "showscale": False}
+    trace |= {"xgap": 1, "ygap": 1}
+    if len(classes) <= MOST_NUMBERS:
         trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
     down = axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
     height = max(380, 12 * len(classes))
@@ -88,17 +69,9 @@ def confusion(evaluation: Evaluation, name: str) -> Figure:
 
 def class_table(evaluation: Evaluation) -> Markup:
     """Precision, recall and F1 of every class."""
-    rows = [
-        (
-            row.name,
-            [
-                html.score_cell(row.precision, proportion=True),
-                html.score_cell(row.recall, proportion=True),
-                number(row.f1),
-                count(row.examples),
-            ],
-        )
-        for row in evaluation.class_scores
-    ]
+    rows = []
+    for row in evaluation.class_scores:
+        proportions = [html.score_cell(score, proportion=True) for score in (row.precision, row.recall)]
+        rows.append((row.name, [*proportions, number(row.f1), count(row.examples)]))
     columns = ("Class", "Precision", "Recall", "F1", "Examples")
     return html.tag("div", html.table(f"{evaluation.name} by class", columns, rows), "compact")

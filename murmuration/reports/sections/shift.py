@@ -23,14 +23,8 @@ from murmuration.reports.sections.summary import winners
 NOMINAL = {"coverage_50": 0.5, "coverage_90": 0.9, "coverage_95": 0.95}  # scores that have one right value
 QUARTILES = ("lowerfence", "q1", "median", "q3", "upperfence")
 CORRUPTED = {  # what the literature calls a mean over corruptions and severities
-    "accuracy": "cA",
-    "nll": "cNLL",
-    "brier": "cBrier",
-    "ece": "cECE",
-    "ece_pooled": "cECE, pooled",
-    "mutual_information": "cMI",
-    "rmse": "cRMSE",
-    "crps": "cCRPS",
+    **{"accuracy": "cA", "nll": "cNLL", "brier": "cBrier", "ece": "cECE", "ece_pooled": "cECE, pooled"},
+    **{"mutual_information": "cMI", "rmse": "cRMSE", "crps": "cCRPS"},
 }
 GOAL = {
     "classification": (
@@ -47,6 +41,10 @@ CONSTANTS = (
     "The strengths of the corruptions are those of CIFAR-10-C, chosen for colour photographs of 32 x 32 pixels; on "
     "images of {0} they can be much weaker or stronger, so compare recipes here, not with numbers on CIFAR-10-C."
 )
+POOLED = (
+    "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
+    "the same. The clean value stands below."
+)
 SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width and height
 
 
@@ -57,11 +55,15 @@ def shift(report: Report) -> Markup:
         return NOTHING
     names = shift_scores(report)
     figures = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
+    tables = {entry: [_score_table(report, entry, result, n) for n in names] for entry, result in shifts.items()}
     body = [
         _pooled_table(report),
         html.grid(map(html.figure, figures)),
         _left_out(report, names),
-        *(_by_corruption(report, entry, names) for entry in shifts),
+        *(
+            html.details(f"By corruption and severity: {entry}", html.tag("div", html.join(boards), "shaded"))
+            for entry, boards in tables.items()
+        ),
         _sheet(report),
         html.glossary(names, report.task),
     ]
@@ -76,7 +78,7 @@ def shift(report: Report) -> Markup:
 
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
     """Return the results under shift by recipe."""
-    return {evaluation.name: evaluation.shift for evaluation in report.evaluations if evaluation.shift is not None}
+    return {e.name: e.shift for e in report.evaluations if e.shift is not None}
 
 
 def shift_scores(report: Report) -> list[str]:
@@ -101,38 +103,21 @@ def spaced(corruption: str) -> str:
 
 def _pooled_table(report: Report) -> Markup:
     """Return means over all corruptions and severities, each over its clean value."""
-    shifts = shifts_of(report)
-    names = list(
-        dict.fromkeys(name for result in shifts.values() for name in result.pooled if not name.startswith("set_"))
-    )
-    descriptions = {name: describe(name, report.task) for name in names}
-    best = {
-        name: winners(
-            {e: float(s.pooled[name]) for e, s in shifts.items() if name in s.pooled}, descriptions[name].better
-        )
-        for name in names
-    }
-    heads = [
-        html.score_head(descriptions[name], CORRUPTED.get(name, f"{descriptions[name].label}, corrupted"))
-        for name in names
-    ]
+    pooled = {entry: result.pooled for entry, result in shifts_of(report).items()}
+    names = list(dict.fromkeys(name for scores in pooled.values() for name in scores if not name.startswith("set_")))
+    heads, best = [], {}
+    for name in names:
+        description = describe(name, report.task)
+        heads.append(html.score_head(description, CORRUPTED.get(name, f"{description.label}, corrupted")))
+        values = {entry: float(scores[name]) for entry, scores in pooled.items() if name in scores}
+        best[name] = winners(values, description.better)
     rows = [
-        (
-            result.name,
-            [
-                _pooled_cell(result, name, result.name in best[name]) if applies(result, name) else MISSING
-                for name in names
-            ],
-        )
-        for result in report.evaluations
-        if result.shift is not None
+        (e.name, [_pooled_cell(e, name, e.name in best[name]) if applies(e, name) else MISSING for name in names])
+        for e in report.evaluations
+        if e.shift is not None
     ]
-    words = (
-        "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
-        "the same. The clean value stands below."
-    )
     board = html.table("Means over all corruptions and severities", ["Recipe", *heads], rows)
-    return html.join([board, html.tag("p", words, "aside")])
+    return html.join([board, html.tag("p", POOLED, "aside")])
 
 
 def applies(evaluation: Evaluation, name: str) -> bool:
@@ -153,16 +138,14 @@ def _pooled_cell(evaluation: Evaluation, name: str, wins: bool) -> Markup:
 def _left_out(report: Report, names: list[str]) -> Markup:
     """Return notes on numbers that cannot be drawn, and on corruptions that are not the published ones."""
     results = list(shifts_of(report).values())
-    values = [
-        float(point.scores[n]) for result in results for point in result.cells for n in names if n in point.scores
-    ]
-    lost = sum(not math.isfinite(value) for value in values)
+    values = [float(cell.scores[n]) for result in results for cell in result.cells for n in names if n in cell.scores]
+    lost, images = sum(not math.isfinite(value) for value in values), unlike_cifar(report)
     words = [
         f"{lost} of {len(values)} values are not finite: boxes, lines and means are without them." if lost else "",
         APPROXIMATE if any("approximate" in c.lower() for result in results for c in corruptions_of(result)) else "",
-        CONSTANTS.format(unlike_cifar(report)) if unlike_cifar(report) else "",
+        CONSTANTS.format(images) if images else "",
     ]
-    return html.join(html.tag("p", result, "aside") for result in words if result)
+    return html.join(html.tag("p", sentence, "aside") for sentence in words)
 
 
 def unlike_cifar(report: Report) -> str:
@@ -175,13 +158,6 @@ def unlike_cifar(report: Report) -> str:
     return f"{height} x {width} pixels{' in grey' if channels == 1 else ''}"
 
 
-def _by_corruption(report: Report, entry: str, names: list[str]) -> Markup:
-    """Return every number of one entry, to open on demand."""
-    result = shifts_of(report)[entry]
-    tables = html.join(_score_table(report, entry, result, name) for name in names)
-    return html.details(f"By corruption and severity: {entry}", html.tag("div", tables, "shaded"))
-
-
 def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> Markup:
     """Return one score by corruption and severity, with means; colour grows with the distance from the clean value."""
     cells = {(p.corruption, p.severity): p.scores[name] for p in found.cells if name in p.scores}
@@ -191,13 +167,13 @@ def _score_table(report: Report, entry: str, found: ShiftResult, name: str) -> M
     clean = found.clean.get(name)
     start = float(clean) if clean is not None else math.nan
     furthest = max((abs(value - start) for value in cells.values() if math.isfinite(value - start)), default=0.0)
-    rows = [("none", [_shade(value, start, furthest) for value in (*(None for _ in severities), clean)])]
+    lines = [("none", [*(None for _ in severities), clean])]
     for corruption in corruptions_of(found):
-        line = [cells.get((corruption, severity)) for severity in severities]
         mean = found.by_type.get(corruption, {}).get(name)
-        rows.append((spaced(corruption), [_shade(value, start, furthest) for value in (*line, mean)]))
+        lines.append((spaced(corruption), [*(cells.get((corruption, severity)) for severity in severities), mean]))
     together = [found.by_severity.get(severity, {}).get(name) for severity in severities]
-    rows.append(("all corruptions", [_shade(value, start, furthest) for value in (*together, found.pooled.get(name))]))
+    lines.append(("all corruptions", [*together, found.pooled.get(name)]))
+    rows = [(head, [_shade(value, start, furthest) for value in values]) for head, values in lines]
     columns = ["Corruption", *(f"Severity {severity}" for severity in severities), "Mean"]
     label = describe(name, report.task).label
     return html.table(f"{label} of {entry}: the further from the clean value, the stronger the colour", columns, rows)
@@ -223,7 +199,7 @@ def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
 
 def _sheet(report: Report) -> Markup:
     """Images of the corruptions; all recipes were given the same, so those of the first serve."""
-    first = next(evaluation for evaluation in report.evaluations if evaluation.shift is not None)
+    first = next(e for e in report.evaluations if e.shift is not None)
     image = sheet_of(first)
     if image is None or first.shift is None:
         return NOTHING
@@ -261,9 +237,9 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
     Whiskers reach to the smallest and the largest. Entries stand side by side around their severity.
     """
     curves = [
-        (place, evaluation.name, by_severity(evaluation.shift, score))
-        for place, evaluation in enumerate(report.evaluations)
-        if evaluation.shift is not None and applies(evaluation, score)
+        (place, e.name, by_severity(e.shift, score))
+        for place, e in enumerate(report.evaluations)
+        if e.shift is not None and applies(e, score)
     ]
     curves = [curve for curve in curves if any(curve[2])]  # severities above 0: a clean value alone is not a curve
     if not curves:
@@ -271,8 +247,16 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
     step = min(0.8 / len(curves), 0.34)
     data: list[dict[str, Any]] = []
     for turn, (place, entry, values) in enumerate(curves):
-        aside = step * (turn - (len(curves) - 1) / 2)
-        data += [_boxes(values, aside, step, place), _means(entry, values, aside, place)]
+        aside, ink = step * (turn - (len(curves) - 1) / 2), figures.colour(place)
+        boxes = {severity: quartiles(sample) for severity, sample in values.items() if severity}
+        columns: dict[str, Any] = {"type": "box", "x": figures.numbers(severity + aside for severity in boxes)}
+        columns |= {name: figures.numbers(box[name] for box in boxes.values()) for name in QUARTILES}
+        data.append(columns | {"width": 0.8 * step, "line": {"color": ink, "width": 1.2}, "showlegend": False})
+        x, y = (severity + aside for severity in values), (sample.mean() for sample in values.values())
+        data.append(figures.scatter("lines+markers", x, y, entry))
+        data[-1] |= {"line": {"color": ink, "width": 2, "dash": figures.dash(place)}}
+        data[-1] |= {"marker": {"color": ink, "symbol": figures.symbol(place), "size": 8}}
+        data[-1] |= {"hovertemplate": "mean %{y:.4g}"}
     severities = sorted({severity for _, _, values in curves for severity in values})
     if score in NOMINAL:
         ends = [severities[0] - 0.5, severities[-1] + 0.5]
@@ -284,25 +268,3 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
     spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in curves)
     label = f"{description.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
     return Figure(name, figures.titled(description), label, data, panel, 260)
-
-
-def _boxes(values: dict[int, NDArray[np.float64]], aside: float, step: float, place: int) -> dict[str, Any]:
-    """Return boxes of the severities above 0, from quartiles worked out here."""
-    boxes = {severity: quartiles(sample) for severity, sample in values.items() if severity}
-    return {
-        "type": "box",
-        "x": figures.numbers(severity + aside for severity in boxes),
-        **{name: figures.numbers(box[name] for box in boxes.values()) for name in QUARTILES},
-        "width": 0.8 * step,
-        "line": {"color": figures.colour(place), "width": 1.2},
-        "showlegend": False,
-    }
-
-
-def _means(entry: str, values: dict[int, NDArray[np.float64]], aside: float, place: int) -> dict[str, Any]:
-    x, y = (severity + aside for severity in values), (sample.mean() for sample in values.values())
-    return figures.scatter("lines+markers", x, y, entry) | {
-        "line": {"color": figures.colour(place), "width": 2, "dash": figures.dash(place)},
-        "marker": {"color": figures.colour(place), "symbol": figures.symbol(place), "size": 8},
-        "hovertemplate": "mean %{y:.4g}",
-    }

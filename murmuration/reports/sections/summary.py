@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from murmuration.core.dynamics.optimizer import OPTIMIZERS, make_optimizer
 from murmuration.evaluation.metrics import MEASURES, Score, shown_in
-from murmuration.reports.formatting import count, interval, number, percent, percent_interval
+from murmuration.reports.formatting import count, interval, number, percent
 from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text
 from murmuration.reports.report import Report
 from murmuration.system.option_text import OBJECT
@@ -35,7 +35,12 @@ def _about(report: Report) -> str:
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
     data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
     if eval_set.audited:
-        data = f"Data: {sizes} ({kind}). {_rows_of_numbers(report)}"
+        data, before = f"Data: {sizes} ({kind}).", report.leader.before
+        if before is None:
+            data += " All numbers are of all rows."
+        else:
+            steps = "calibrator, conformal sets and abstention rules, fitted on as many others, are evaluated"
+            data += f" Numbers are of all rows, but for the {count(before.inputs)} held-out rows on which {steps}."
     if report.words.caution:
         data = f"{data} {report.words.caution}"
     if compared == 1:
@@ -57,24 +62,15 @@ def _training(report: Report) -> str:
     optimizer = plan["optimizer"] or ("adam" if dynamics == "optimizer" else dynamics)
     named = optimizer in OPTIMIZERS
     decay = make_optimizer(optimizer, weight_decay=plan["weight_decay"]).weight_decay if named else plan["weight_decay"]
-    settings = [f"learning rate {plan['lr']:g}", *([f"weight decay {decay:g}"] if decay else [])]
-    settings += [f"batches of {plan['batch_size']}"]
-    return f"Network: {net['name']}, trained by {optimizer.removeprefix(OBJECT)}, {', '.join(settings)}. "
-
-
-def _rows_of_numbers(report: Report) -> str:
-    """Return which rows of an audited file the numbers of the page are of."""
-    before = report.leader.before
-    if before is None:
-        return "All numbers are of all rows."
-    steps = "calibrator, conformal sets and abstention rules, fitted on as many others, are evaluated"
-    return f"Numbers are of all rows, but for the {count(before.inputs)} held-out rows on which {steps}."
+    settings = f"learning rate {plan['lr']:g}{f', weight decay {decay:g}' if decay else ''}"
+    trained = f"{optimizer.removeprefix(OBJECT)}, {settings}, batches of {plan['batch_size']}"
+    return f"Network: {net['name']}, trained by {trained}. "
 
 
 def _card(report: Report, name: str, score: Score) -> Markup:
     measure = MEASURES[report.task][name]
-    value = percent(score) if measure.proportion else number(score)
-    ends = percent_interval(score) if measure.proportion else interval(score)
+    show = percent if measure.proportion else number
+    value, ends = show(score), interval(score, show)
     better = tag("span", f"{measure.better} is better", "direction") if measure.better != "neutral" else NOTHING
     parts = [tag("h3", Markup(f"{text(measure.label)} {better}")), tag("p", value, "value"), tag("p", ends, "interval")]
     return tag("div", join(parts), "card")

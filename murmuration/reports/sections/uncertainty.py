@@ -16,36 +16,28 @@ from murmuration.reports.report import Report
 BINS = 20  # of a histogram
 CLASS_COLUMNS = ("accuracy", "aleatoric", "epistemic", "mutual_information")  # of every class
 MOST_DRAWN = 30  # classes
-GROUPS = {"classification": "right and of wrong predictions"}
-READING = (
-    "Uncertainty of {groups}, each group scaled to 100 %: the further apart, the better it warns of errors. Aleatoric "
+PARTS = (
+    "each group scaled to 100 %: the further apart, the better it warns of errors. Aleatoric "
     "uncertainty is noise in the data on which members agree; epistemic uncertainty is disagreement of members, which "
-    "more training data would reduce. {sum}"
+    "more training data would reduce."
 )
-SUMS = {"classification": "They add up to the total.", "regression": "Their variances add up to the total variance."}
+READING = {
+    "classification": f"Uncertainty of right and of wrong predictions, {PARTS} They add up to the total.",
+    "regression": f"Uncertainty of targets inside and outside of their 90 % interval, {PARTS} Their variances add up "
+    "to the total variance.",
+}
 
 
 def uncertainty(report: Report) -> Markup:
     """Return histograms of the total uncertainty, and its decomposition."""
-    plots = [
-        html.figure(uncertainty_figure(evaluation, f"uncertainty-{place}"))
-        for place, evaluation in enumerate(report.evaluations)
-    ]
-    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1]
-    dots = [
-        html.figure(by_class_figure(evaluation, f"uncertainty-classes-{place}"))
-        for place, evaluation in enumerate(ensembles)
-        if len(evaluation.class_uncertainty) <= MOST_DRAWN
-    ]
-    tables = html.join(_class_table(evaluation) for evaluation in report.evaluations if evaluation.classes)
-    return html.section(
-        "uncertainty",
-        "Uncertainty",
-        READING.format(
-            groups=GROUPS.get(report.task, "targets inside and outside of their 90 % interval"), sum=SUMS[report.task]
-        ),
-        html.join([html.grid([*plots, *dots]), _overall(ensembles, report.words), tables]),
-    )
+    numbered, ensembles = enumerate(report.evaluations), [e for e in report.evaluations if e.predictions > 1]
+    figures: list[Figure | None] = [uncertainty_figure(e, f"uncertainty-{place}") for place, e in numbered]
+    for place, evaluation in enumerate(ensembles):
+        if len(evaluation.class_uncertainty) <= MOST_DRAWN:
+            figures.append(by_class_figure(evaluation, f"uncertainty-classes-{place}"))
+    tables = [_class_table(evaluation) for evaluation in report.evaluations if evaluation.classes]
+    body = html.join([html.grid(map(html.figure, figures)), _overall(ensembles, report.words), *tables])
+    return html.section("uncertainty", "Uncertainty", READING[report.task], body)
 
 
 def uncertainty_figure(evaluation: Evaluation, name: str) -> Figure:
@@ -79,21 +71,13 @@ def by_class_figure(evaluation: Evaluation, name: str) -> Figure | None:
 
 
 def _overall(evaluations: list[Evaluation], words: Words) -> Markup:
-    rows = [
-        (
-            html.row_head(
-                evaluation.name, members_and_draws(evaluation.predictions // evaluation.draws, evaluation.draws)
-            ),
-            [html.score_cell(evaluation.scores.get(kind)) for kind in UNCERTAINTIES],
-        )
-        for evaluation in evaluations
-        if evaluation.classes
-    ]
+    rows = []
+    for e in (e for e in evaluations if e.classes):
+        head = html.row_head(e.name, members_and_draws(e.predictions // e.draws, e.draws))
+        rows.append((head, [html.score_cell(e.scores.get(kind)) for kind in UNCERTAINTIES]))
     columns = [words.subject.capitalize(), *(html.score_head(describe(kind)) for kind in UNCERTAINTIES)]
     board = html.table(f"Mean uncertainty of all {words.examples}", columns, rows)
-    return html.details(
-        "Uncertainty decomposition", html.join([board, html.glossary(UNCERTAINTIES)]) if board else board
-    )
+    return html.details("Uncertainty decomposition", html.join([board, html.glossary(UNCERTAINTIES if board else ())]))
 
 
 def _class_table(evaluation: Evaluation) -> Markup:

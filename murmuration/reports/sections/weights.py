@@ -1,8 +1,10 @@
 """Gaussian weights: divergence from the prior, signal-to-noise ratios, collapse."""
 
+from typing import Any
+
 import numpy as np
 
-from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis, Layer
+from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis
 from murmuration.reports.figures import Figure, axis, colour, layout, numbers, plot_text
 from murmuration.reports.formatting import MISSING, members_and_draws, number, percent
 from murmuration.reports.html import Markup, details, figure, grid, join, row_head, section, table, tag
@@ -20,44 +22,25 @@ DISTANCE = (
 )
 DRAWN = 6  # tensors with a colour of their own
 COLUMNS = (
-    "Recipe",
-    "Weights",
-    "KL per member",
-    "KL per example",
-    "Beta",
-    "Collapsed",
-    "Signal-to-noise ratio",
+    *("Recipe", "Weights", "KL per member", "KL per example", "Beta", "Collapsed", "Signal-to-noise ratio"),
     "Distance to prior",
 )
 
 
 def weights(report: Report) -> Markup:
     """Return the finding and a row for every recipe, then by layer."""
-    diagnoses = {diagnosis.name: diagnosis.weights for diagnosis in report.evaluations if diagnosis.weights is not None}
-    many_recipes = len(diagnoses) > 1
-    sentences = [
-        f"{name}: {line}" if many_recipes else line
-        for name, diagnosis in diagnoses.items()
-        for line in (diagnosis.finding, *diagnosis.untold)
-        if line
-    ]
-    paragraphs = join(tag("p", line) for line in sentences)
+    diagnoses = {e.name: e.weights for e in report.evaluations if e.weights is not None}
+    paragraphs, rows, plots, layers = [], [], [], []
+    for place, (name, diagnosis) in enumerate(diagnoses.items()):
+        lines = [line for line in (diagnosis.finding, *diagnosis.untold) if line]
+        paragraphs += [tag("p", f"{name}: {line}" if len(diagnoses) > 1 else line) for line in lines]
+        size = members_and_draws(diagnosis.members, diagnosis.draws)
+        rows.append((row_head(name, size, f"prior {diagnosis.prior}"), _cells(diagnosis)))
+        plots.append(figure(snr_figure(name, diagnosis, f"weights-{place}")))
+        layers.append(details(f"Layer by layer: {name}", _layers(name, diagnosis)))
     compared = any(diagnosis.distance is not None for diagnosis in diagnoses.values())
-    aside = tag("p", DISTANCE if compared else "", "aside")
-    rows = [
-        (
-            row_head(name, members_and_draws(diagnosis.members, diagnosis.draws), f"prior {diagnosis.prior}"),
-            _cells(diagnosis),
-        )
-        for name, diagnosis in diagnoses.items()
-    ]
-    board = table("Gaussian weights", COLUMNS, rows)
-    plots = grid(
-        figure(snr_figure(name, diagnosis, f"weights-{place}"))
-        for place, (name, diagnosis) in enumerate(diagnoses.items())
-    )
-    layers = join(details(f"Layer by layer: {name}", _layers(name, diagnosis)) for name, diagnosis in diagnoses.items())
-    return section("weights", "Gaussian weights", READING, join([paragraphs, board, aside, plots, layers]))
+    aside, board = tag("p", DISTANCE if compared else "", "aside"), table("Gaussian weights", COLUMNS, rows)
+    return section("weights", "Gaussian weights", READING, join([*paragraphs, board, aside, grid(plots), *layers]))
 
 
 def _cells(found: Diagnosis) -> list[str]:
@@ -80,19 +63,12 @@ def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
     groups = {layer.name: np.asarray(layer.snr_counts) for layer in ranked[:DRAWN]}
     if ranked[DRAWN:]:
         groups["the others"] = np.sum([layer.snr_counts for layer in ranked[DRAWN:]], axis=0)
-    bars = [
-        {
-            "type": "bar",
-            "x": numbers(centres),
-            "y": numbers(100 * counts / found.weights),
-            "name": plot_text(tensor),
-            "width": float(SNR_EDGES[1] - SNR_EDGES[0]),
-            "marker": {"color": colour(turn), "line": {"width": 0}},
-            "customdata": numbers(10**centres),
-            "hovertemplate": "%{y:.1f} % near %{customdata:.2g}",
-        }
-        for turn, (tensor, counts) in enumerate(groups.items())
-    ]
+    bars: list[dict[str, Any]] = []
+    for turn, (tensor, counts) in enumerate(groups.items()):
+        bar = {"type": "bar", "x": numbers(centres), "y": numbers(100 * counts / found.weights)}
+        look = {"width": float(SNR_EDGES[1] - SNR_EDGES[0]), "marker": {"color": colour(turn), "line": {"width": 0}}}
+        tips = {"customdata": numbers(10**centres), "hovertemplate": "%{y:.1f} % near %{customdata:.2g}"}
+        bars.append({**bar, "name": plot_text(tensor), **look, **tips})
     ticks = {"tickvals": list(range(-3, 4)), "ticktext": ["≤ 0.001", "0.01", "0.1", "1", "10", "100", "≥ 1000"]}
     label = f"Signal-to-noise ratio of the weights of {name}: half are below {number(found.median_snr)}"
     panel = layout(axis("|mean| / std") | ticks, axis("% of the weights"))
@@ -102,15 +78,10 @@ def snr_figure(name: str, found: Diagnosis, plot: str) -> Figure:
 
 def _layers(name: str, found: Diagnosis) -> Markup:
     columns = ("Tensor", "Weights", "KL per member", "KL per weight", "Collapsed", "Signal-to-noise ratio")
-    rows = [(layer.name, _layer_cells(layer, found.members)) for layer in found.layers]
+    rows = []
+    for layer in found.layers:
+        each_weight = number(layer.kl / layer.weights * found.members) if layer.weights else MISSING
+        collapsed = MISSING if layer.collapsed is None else percent(layer.collapsed)
+        cells = [f"{layer.weights:,}", number(layer.kl), each_weight, collapsed, number(layer.median_snr)]
+        rows.append((layer.name, cells))
     return table(f"Gaussian tensors of {name}", columns, rows)
-
-
-def _layer_cells(layer: Layer, members: int) -> list[str]:
-    return [
-        f"{layer.weights:,}",
-        number(layer.kl),
-        number(layer.kl / layer.weights * members) if layer.weights else MISSING,
-        MISSING if layer.collapsed is None else percent(layer.collapsed),
-        number(layer.median_snr),
-    ]

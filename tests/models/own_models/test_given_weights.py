@@ -288,7 +288,7 @@ def test_members_that_begin_equal_are_warned_of_and_others_are_not():
 def test_the_command_line_takes_given_weights(tmp_path: Path, monkeypatch):
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr("murmuration.fit", lambda *args, **settings: asked.append(settings))
-    monkeypatch.setattr("murmuration.cli.train.finish_run", lambda *args, **kwargs: None)
+    monkeypatch.setattr("murmuration.cli.results.finish_run", lambda *args, **kwargs: None)
     out = ["--out", str(tmp_path / "none"), "--json"]
     assert main(["train", "two-moons", *out, "--init-from", "first", "--reset", "head,body.0"]) == 0
     assert (asked[0]["init_from"], asked[0]["reset"]) == ("first", ("head", "body.0"))
