@@ -6,39 +6,25 @@ projection leaves out. With origin="anchor" the plane passes through three netwo
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import (
-    Array,
-    Landscape,
-    Show,
-    Verdict,
-    as_lists,
-    digest,
-    landscape_of,
-    long_rows,
-    silent,
-)
+from murmuration.studies.landscape import Array, Result, Show, Verdict, digest, landscape_of, long_frame, silent
 from murmuration.studies.similarity import normalised_diversity
 from murmuration.studies.weight_space import Networks, Points
 from murmuration.system.errors import Misuse, unknown
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Origin = Literal["zero", "anchor"]
 COLLINEAR = 1e-6  # of the length of the second anchor: an orthogonal part below this is rounding
-
-
 Kind = Literal["anchors", "trajectory", "samples"]
 
 
@@ -125,7 +111,7 @@ class Overlay:
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(Result):
     """Scores on a grid of a plane, and networks projected onto it."""
 
     origin: Origin
@@ -152,31 +138,25 @@ class Plane:
             verdicts += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
         return tuple(verdicts)
 
-    def to_json(self) -> dict[str, Any]:
-        return as_lists(self) | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row per number.
 
         Kind ("grid", "anchors", "trajectory", "samples"), name, index, x, y, measure, value.
         """
-        import pandas as pd
-
         x, y = (overlay.ravel() for overlay in np.meshgrid(self.x, self.y))
         scores = self.scores | {"normalised_disagreement": self.normalised_disagreement}
         flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in scores.items()}
-        rows = long_rows(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})
-        for overlay in (self.anchors, *self.overlays):
-            own = overlay.scores | {"residual": overlay.residual, "norm": overlay.norm}
+        parts = [long_frame(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})]
+        for group in (self.anchors, *self.overlays):
             places = {
-                "kind": overlay.kind,
-                "name": overlay.name,
-                "index": np.arange(len(overlay.x)),
-                "x": overlay.x,
-                "y": overlay.y,
+                "kind": group.kind,
+                "name": group.name,
+                "index": np.arange(len(group.x)),
+                "x": group.x,
+                "y": group.y,
             }
-            rows += long_rows(own, places)
-        return pd.DataFrame(rows)
+            parts.append(long_frame(group.scores | {"residual": group.residual, "norm": group.norm}, places))
+        return pd.concat(parts, ignore_index=True)
 
 
 def plane(
@@ -215,43 +195,6 @@ def plane(
     Raises:
         Misuse: For a wrong number of anchors, or networks on one line with the centre.
     """
-    _check(anchors, origin, grid, margin)
-    landscape = landscape_of(networks, examples, train=train, references=anchors)
-    vectors = [landscape.points.vectors[member] for member in anchors]
-    if origin == "zero":
-        basis, corners = plane_basis(vectors[0], vectors[1]), [torch.zeros_like(vectors[0]), *vectors]
-    else:
-        basis, corners = plane_basis(vectors[1], vectors[2], centre=vectors[0]), vectors
-    names = tuple(f"network {member}" for member in anchors)
-    groups = [_Group("anchors", "anchors", corners)]
-    if trajectory is not None:
-        groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
-    groups += [_Group(name, "samples", vectors_of_group) for name, vectors_of_group in (samples or {}).items()]
-    groups = [group for group in groups if any(True for _ in group.vectors)]
-    places = [  # of every group: x, y, residual and norm (4, m)
-        np.array([(*basis.project(v), float(v.double().norm())) for v in group.vectors]).T for group in groups
-    ]
-    x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
-    about = {
-        "examples": landscape.digest(),
-        "networks": digest(*vectors),
-        "axes": [x.tolist(), y.tolist()],
-        "groups": [[group.name, place.tolist()] for group, place in zip(groups, places, strict=True)],
-    }
-    cells, rows, overlays, total = Cells(folder, about), [], [], grid + len(groups)
-    for turn, height in enumerate(y):
-        show(f"row {turn + 1}", turn, total)
-        rows.append(cells(f"row-{turn}", partial(_row, landscape, basis, x, height)))
-    for turn, (group, place) in enumerate(zip(groups, places, strict=True)):
-        show(group.name, grid + turn, total)
-        scores = cells(f"networks-{turn}", partial(landscape, group.vectors))
-        overlays.append(Overlay(group.name, group.kind, place[0], place[1], place[2], place[3], scores))
-    show("", total, total)
-    scores_of_grid = {name: np.stack([row[name] for row in rows], axis=-2) for name in rows[0]}
-    return Plane(origin, names, x, y, scores_of_grid, overlays[0], tuple(overlays[1:]), len(landscape.test))
-
-
-def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> None:
     if origin not in ("zero", "anchor"):
         raise unknown("origin", origin, ("zero", "anchor"))
     expected = 2 if origin == "zero" else 3
@@ -259,30 +202,42 @@ def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> 
         raise Misuse(f"{len(anchors)} anchors with origin='{origin}': expected the numbers of {expected} networks")
     if grid < 2 or margin < 0:
         raise Misuse(f"grid={grid}, margin={margin}: expected at least 2 points and a margin of at least 0")
-
-
-def _row(landscape: Landscape, basis: PlaneBasis, x: Array, y: float) -> Arrays:
-    """Return the scores at one height of the plane."""
-    return landscape(basis.point(float(coordinate), y) for coordinate in x)
-
-
-class _Group:
-    """Networks to overlay, whose vectors can be gone through more than once."""
-
-    def __init__(self, name: str, kind: Kind, vectors: Points | Iterable[Tensor]) -> None:
-        rows = vectors.vectors if isinstance(vectors, Points) else vectors
-        self.name, self.kind, self.vectors = name, kind, list(rows) if isinstance(rows, Iterator) else rows
-
-
-@dataclass(frozen=True)
-class _Path:
-    """The checkpoints of one member, read anew each time they are gone through."""
-
-    trajectory: Checkpoints
-    member: int
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.trajectory.vectors(self.member))
+    landscape = landscape_of(networks, examples, train=train, references=anchors)
+    vectors = [landscape.points.vectors[member] for member in anchors]
+    if origin == "zero":
+        basis, corners = plane_basis(vectors[0], vectors[1]), [torch.zeros_like(vectors[0]), *vectors]
+    else:
+        basis, corners = plane_basis(vectors[1], vectors[2], centre=vectors[0]), vectors
+    names = tuple(f"network {member}" for member in anchors)
+    groups: list[tuple[str, Kind, Callable[[], Iterable[Tensor]]]] = [("anchors", "anchors", lambda: corners)]
+    if trajectory is not None:
+        groups += [(f"training of network {m}", "trajectory", partial(trajectory.vectors, m)) for m in anchors]
+    for name, sampled in (samples or {}).items():
+        rows = sampled.vectors if isinstance(sampled, Points) else sampled
+        groups.append((name, "samples", partial(iter, list(rows) if isinstance(rows, Iterator) else rows)))
+    groups = [group for group in groups if any(True for _ in group[2]())]
+    places = [  # of every group: x, y, residual and norm (4, m)
+        np.array([(*basis.project(v), float(v.double().norm())) for v in read()]).T for _, _, read in groups
+    ]
+    x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
+    about = {
+        "examples": landscape.digest(),
+        "networks": digest(*vectors),
+        "axes": [x.tolist(), y.tolist()],
+        "groups": [[group[0], place.tolist()] for group, place in zip(groups, places, strict=True)],
+    }
+    cells, grid_rows, overlays, total = Cells(folder, about), [], [], grid + len(groups)
+    for turn, height in enumerate(y):
+        show(f"row {turn + 1}", turn, total)
+        points = (basis.point(float(coordinate), height) for coordinate in x)
+        grid_rows.append(cells(f"row-{turn}", partial(landscape, points)))
+    for turn, ((name, kind, read), place) in enumerate(zip(groups, places, strict=True)):
+        show(name, grid + turn, total)
+        scores = cells(f"networks-{turn}", partial(landscape, read()))
+        overlays.append(Overlay(name, kind, place[0], place[1], place[2], place[3], scores))
+    show("", total, total)
+    scores = {name: np.stack([row[name] for row in grid_rows], axis=-2) for name in grid_rows[0]}
+    return Plane(origin, names, x, y, scores, overlays[0], tuple(overlays[1:]), len(landscape.test))
 
 
 def similar_scores(plane: Plane) -> Verdict:

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from murmuration.core.recipe import Recipe
 from murmuration.data import Data
@@ -34,9 +35,6 @@ from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import resolve
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEVELS = ("same", "different")
 MEASURES = ("disagreement", "diversity", "cosine", "distance", "accuracy")  # means over pairs, or over members
@@ -101,13 +99,11 @@ class Factorial:
         )
         return Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each learning rate, initialisation, batches and measure.
 
         Mean, standard error, number of runs.
         """
-        import pandas as pd
-
         rows = []
         for measure in MEASURES:
             values = getattr(self, measure)

@@ -10,23 +10,21 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Array, Landscape, Show, as_lists, digest, landscape_of, long_rows, silent
+from murmuration.studies.landscape import Array, Result, Show, digest, landscape_of, long_frame, silent
 from murmuration.studies.planes import plane_basis
 from murmuration.studies.weight_space import Networks
 from murmuration.system.errors import Misuse
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True, eq=False)
-class StitchedView:
+class StitchedView(Result):
     """Scores on rays from the origin, in polar coordinates of the stitched wedges."""
 
     angle: Array  # (A,), of every ray, from 0 at the first vertex to the sum of the angles between consecutive ones
@@ -35,24 +33,20 @@ class StitchedView:
     vertex_angle: Array  # (V,)
     vertex_radius: Array  # (V,), lengths of the vertices
     vertices: Arrays  # scores (V,) of the vertices themselves
+    DERIVED: ClassVar[tuple[str, ...]] = ("scale",)
 
     @property
     def scale(self) -> float:
         """The factor by which angles are drawn: 1, unless together they exceed a full turn."""
         return min(1.0, 2 * math.pi / self.angle[-1])
 
-    def to_json(self) -> dict[str, Any]:
-        return as_lists(self) | {"scale": self.scale}
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row per number: kind ("grid" or "vertex"), angle, radius, measure, value."""
-        import pandas as pd
-
         angle, radius = (grid.ravel() for grid in np.meshgrid(self.angle, self.radius, indexing="ij"))
         flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in self.scores.items()}
-        rows = long_rows(flat, {"kind": "grid", "angle": angle, "radius": radius})
+        rays = long_frame(flat, {"kind": "grid", "angle": angle, "radius": radius})
         places = {"kind": "vertex", "angle": self.vertex_angle, "radius": self.vertex_radius}
-        return pd.DataFrame(rows + long_rows(self.vertices, places))
+        return pd.concat([rays, long_frame(self.vertices, places)], ignore_index=True)
 
 
 def wedge_directions(first: Tensor, second: Tensor, steps: int) -> tuple[float, list[Tensor]]:
@@ -103,26 +97,21 @@ def stitched_view(
     landscape = landscape_of(networks, examples, train=train, references=ends)
     rough = [wedge_directions(start, end, 1)[0] for start, end in pairwise(vertices)]
     steps = [max(1, round(angles * angle / sum(rough))) for angle in rough]
-    radius = np.linspace(0, (1 + margin) * float(vertices.double().norm(dim=1).max()), radii)
+    lengths = vertices.double().norm(dim=1)
+    radius = np.linspace(0, (1 + margin) * float(lengths.max()), radii)
     about = {"examples": landscape.digest(), "networks": digest(vertices, landscape.references)}
     cells = Cells(folder, about | {"steps": steps, "radius": radius.tolist()})
     rays: list[Arrays] = []
     places, vertex_angle = [], [0.0]
     for turn, ((start, end), count) in enumerate(zip(pairwise(vertices), steps, strict=True)):
         angle_between, directions = wedge_directions(start, end, count)
-        last = turn == len(steps) - 1
-        for step, direction in enumerate(directions if last else directions[:-1]):
+        for step, direction in enumerate(directions if turn == len(steps) - 1 else directions[:-1]):
             show(f"wedge {turn + 1}", len(rays), sum(steps) + 1)
-            rays.append(cells(f"ray-{len(rays)}", partial(_ray, landscape, direction, radius)))
+            points = ((distance * direction).float() for distance in radius.tolist())
+            rays.append(cells(f"ray-{len(rays)}", partial(landscape, points)))
             places.append(vertex_angle[-1] + angle_between * step / count)
         vertex_angle.append(vertex_angle[-1] + angle_between)
     scores = {name: np.stack([ray[name] for ray in rays], axis=-2) for name in rays[0]}
     vertex_scores = cells("vertices", partial(landscape, vertices))
     show("", sum(steps) + 1, sum(steps) + 1)
-    lengths = vertices.double().norm(dim=1).numpy()
-    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths, vertex_scores)
-
-
-def _ray(landscape: Landscape, direction: Tensor, radius: Array) -> Arrays:
-    """Return scores at distances (R,) from the origin in one direction (P,)."""
-    return landscape((distance * direction).float() for distance in radius.tolist())
+    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths.numpy(), vertex_scores)
