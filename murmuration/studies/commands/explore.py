@@ -147,8 +147,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.runs.locks import locked
-    from murmuration.studies.pages.studies import STUDIES
-    from murmuration.studies.pages.study import Subject, evaluation_seconds
+    from murmuration.studies.pages.studies import STUDIES, Subject, evaluation_seconds
     from murmuration.studies.trajectory import find_trajectory
 
     study, path = STUDIES[what], Path(request.where)

@@ -16,7 +16,7 @@ from murmuration.system.errors import Misuse
 if TYPE_CHECKING:
     from murmuration.prediction.ensemble import Ensemble
     from murmuration.reports.figures import Figure
-    from murmuration.studies.pages.study import Choices, Study, Subject
+    from murmuration.studies.pages.studies import Choices, Study, Subject
 
 EXAMPLES = 2000  # test inputs, unless told
 PANEL = "Loss landscape"
@@ -45,7 +45,7 @@ class StudyOptions:
     def choices(self, ensemble: "Ensemble") -> "Choices":
         """Return the choices of a study of this ensemble."""
         from murmuration.cli.training import load_networks
-        from murmuration.studies.pages.study import Choices, ood_splits
+        from murmuration.studies.pages.studies import Choices, ood_splits
 
         values: dict[str, Any] = {}
         for name, value in self.given().items():

@@ -10,8 +10,7 @@ from murmuration.data import Data, Split, open_data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
 from murmuration.runs.directory import MANIFEST
-from murmuration.studies.pages.studies import STUDIES
-from murmuration.studies.pages.study import Choices, Subject, ood_splits
+from murmuration.studies.pages.studies import STUDIES, Choices, Subject, ood_splits
 from murmuration.studies.papers import Outcome, Request, ScreenTable, Show
 from murmuration.studies.papers.landscape.chains import chains_of
 from murmuration.studies.papers.landscape.claims import Claim, claims
