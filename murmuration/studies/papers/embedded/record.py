@@ -8,16 +8,7 @@ from typing import Any
 
 from murmuration.data import Data, open_data
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
-from murmuration.studies.papers.embedded.settings import (
-    BETWEEN,
-    LINES,
-    Cell,
-    Grid,
-    Setting,
-    arm_named,
-    mean_in,
-    trained_as,
-)
+from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import read_json, write_json
 from murmuration.system.records import plain_json
@@ -121,7 +112,7 @@ class Results:
     @cached_property
     def means(self) -> list[float]:
         """Means of factors between the regimes."""
-        return sorted({mean_in(cell.arm) for cell in self.cells if cell.arm.startswith(f"{BETWEEN}-")})
+        return sorted({mean for cell in self.cells if (mean := mean_in(cell.arm)) is not None})
 
     def score(self, cell: Cell, name: str) -> float | None:
         """Return a result of a cell; None if it is not in the record."""
