@@ -345,15 +345,15 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
 
 def show_kernels(where: str, diagnoses: Sequence["KernelDiagnosis"]) -> None:
     """Print the table of values, then their interpretation."""
-    from murmuration.studies.pages.kernels import WHEN, room_of, rows_of, told
+    from murmuration.studies.pages.kernels import WHEN, room_of, rows_of, verdict_sentence
 
     first = diagnoses[0]
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
-    rows = [[row.label, *row.cells] for row in rows_of(diagnoses)]
+    rows = [[label, *texts] for label, texts, _ in rows_of(diagnoses)]
     print_table(["", *(WHEN[diagnosis.stage] for diagnosis in diagnoses)], rows, title=title)
     if first.shares:
         print(room_of(first))
     for diagnosis in diagnoses:
-        print(told(diagnosis))
+        print(verdict_sentence(diagnosis))
     for line in first.advice:
         print(f"- {line}")
