@@ -7,7 +7,7 @@ from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import Markup, figure, grid, join, section, table
 from murmuration.studies.landscape import Array
 from murmuration.studies.pages.maps import LABELS, MAP_HEIGHT, contour, equal_axes, label_at, marked, upper_colour
-from murmuration.studies.stitching import StitchedView
+from murmuration.studies.planes import StitchedView
 
 PIXELS = 161  # of a map, along the longer axis
 

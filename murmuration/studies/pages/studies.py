@@ -33,11 +33,10 @@ from murmuration.studies.pages.sizes import sizes_figures, sizes_sections
 from murmuration.studies.pages.stitched import stitched_figures, stitched_sections
 from murmuration.studies.pages.trade_off import trade_off_figures, trade_off_sections
 from murmuration.studies.paths import PATHS, paths_between
-from murmuration.studies.planes import plane as compute_plane
+from murmuration.studies.planes import plane as compute_plane, stitched_view
 from murmuration.studies.randomness import factorial as compute_factorial
 from murmuration.studies.similarity import Similarity, network_similarity, path_similarity
 from murmuration.studies.sizes import SAMPLED, ensemble_sizes
-from murmuration.studies.stitching import stitched_view
 from murmuration.studies.subspaces import RANK, SAMPLERS, draw_vectors, neighbourhood, sample_subspace
 from murmuration.studies.trajectory import Trajectory
 from murmuration.studies.weight_space import labelled_outputs, points_of
