@@ -211,9 +211,8 @@ def match_weights(reference: Named, tensors: Named, groups: list[Group]) -> dict
         for _ in range(SWEEPS):
             changed = False
             for group in sequence:
-                gain = sum(
-                    _matrix(reference[axis.tensor], axis) @ _matrix(current[axis.tensor], axis).T for axis in group.axes
-                )
+                pairs = ((_matrix(reference[a.tensor], a), _matrix(current[a.tensor], a)) for a in group.axes)
+                gain = sum(one @ two.T for one, two in pairs)
                 order = _assign(gain)  # type: ignore[arg-type]
                 gained = float(gain[range(group.units), order].sum() - gain.trace())  # type: ignore[index,union-attr]
                 if gained > 1e-9 * float(gain.abs().max()):  # type: ignore[union-attr]

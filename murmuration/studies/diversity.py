@@ -186,12 +186,11 @@ def fit_exponent(
     table = np.stack([squared_distances(points, family_curve(e, reference, classes)) for e in tried])  # (E, n)
     best = int(table.sum(1).argmin())
     ends = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
-    fit = minimize_scalar(
-        lambda e: squared_distances(points, family_curve(e, reference, classes)).mean(),
-        bounds=ends,
-        method="bounded",
-        options={"xatol": 1e-6},
-    )
+
+    def mean_distance(exponent: float) -> float:
+        return squared_distances(points, family_curve(exponent, reference, classes)).mean()
+
+    fit = minimize_scalar(mean_distance, bounds=ends, method="bounded", options={"xatol": 1e-6})
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(len(points), np.full(len(points), 1 / len(points)), size=resamples)
     resampled = refined_minima(np.log(tried), weights @ table.T)

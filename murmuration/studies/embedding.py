@@ -9,7 +9,7 @@ over distances within them, in predictions and in the map, and how many samples 
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -214,20 +214,12 @@ def embed(
         raise Misuse(f"{len(vectors)} predictions of {len(rows)} networks: need as many of each, and at least 4")
     perplexity = min(perplexity, (len(rows) - 1) / 3)
     positions = tsne(vectors, perplexity=perplexity, seed=seed)
-    squared, runs, kinds = squared_distances(vectors), [row.run for row in rows], [row.kind for row in rows]
-    late = [row.late for row in rows]
-    return Embedding(
-        positions,
-        tuple(runs),
-        tuple(kinds),
-        tuple(row.method for row in rows),
-        tuple(row.epoch for row in rows),
-        separation(squared, runs, kinds, late),
-        separation(squared_distances(positions), runs, kinds, late),
-        kl_objective(squared, positions, perplexity),
-        perplexity,
-        examples,
-    )
+    squared = squared_distances(vectors)
+    runs, kinds, methods, epochs, late = zip(*map(astuple, rows), strict=True)
+    apart = separation(squared, runs, kinds, late)
+    on_map = separation(squared_distances(positions), runs, kinds, late)
+    kl = kl_objective(squared, positions, perplexity)
+    return Embedding(positions, runs, kinds, methods, epochs, apart, on_map, kl, perplexity, examples)
 
 
 def embed_paths(

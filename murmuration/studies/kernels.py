@@ -325,17 +325,10 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
     limit = regime_of(kernels, spec.plan.members)
     alignment = np.full((spec.plan.members,) * 2, limit.tangent_ratio)
     np.fill_diagonal(alignment, 1.0)
-    return KernelDiagnosis(
-        "limit",
-        recipe,
-        inputs=len(sample),
-        regime=limit,
-        correlation=math.nan,
-        own_fraction=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
-        alignment=alignment,
-        shares=True,
-        optimizer=str(spec.plan.optimizer or "adam"),
-    )
+    # The own fraction tends to 0: a weight matrix has N times as many entries as a factor.
+    own_fraction, optimizer = math.nan, str(spec.plan.optimizer or "adam")
+    ratios = (limit, math.nan, own_fraction)
+    return KernelDiagnosis("limit", recipe, len(sample), *ratios, alignment, shares=True, optimizer=optimizer)
 
 
 def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
@@ -392,20 +385,12 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
         individual = torch.einsum("aii->", blocks.individual.double()).item()
         own = individual / (individual + gram.trace().item())
     kernels = trace_kernels(group.module, x[:2]).kernels if shares else ()
-    return KernelDiagnosis(
-        stage,
-        ensemble.recipe,
-        inputs=len(x),
-        regime=regime(ratio(products), ratio(gram), ensemble.members),
-        correlation=mean_correlation(deterministic_outputs(ensemble, x)),
-        own_fraction=own,
-        alignment=cosines(gram).numpy(),
-        shares=shares,
-        layer=kernels[-1].name if kernels else "",
-        width=kernels[-1].channels if kernels else 0,
-        initialisations=initialisations,
-        optimizer="" if plan is None else str(plan.get("optimizer") or "adam"),
-    )
+    layer, width = (kernels[-1].name, kernels[-1].channels) if kernels else ("", 0)
+    optimizer = "" if plan is None else str(plan.get("optimizer") or "adam")
+    facts: dict[str, Any] = {"layer": layer, "width": width, "optimizer": optimizer, "initialisations": initialisations}
+    correlation, alignment = mean_correlation(deterministic_outputs(ensemble, x)), cosines(gram).numpy()
+    about = (stage, ensemble.recipe, len(x), regime(ratio(products), ratio(gram), ensemble.members))
+    return KernelDiagnosis(*about, correlation, own, alignment, shares, **facts)
 
 
 def deterministic_outputs(ensemble: Ensemble, x: Tensor) -> Tensor:

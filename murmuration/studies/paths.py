@@ -286,9 +286,8 @@ def paths_between(
         common: dict[str, Any] = {"cells": cells, "show": show}
         if name != "tunnel":
             common |= {"weight_decay": weight_decay, "seed": seed}
-            control = connectors.train_curve(
-                first, last, objective, kind=name, steps=curve_steps, lr=curve_lr, **common
-            )
+            common |= {"kind": name, "steps": curve_steps, "lr": curve_lr}
+            control = connectors.train_curve(first, last, objective, **common)
             return scored(name, (connectors.curve_point(control, name, t) for t in np.linspace(0, 1, CURVE).tolist()))
         rise = scored("linear", straight(first, last, LINEAR)).barrier("train_loss").excess
         common |= {"settings": connectors.Descent(steps, lr), "tolerance": max(TOLERANCE * rise, SMALLEST_BARRIER)}

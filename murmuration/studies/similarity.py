@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -247,9 +248,8 @@ class Similarity(Result):
             )
             return (Verdict("the end of a path is one function at one place", bool(late_cosine > ALIKE), sentence),)
         grouped = 1 < len(set(self.groups)) < len(self.groups)
-        cosine, apart, diversity = (
-            self.mean(name, same_group=False if grouped else None) for name in ("cosine", "disagreement", "diversity")
-        )
+        means = partial(self.mean, same_group=False if grouped else None)
+        cosine, apart, diversity = map(means, ("cosine", "disagreement", "diversity"))
         pair = "networks of different groups" if grouped else f"two {self.subject}"
         sentence = (
             f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
@@ -324,7 +324,8 @@ def network_similarity(
     for texts, option in ((labels, "names"), (runs, "groups")):
         if len(texts) != len(points):
             raise Misuse(f"{len(texts)} {option} for {len(points)} networks: expected one for each")
-    return measured(subject, outputs, y, lambda first: iter(points.vectors[first:]), labels, runs, cka)
+    about: dict[str, Any] = {"subject": subject, "names": labels, "groups": runs}
+    return measured(outputs, y, lambda first: iter(points.vectors[first:]), cka, **about)
 
 
 def path_similarity(
@@ -348,31 +349,15 @@ def path_similarity(
         return (trajectory.at(member, index) for index in range(first, len(trajectory.steps)))
 
     names = tuple(f"{epoch:g}" for epoch in trajectory.epochs)
-    return measured("path", outputs, y, read, names, (str(member),) * len(names), cka)
+    return measured(outputs, y, read, cka, subject="path", names=names, groups=(str(member),) * len(names))
 
 
-def measured(
-    subject: Subject,
-    outputs: PointOutputs,
-    y: Tensor,
-    read: From[Tensor],
-    names: tuple[str, ...],
-    groups: tuple[str, ...],
-    cka: bool,
-) -> Similarity:
+def measured(outputs: PointOutputs, y: Tensor, read: From[Tensor], cka: bool, **about: Any) -> Similarity:
     """Return the record of networks at weight vectors, which are read several times."""
     scores = outputs.scores(read(0), y)
     if not scores.labels.shape[1]:
         raise Misuse("the networks are for regression: disagreement compares predicted classes")
     sample = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
-    return Similarity(
-        subject,
-        names,
-        groups,
-        cosines(read),
-        disagreements(scores.labels),
-        scores.accuracy.numpy(),
-        scores.width,
-        len(y),
-        feature_alignment(sample, read) if cka else None,
-    )
+    about |= {"cosine": cosines(read), "disagreement": disagreements(scores.labels)}
+    about |= {"cka": feature_alignment(sample, read) if cka else None, "accuracy": scores.accuracy.numpy()}
+    return Similarity(**about, classes=scores.width, examples=len(y))

@@ -258,18 +258,15 @@ def divergence_verdict(record: Sizes) -> Verdict | None:
 def run_methods(
     networks: Networks,
     trajectory: Trajectory | None,
-    *,
-    samplers: Sequence[str] = SAMPLED,
-    count: int = COUNT,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
-    val: Any = None,
+    samplers: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]] | None,
     train: Any = None,
-    seed: int = 0,
-    last: int = LAST,
+    **shared: Any,
 ) -> dict[str, list[Source]]:
     """Return by method and run a function that makes its networks: the run, its average, checkpoints, samples.
 
-    Without a trajectory only "original" and samplers that need none are possible.
+    Without a trajectory only "original" and samplers that need none are possible. `shared` are settings of
+    `sample_subspace`.
     """
     points = points_of(networks)
     like = networks if isinstance(networks, Ensemble) else None
@@ -279,9 +276,9 @@ def run_methods(
         return points[[run]].ensemble(like)
 
     def sampled(name: str, run: int) -> Ensemble:
-        options: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
+        options = {"train": train, "accepted": accepted, **shared}
         own_options = (settings or {}).get(name, {})
-        points_of_run = sample_subspace(networks, trajectory, run, name, count, **options, **own_options)
+        points_of_run = sample_subspace(networks, trajectory, run, name, **options, **own_options)
         if not len(points_of_run):
             raise Misuse(
                 f"no sample of {name} around member {run} is accurate enough: give it a lower threshold or a smaller "
@@ -291,7 +288,7 @@ def run_methods(
 
     def checkpoints(run: int) -> Ensemble:
         assert trajectory is not None
-        path = points.around(run, torch.stack(list(trajectory.vectors(run, last))))
+        path = points.around(run, torch.stack(list(trajectory.vectors(run, LAST))))
         return path.refreshed(inputs_of(networks, train)).ensemble(like)
 
     runs = range(len(points))
@@ -405,8 +402,8 @@ def inputs_for(
     """
     prepares = isinstance(networks, Ensemble) and networks.preparation is not None
     x, y = examples_of(networks, data)
-    ood_inputs = {name: inputs_of(networks, inputs) for name, inputs in (ood or {}).items()}
-    ood_used = {name: inputs[:examples] for name, inputs in ood_inputs.items() if inputs is not None}
+    prepared = ((name, inputs_of(networks, inputs)) for name, inputs in (ood or {}).items())
+    ood_used = {name: inputs[:examples] for name, inputs in prepared if inputs is not None}
     if not shift:
         return Inputs(None, x[:examples], y[:examples], None, ood_used)
     if not prepares and not isinstance(data, Data | EvalSet):
@@ -476,9 +473,8 @@ def ensemble_sizes(
         raise Misuse(f"networks for {points.likelihood.task}: ensemble sizes are compared by scores of classes")
     classes = points[:1].ensemble().predict(inputs.x[:1], prepared=True).outputs.shape[-1]
     checked_labels(inputs.y, inputs=len(inputs.x), classes=classes)
-    methods = run_methods(
-        networks, trajectory, samplers=samplers, count=count, settings=settings, val=val, train=train, seed=seed
-    )
+    shared = {"count": count, "val": val, "train": train, "seed": seed}
+    methods = run_methods(networks, trajectory, samplers, settings, **shared)
     further = {name: runs_of(ensembles) for name, ensembles in (others or {}).items()}
     if clashes := set(further) & set(methods):
         raise Misuse(f"other networks named {min(clashes)}, which is the name of a method here: give them another name")
@@ -550,17 +546,7 @@ def scored_sizes(
             own = [mean_divergence(part, facts["together"], seed=seed, eps=facts["eps"]) for part in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
     counts = np.array([[min(math.comb(runs, size), most + 1) for size in sizes] for runs in methods.values()])
-    return Sizes(
-        tuple(methods),
-        sizes,
-        labelled,
-        SCORED,
-        scores,
-        deviations,
-        np.minimum(counts, most),
-        (counts > 0) & (counts <= most),
-        {name: row for name, row in divergences.items() if row and np.isfinite(list(row.values())).all()},
-        facts["together"],
-        examples,
-        facts,
-    )
+    subsets, exact = np.minimum(counts, most), (counts > 0) & (counts <= most)
+    known = {name: row for name, row in divergences.items() if row and np.isfinite(list(row.values())).all()}
+    axes = tuple(methods), sizes, labelled, SCORED
+    return Sizes(*axes, scores, deviations, subsets, exact, known, facts["together"], examples, facts)

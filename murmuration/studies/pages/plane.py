@@ -42,9 +42,8 @@ def plane_sections(record: Plane) -> Markup:
     )
     maps = {name: figure(drawing) for name, drawing in plane_figures(record).items()}
     scores = [drawing for name, drawing in maps.items() if name in LABELS]
-    agreement, disagreement = (
-        grid(drawing for name, drawing in maps.items() if name.startswith(kind)) for kind in ("agreement", "normalised")
-    )
+    agreement = grid(drawing for name, drawing in maps.items() if name.startswith("agreement"))
+    disagreement = grid(drawing for name, drawing in maps.items() if name.startswith("normalised"))
     more = details("More scores", grid(scores[2:]))
     parts = [
         verdict_section(record.verdicts, "What the plane shows", reading),

@@ -63,9 +63,8 @@ class Chains(Result):
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each pair: group and D."""
-        return pd.DataFrame(
-            [(name, value) for name, values in self.pairs.items() for value in values], columns=["pairs", "diversity"]
-        )
+        rows = [(name, value) for name, values in self.pairs.items() for value in values]
+        return pd.DataFrame(rows, columns=["pairs", "diversity"])
 
 
 def chains_of(ensemble: Ensemble, found: Similarity, chains: int, cycles: int) -> Chains:

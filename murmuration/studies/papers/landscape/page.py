@@ -41,12 +41,11 @@ def summary(claims: Sequence[Claim]) -> Markup:
     run = counts["holds"] + counts["does not hold"]
     words = f"{counts['holds']} of {run} claims hold here"
     words += f"; {counts['not run']} were not run." if counts["not run"] else "."
+    head = tag("p", "What does not hold:" if counts["does not hold"] else "")
     failed = [claim.statement for claim in claims if claim.verdict == "does not hold"]
-    failures = (
-        [tag("p", "What does not hold:"), tag("ul", join(tag("li", claim) for claim in failed))] if failed else []
-    )
+    failures = tag("ul", join(tag("li", claim) for claim in failed))
     reading = "Fort, Hu and Lakshminarayanan (2019), arXiv 1912.02757, at the scale of one machine."
-    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), *failures]))
+    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), head, failures]))
 
 
 def claims_section(claims: Sequence[Claim]) -> Markup:
