@@ -15,8 +15,8 @@ from torch import Tensor
 
 from murmuration.data import Data, Split, TablePreparation
 from murmuration.data.columns import find_column, to_numbers, to_texts
-from murmuration.data.inputs import join_inputs
 from murmuration.data.formats import load_source
+from murmuration.data.inputs import join_inputs
 from murmuration.data.preparation import CategoricalColumn
 from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed

@@ -8,9 +8,10 @@ Which axes of which tensors are permuted together is read off the network's grap
 batch-norm after it and of the layers that take them; the two sides of a residual sum share their channels.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, fx, nn
 
 from murmuration.core.population import Named
+from murmuration.studies.landscape import Result
 from murmuration.studies.weight_space import Networks, Points, points_of
 from murmuration.system.errors import Misuse, unknown
 
@@ -131,8 +133,7 @@ class _Reader:
                 raise Misuse(f"layer '{name}' is used twice: its units cannot be permuted freely")
             self.used.add(name)
         if isinstance(layer, NORMS):
-            tensors = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
-            for key, tensor in tensors.items():
+            for key, tensor in (*layer.named_parameters(), *layer.named_buffers()):
                 before.axes += [self.axis(f"{name}.{key}", 0, len(tensor), before)] if tensor.dim() else []
             return before
         if isinstance(layer, KERNELS):
@@ -210,9 +211,8 @@ def match_weights(reference: Named, tensors: Named, groups: list[Group]) -> dict
         for _ in range(SWEEPS):
             changed = False
             for group in sequence:
-                gain = sum(
-                    _matrix(reference[axis.tensor], axis) @ _matrix(current[axis.tensor], axis).T for axis in group.axes
-                )
+                pairs = ((_matrix(reference[a.tensor], a), _matrix(current[a.tensor], a)) for a in group.axes)
+                gain = sum(one @ two.T for one, two in pairs)
                 order = _assign(gain)  # type: ignore[arg-type]
                 gained = float(gain[range(group.units), order].sum() - gain.trace())  # type: ignore[index,union-attr]
                 if gained > 1e-9 * float(gain.abs().max()):  # type: ignore[union-attr]
@@ -232,16 +232,13 @@ def match_activations(one: nn.Module, two: nn.Module, x: Tensor, groups: list[Gr
 
     Activations are the outputs of the layers of a group, at every place of a feature map.
     """
-    moments = [_Moments() for _ in groups]
+    moments = {group.name: _Moments() for group in groups}
     for part in x.split(CHUNK):
         first, second = (_activations(net, part, groups) for net in (one, two))
-        for moments_of_group, a, b in zip(moments, first, second, strict=True):
-            for a_layer, b_layer in zip(a, b, strict=True):
-                moments_of_group.add(a_layer, b_layer)
-    return {
-        group.name: _assign(moments_of_group.correlation())
-        for group, moments_of_group in zip(groups, moments, strict=True)
-    }
+        for group in groups:
+            for layer in group.layers:
+                moments[group.name].add(first[layer], second[layer])
+    return {name: _assign(sums.correlation()) for name, sums in moments.items()}
 
 
 class _Moments:
@@ -265,28 +262,25 @@ class _Moments:
 
 
 @torch.no_grad()
-def _activations(net: nn.Module, x: Tensor, groups: list[Group]) -> list[list[Tensor]]:
-    """Return outputs (n, units) of the layers of each group, places of a feature map as examples."""
+def _activations(net: nn.Module, x: Tensor, groups: list[Group]) -> dict[str, Tensor]:
+    """Return outputs (n, units) of the layers of all groups by name, places of a feature map as examples."""
     outputs: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        def hook(layer: nn.Module, inputs: Any, output: Tensor) -> None:
-            outputs[name] = output.movedim(1, -1).flatten(0, -2).double()
-
-        return hook
+    def keep(name: str, layer: nn.Module, inputs: Any, output: Tensor) -> None:
+        outputs[name] = output.movedim(1, -1).flatten(0, -2).double()
 
     layers = [name for group in groups for name in group.layers]
-    handles = [net.get_submodule(name).register_forward_hook(keep(name)) for name in layers]
+    handles = [net.get_submodule(name).register_forward_hook(partial(keep, name)) for name in layers]
     try:
         net(x)
     finally:
         for handle in handles:
             handle.remove()
-    return [[outputs[name] for name in group.layers] for group in groups]
+    return outputs
 
 
 @dataclass(frozen=True, eq=False)
-class Alignment:
+class Alignment(Result):
     """A network whose hidden units were permuted to match another's; it computes the same function as before."""
 
     method: Method
@@ -294,16 +288,12 @@ class Alignment:
     orders: dict[str, Permutation]  # name of a group's first layer -> old unit at every new place
     cosine_before: float  # of the weight vectors of both networks
     cosine_after: float
+    DERIVED: ClassVar[tuple[str, ...]] = ("moved",)
 
     @property
     def moved(self) -> float:
         """The fraction of units that changed places."""
         return float(np.mean(np.concatenate([order != np.arange(len(order)) for order in self.orders.values()])))
-
-    def to_json(self) -> dict[str, Any]:
-        orders = {name: order.tolist() for name, order in self.orders.items()}
-        record = {"method": self.method, "moved": self.moved, "orders": orders}
-        return record | {"cosine_before": self.cosine_before, "cosine_after": self.cosine_after}
 
 
 def align(
@@ -331,7 +321,7 @@ def align(
         if not 0 <= number < len(points):
             raise Misuse(f"network {number} of {len(points)}: expected a number from 0 to {len(points) - 1}")
     groups = permutation_groups(points.space.module)
-    both = [_tensors(points, number) for number in (reference, member)]
+    both = [points.tensors(number) for number in (reference, member)]
     if method == "weights":
         weights = {name for name, _ in points.space.module.named_parameters()}
         trained = [replace(g, axes=tuple(a for a in g.axes if a.tensor in weights)) for g in groups]
@@ -348,11 +338,6 @@ def align(
     target, before = points.vectors[reference], points.vectors[member]
     aligned = replace(points, vectors=vector, buffers=buffers)
     return Alignment(method, aligned, orders, _cosine(target, before), _cosine(target, vector[0]))
-
-
-def _tensors(points: Points, number: int) -> Named:
-    parameters = points.space.unflatten(points.vectors[number : number + 1])
-    return {name: tensor[0] for name, tensor in parameters.items()} | {n: t[number] for n, t in points.buffers.items()}
 
 
 def _cosine(a: Tensor, b: Tensor) -> float:

@@ -25,7 +25,7 @@ from murmuration.data import Split
 from murmuration.likelihoods import Categorical
 from murmuration.studies.cells import Arrays, Cells
 from murmuration.studies.landscape import Array, Show, scored, silent
-from murmuration.studies.weight_space import PointOutputs, Points, score_points
+from murmuration.studies.weight_space import PointOutputs, Points
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import ALL_MEMBERS, generator, global_stream
 
@@ -96,8 +96,8 @@ class TrainingLoss:
         points = list(vectors)
         runner = engine("loop" if len(points) == 1 else "threads")  # a single network runs on all cores
         examples = scored(self.train)
-        outputs = PointOutputs(self.points, examples.prepared, self.train.prepared, runner)(points)
-        return score_points(outputs, examples.y, self.points.likelihood).loss.numpy()
+        outputs = PointOutputs(self.points, examples.prepared, self.train.prepared, runner)
+        return outputs.scores(points, examples.y).loss.numpy()
 
 
 @lru_cache(maxsize=2)
@@ -260,10 +260,8 @@ def polygon_coefficients(t: float, control: int) -> list[float]:
     return [max(0.0, 1.0 - abs(t * (control - 1) - j)) for j in range(control)]
 
 
-COEFFICIENTS: dict[CurveKind, Callable[[float, int], list[float]]] = {
-    "bezier": bezier_coefficients,
-    "polygon": polygon_coefficients,
-}
+Coefficients = Callable[[float, int], list[float]]  # t, number of control points -> their weights
+COEFFICIENTS: dict[CurveKind, Coefficients] = {"bezier": bezier_coefficients, "polygon": polygon_coefficients}
 
 
 def curve_point(control: Sequence[Tensor], kind: CurveKind, t: float) -> Tensor:

@@ -22,30 +22,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Show, Verdict, digest, silent
+from murmuration.studies.landscape import Result, Show, Verdict, digest, long_frame, silent
 from murmuration.studies.similarity import disagreement_bounds, normalised_diversity
 from murmuration.studies.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import (
-    Networks,
-    PointOutputs,
-    blocks,
-    examples_of,
-    inputs_of,
-    points_of,
-    score_points,
-)
+from murmuration.studies.weight_space import Networks, blocks, labelled_outputs, points_of
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    import pandas as pd
+from murmuration.system.records import plain_json
 
 Array = NDArray[np.float64]
 
@@ -161,9 +152,6 @@ class Exponent:
     residual: float  # root mean square distance from the curve, in accuracy and D
     points: int
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 def fit_exponent(
     accuracy: Any, diversity: Any, reference: float, classes: int, *, seed: int = 0, resamples: int = RESAMPLES
@@ -198,12 +186,11 @@ def fit_exponent(
     table = np.stack([squared_distances(points, family_curve(e, reference, classes)) for e in tried])  # (E, n)
     best = int(table.sum(1).argmin())
     ends = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
-    fit = minimize_scalar(
-        lambda e: squared_distances(points, family_curve(e, reference, classes)).mean(),
-        bounds=ends,
-        method="bounded",
-        options={"xatol": 1e-6},
-    )
+
+    def mean_distance(exponent: float) -> float:
+        return squared_distances(points, family_curve(exponent, reference, classes)).mean()
+
+    fit = minimize_scalar(mean_distance, bounds=ends, method="bounded", options={"xatol": 1e-6})
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(len(points), np.full(len(points), 1 / len(points)), size=resamples)
     resampled = refined_minima(np.log(tried), weights @ table.T)
@@ -229,6 +216,7 @@ class SampledNetworks:
 
     accuracy: Array  # (n,)
     disagreement: Array  # (n,) with the reference
+    DERIVED: ClassVar[tuple[str, ...]] = ("diversity",)
 
     @property
     def diversity(self) -> Array:
@@ -237,7 +225,7 @@ class SampledNetworks:
 
 
 @dataclass(frozen=True, eq=False)
-class TradeOff:
+class TradeOff(Result):
     """Diversity and accuracy of sampled networks, with the curves that limit them."""
 
     reference: float  # accuracy a* of the reference network
@@ -246,6 +234,7 @@ class TradeOff:
     methods: Mapping[str, SampledNetworks]  # "independent": the other members
     exponents: Mapping[str, Exponent]  # by method, and of all subspace samples together ("subspaces")
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the samplers
+    DERIVED: ClassVar[tuple[str, ...]] = ("within_bounds", "verdicts")
 
     def curves(self, points: int = 101) -> dict[str, Array]:
         """Return curves (n, 2) of accuracy and D by name, from chance to the accuracy of the reference."""
@@ -268,11 +257,11 @@ class TradeOff:
     @property
     def within_bounds(self) -> bool:
         """Whether every network lies between the worst case and the upper bound, up to rounding."""
+        within = []
         for networks in self.methods.values():
             low, high = disagreement_bounds(networks.accuracy, self.reference, self.classes)
-            if ((networks.disagreement < low - 1e-9) | (networks.disagreement > high + 1e-9)).any():
-                return False
-        return True
+            within.append(((networks.disagreement >= low - 1e-9) & (networks.disagreement <= high + 1e-9)).all())
+        return all(within)
 
     @property
     def matched(self) -> dict[str, tuple[float, int]]:
@@ -303,34 +292,16 @@ class TradeOff:
         return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        methods = {
-            name: {key: getattr(networks, key).tolist() for key in ("accuracy", "disagreement", "diversity")}
-            for name, networks in self.methods.items()
-        }
-        facts = {name: getattr(self, name) for name in ("reference", "classes", "examples", "within_bounds")}
         matched = {name: {"diversity": value, "networks": count} for name, (value, count) in self.matched.items()}
-        curves = {name: curve.tolist() for name, curve in self.curves().items()}
-        fits = {name: fit.to_json() for name, fit in self.exponents.items()}
-        return {
-            **facts,
-            "methods": methods,
-            "matched": matched,
-            "exponents": fits,
-            "curves": curves,
-            "settings": dict(self.settings),
-            "verdicts": [vars(networks) for networks in self.verdicts],
-        }
+        return super().to_json() | plain_json({"matched": matched, "curves": self.curves()})
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each number: method, network, measure and value."""
-        import pandas as pd
-
-        parts = [
-            pd.DataFrame({"method": name, "network": range(len(values)), "measure": key, "value": values})
-            for name, networks in self.methods.items()
-            for key in ("accuracy", "disagreement", "diversity")
-            for values in [getattr(networks, key)]
-        ]
+        parts = []
+        for name, networks in self.methods.items():
+            scores = {"accuracy": networks.accuracy, "disagreement": networks.disagreement}
+            scores["diversity"] = networks.diversity
+            parts.append(long_frame(scores, {"method": name, "network": range(len(networks.accuracy))}))
         return pd.concat(parts, ignore_index=True)
 
 
@@ -343,16 +314,15 @@ def matched_verdict(record: TradeOff) -> Verdict | None:
     if INDEPENDENT not in diversities or len(diversities) == 1:
         return None
     own = diversities.pop(INDEPENDENT)
-    best = max(diversities, key=lambda name: diversities[name])
+    best = max(diversities, key=diversities.__getitem__)
     missing = [name for name in record.methods if name not in diversities and name != INDEPENDENT]
     left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
     sentence = (
         f"within {100 * MATCHED:.0f} points of accuracy {record.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
         f"{own:.3g} for independent networks and {diversities[best]:.3g} for {best}, the most diverse sampler{left_out}"
     )
-    return Verdict(
-        "at equal accuracy independent networks are more diverse than samples", own > diversities[best], sentence
-    )
+    claim = "at equal accuracy independent networks are more diverse than samples"
+    return Verdict(claim, own > diversities[best], sentence)
 
 
 def trade_off(
@@ -392,42 +362,37 @@ def trade_off(
         Accuracy and disagreement of every network, with the fitted exponents.
     """
     points = points_of(networks)
-    x, y = examples_of(networks, data)
-    outputs = PointOutputs(points[[reference]], x, inputs_of(networks, train))
+    outputs, y = labelled_outputs(networks, data, train, [reference])
     names = tuple(samplers) if samplers is not None else DRAWN if trajectory is not None else WITHOUT_PATH
     sampler_settings = {name: dict(settings.get(name, {})) for name in names}
     further = {name: points_of(members_of_method).vectors for name, members_of_method in (others or {}).items()}
     around = neighbourhood(networks, trajectory, reference, val=val, train=train, seed=seed)
+    other_members = [index for index in range(len(points)) if index != reference]
     sources: dict[str, Callable[[], Iterable[Tensor]]] = {
+        INDEPENDENT: partial(iter, points.vectors[other_members]),
         **{name: partial(draw_vectors, around, name, count, **sampler_settings[name]) for name in names},
         **{name: partial(iter, vectors) for name, vectors in further.items()},
     }
-    if len(points) > 1:
-        other_members = [index for index in range(len(points)) if index != reference]
-        sources = {INDEPENDENT: partial(iter, points.vectors[other_members]), **sources}
+    if not other_members:
+        del sources[INDEPENDENT]
     about = {"reference": reference, "count": count, "seed": seed, "settings": sampler_settings}
     about["trajectory"] = [] if trajectory is None else list(trajectory.steps)
-    cells = Cells(folder, {"weights": digest(points.vectors, *further.values()), "data": digest(x, y), **about})
-    own = next(outputs([points.vectors[reference]]))
-    own_scores = score_points([own], y, points.likelihood)
+    digests = {"weights": digest(points.vectors, *further.values()), "data": digest(outputs.x, y)}
+    cells = Cells(folder, digests | about)
+    own = outputs.scores([points.vectors[reference]], y)
 
     def compared(vectors: list[Tensor]) -> Arrays:
-        scores = score_points(outputs(vectors), y, points.likelihood)
-        return {"accuracy": scores.accuracy.numpy(), "disagreement": 1 - scores.agreement(own_scores.labels[0]).numpy()}
+        scores = outputs.scores(vectors, y)
+        return {"accuracy": scores.accuracy.numpy(), "disagreement": 1 - scores.agreement(own.labels[0]).numpy()}
 
     methods = {}
     for done, (name, vectors) in enumerate(sources.items()):
         show(name, done, len(sources))
         if parts := [cells(f"{name}-{part}", partial(compared, block)) for part, block in enumerate(blocks(vectors()))]:
             methods[name] = SampledNetworks(*(np.concatenate([part[key] for part in parts]) for key in parts[0]))
-    return TradeOff(
-        own_scores.accuracy.item(),
-        own.shape[-1],
-        len(y),
-        methods,
-        fitted_exponents(methods, names, own_scores.accuracy.item(), own.shape[-1]),
-        {**sampler_settings, "count": count, "seed": seed},
-    )
+    accuracy, stored = own.accuracy.item(), {**sampler_settings, "count": count, "seed": seed}
+    exponents = fitted_exponents(methods, names, accuracy, own.width)
+    return TradeOff(accuracy, own.width, len(y), methods, exponents, stored)
 
 
 def fitted_exponents(
@@ -440,16 +405,10 @@ def fitted_exponents(
     sampled = {name: methods[name] for name in samplers if name in methods}
     if not sampled or not 1 / classes < reference < 1:
         return {}
-    everything = SampledNetworks(
-        np.concatenate([networks.accuracy for networks in sampled.values()]),
-        np.concatenate([networks.disagreement for networks in sampled.values()]),
-    )
-    enough = {
-        name: networks
-        for name, networks in {SUBSPACES: everything, **sampled}.items()
-        if np.isfinite(networks.diversity).sum() >= FEWEST
-    }
+    pairs = [(networks.accuracy, networks.disagreement) for networks in sampled.values()]
+    everything = SampledNetworks(*np.concatenate(pairs, axis=1))
     return {
         name: fit_exponent(networks.accuracy, networks.diversity, reference, classes)
-        for name, networks in enough.items()
+        for name, networks in {SUBSPACES: everything, **sampled}.items()
+        if np.isfinite(networks.diversity).sum() >= FEWEST
     }

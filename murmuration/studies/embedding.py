@@ -9,24 +9,22 @@ over distances within them, in predictions and in the map, and how many samples 
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import astuple, dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.likelihoods import Categorical
-from murmuration.studies.landscape import Verdict
+from murmuration.studies.landscape import Result, Verdict
 from murmuration.studies.similarity import LATE
 from murmuration.studies.subspaces import COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import Networks, PointOutputs, examples_of, inputs_of, points_of
+from murmuration.studies.weight_space import Networks, labelled_outputs
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = NDArray[np.float64]
 Kind = Literal["path", "sample"]
@@ -129,13 +127,11 @@ class Separation:
     between: float  # mean distance of late checkpoints of different runs
     within: float  # mean distance of late checkpoints of one run
     own_run: float  # fraction of samples whose nearest checkpoint is of their own run; NaN without samples
+    DERIVED: ClassVar[tuple[str, ...]] = ("ratio",)
 
     @property
     def ratio(self) -> float:
         return self.between / self.within if self.within > 0 else math.inf if self.between > 0 else math.nan
-
-    def to_json(self) -> dict[str, float]:
-        return {**vars(self), "ratio": self.ratio}
 
 
 def separation(squared: Array, runs: Sequence[int], kinds: Sequence[Kind], late: Sequence[bool]) -> Separation:
@@ -159,7 +155,7 @@ def mean_of(values: Array) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedding:
+class Embedding(Result):
     """Networks in a plane, by t-SNE of their predictions."""
 
     positions: Array  # (n, 2)
@@ -191,22 +187,11 @@ class Embedding:
             verdicts.append(Verdict("samples of a subspace stay at their run", self.predictions.own_run == 1, sentence))
         return tuple(verdicts)
 
-    def to_json(self) -> dict[str, Any]:
-        columns = {name: list(getattr(self, name)) for name in ("runs", "kinds", "methods", "epochs")}
-        spaces = {"predictions": self.predictions.to_json(), "map": self.map.to_json()}
-        numbers = {"kl": self.kl, "perplexity": self.perplexity, "examples": self.examples}
-        verdicts = [vars(verdict) for verdict in self.verdicts]
-        return {"positions": self.positions.tolist(), **columns, **spaces, **numbers, "verdicts": verdicts}
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each number: run, kind, method, epoch, measure ("x" or "y") and value."""
-        import pandas as pd
-
         columns = {"run": self.runs, "kind": self.kinds, "method": self.methods, "epoch": self.epochs}
-        parts = [
-            pd.DataFrame({**columns, "measure": name, "value": self.positions[:, i]}) for i, name in enumerate("xy")
-        ]
-        return pd.concat(parts, ignore_index=True)
+        positions = dict(zip("xy", self.positions.T, strict=True))
+        return pd.DataFrame(columns | positions).melt(list(columns), var_name="measure")
 
 
 @dataclass(frozen=True)
@@ -229,20 +214,12 @@ def embed(
         raise Misuse(f"{len(vectors)} predictions of {len(rows)} networks: need as many of each, and at least 4")
     perplexity = min(perplexity, (len(rows) - 1) / 3)
     positions = tsne(vectors, perplexity=perplexity, seed=seed)
-    squared, runs, kinds = squared_distances(vectors), [row.run for row in rows], [row.kind for row in rows]
-    late = [row.late for row in rows]
-    return Embedding(
-        positions,
-        tuple(runs),
-        tuple(kinds),
-        tuple(row.method for row in rows),
-        tuple(row.epoch for row in rows),
-        separation(squared, runs, kinds, late),
-        separation(squared_distances(positions), runs, kinds, late),
-        kl_objective(squared, positions, perplexity),
-        perplexity,
-        examples,
-    )
+    squared = squared_distances(vectors)
+    runs, kinds, methods, epochs, late = zip(*map(astuple, rows), strict=True)
+    apart = separation(squared, runs, kinds, late)
+    on_map = separation(squared_distances(positions), runs, kinds, late)
+    kl = kl_objective(squared, positions, perplexity)
+    return Embedding(positions, runs, kinds, methods, epochs, apart, on_map, kl, perplexity, examples)
 
 
 def embed_paths(
@@ -280,26 +257,24 @@ def embed_paths(
     Raises:
         Misuse: If none of the members exists.
     """
-    points = points_of(networks)
-    x, _ = examples_of(networks, data)
-    outputs = PointOutputs(points, x[:examples], inputs_of(networks, train))
+    outputs, _ = labelled_outputs(networks, data, train)
+    outputs, points = replace(outputs, x=outputs.x[:examples]), outputs.points
     settings_of = samplers if isinstance(samplers, Mapping) else {name: {} for name in samplers}
     rows: list[Row] = []
     predictions: list[Tensor] = []
-
-    def place(vectors: Iterable[Tensor], new_rows: Iterable[Row]) -> None:
-        for output, row in zip(outputs(vectors), new_rows, strict=False):
-            likelihood = points.likelihood or Categorical(output.shape[-1])
-            predictions.append(likelihood.probs(output).flatten())
-            rows.append(row)
-
     late = len(trajectory) - LATE
     for member in (index for index in members if index < len(points)):
         checkpoints = [Row(member, "path", "path", e, i >= late) for i, e in enumerate(trajectory.epochs)]
-        place(trajectory.vectors(member), checkpoints)
+        placed: list[tuple[Iterable[Tensor], Iterable[Row]]] = [(trajectory.vectors(member), checkpoints)]
         around = neighbourhood(networks, trajectory, member, val=val, train=train, seed=seed)
         for name, settings in settings_of.items():
-            place(draw_vectors(around, name, count, **settings), itertools.repeat(Row(member, "sample", name)))
+            samples = itertools.repeat(Row(member, "sample", name))
+            placed.append((draw_vectors(around, name, count, **settings), samples))
+        for vectors, rows_of_vectors in placed:
+            for output, row in zip(outputs(vectors), rows_of_vectors, strict=False):
+                likelihood = points.likelihood or Categorical(output.shape[-1])
+                predictions.append(likelihood.probs(output).flatten())
+                rows.append(row)
     if not rows:
         raise Misuse(f"members {list(members)} of {len(points)}: none of them exists")
     return embed(torch.stack(predictions), rows, examples=len(outputs.x), perplexity=perplexity, seed=seed)

@@ -141,10 +141,9 @@ def architecture_of(
     left out: PyTorch draws them with variance 1 / 3N, which vanishes in the limit.
     """
     layers = chain_of(module)
-    scales = tuple(
-        Scales(math.sqrt(layer.in_features), weight_deviation=layer.weight.detach().double().std().item())
-        for layer in layers
-    )
+    deviations = (layer.weight.detach().double().std().item() for layer in layers)
+    gains = (math.sqrt(layer.in_features) for layer in layers)
+    scales = tuple(Scales(gain, weight_deviation=std) for gain, std in zip(gains, deviations, strict=True))
     hidden = len(layers) - 1
     return Architecture(
         (mask or factors,) * hidden,
@@ -189,8 +188,7 @@ def first_layer(architecture: Architecture, gram: Tensor) -> Kernels:
     scales, extra, factors = architecture.scales_of(0), bias_terms(architecture, 0), architecture.input_factors
     covariance, tangent = scales.weight_variance * gram, scales.weight_gain**2 * gram
     both, product = factors.second_moment, factors.mean**2
-    has_own = architecture.train_u and factors != ONES  # whether the inputs have factors that are trained
-    learnt = covariance if has_own else torch.zeros_like(gram)
+    learnt = covariance if architecture.train_u and factors != ONES else torch.zeros_like(gram)  # by factors of inputs
     return Kernels(
         both * covariance + extra.covariance_same,
         product * covariance + extra.covariance_other,
@@ -204,8 +202,7 @@ def output_layer(architecture: Architecture, now: Kernels) -> Kernels:
     """Return the kernels of outputs that are multiplied by a factor of the member."""
     factors = architecture.output_factors
     both, product = factors.second_moment, factors.mean**2
-    has_own = architecture.train_v and factors != ONES  # whether the outputs have factors that are trained
-    learnt = now.covariance_same if has_own else 0.0
+    learnt = now.covariance_same if architecture.train_v and factors != ONES else 0.0  # by factors of outputs
     return Kernels(
         both * now.covariance_same,
         product * now.covariance_other,
@@ -293,9 +290,8 @@ def other_member(activation: Activation, v: Distribution, q: Tensor, a: Tensor, 
         return alike * first + opposed * mirrored_first, alike * zeroth - opposed * mirrored_zeroth
     value, slope = torch.zeros(2, *q.shape, dtype=torch.float64)
     factors, probabilities = quadrature(v, torch.maximum(a.max(), b.max()))
-    for factor, probability in zip(
-        factors, probabilities, strict=True
-    ):  # one node at a time: (..., K) and never (..., K, K)
+    # One node at a time: (..., K) and never (..., K, K).
+    for factor, probability in zip(factors, probabilities, strict=True):
         root = determinant(q[..., None], a[..., None], b[..., None], factor, factors).sqrt()
         angles = torch.atan2(2 * factor * factors * q[..., None], root)
         value = value + probability * 2 / math.pi * (probabilities * angles).sum(-1)

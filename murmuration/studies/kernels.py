@@ -28,6 +28,7 @@ from murmuration.studies.infinite_width import Kernels, architecture_of, limit_k
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.option_text import short
+from murmuration.system.records import plain_json
 from murmuration.training import TrainSpec
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loading import source_again
@@ -193,9 +194,8 @@ class KernelDiagnosis:
         if self.stage == "after":
             ratios["covariance_ratio"] = None
         fields = {name: value for name, value in vars(self).items() if name not in ("recipe", "optimizer")}
-        derived = {name: getattr(self, name) for name in ("verdict", "members", "capacity", "slowest")}
-        lists = {"advice": list(self.advice), "alignment": self.alignment.tolist()}
-        return {**fields, "regime": self.regime.name, **ratios, **derived, **lists}
+        derived = {name: getattr(self, name) for name in ("verdict", "members", "capacity", "slowest", "advice")}
+        return plain_json({**fields, "regime": self.regime.name, **ratios, **derived})
 
 
 def kernel_diagnosis(ensemble: Ensemble, x: Tensor, *, inputs: int = INPUTS, seed: int = 0) -> KernelDiagnosis:
@@ -284,10 +284,9 @@ def kernels_before_run(
     """
     spec = spec_of(ensemble, data, net)
     first, now = (members.groups[0].population for members in (initial_ensemble(spec), ensemble))
-    changed = sorted((first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()))
-    if changed:
+    if changed := (first.own.keys() ^ now.own.keys()) | (first.shared.keys() ^ now.shared.keys()):
         raise Failure(
-            f"the run is of another version, with other initial members: '{changed[0]}' was not shared as it is now"
+            f"the run is of another version, with other initial members: '{min(changed)}' was not shared as it is now"
         )
     return start_diagnosis(spec, x, inputs=inputs)
 
@@ -298,11 +297,10 @@ def start_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS, further
     The tangent kernels are those of the members that will be trained. S_o / S_d is a mean over these and the members
     of the next `further` seeds, since one initialisation with few outputs estimates it poorly.
     """
-    sample = subset(x, inputs, 0)
-    first = initial_ensemble(spec)
-    seeds = range(spec.plan.seed + 1, spec.plan.seed + 1 + further)
-    further_ensembles = (initial_ensemble(replace(spec, plan=replace(spec.plan, seed=seed))) for seed in seeds)
-    products = output_products(first, sample) + sum(output_products(ensemble, sample) for ensemble in further_ensembles)
+    sample, first = subset(x, inputs, 0), initial_ensemble(spec)
+    plans = (replace(spec.plan, seed=spec.plan.seed + 1 + turn) for turn in range(further))
+    ensembles = (initial_ensemble(replace(spec, plan=plan)) for plan in plans)
+    products = output_products(first, sample) + sum(output_products(ensemble, sample) for ensemble in ensembles)
     return diagnose("before", first, sample, products, initialisations=1 + further)
 
 
@@ -321,24 +319,16 @@ def limit_diagnosis(spec: TrainSpec, x: Tensor, *, inputs: int = INPUTS) -> Kern
             f"sharing {recipe.text('sharing')} with weights {recipe.text('weights')}: the limit of infinite width is"
             " known for members that differ by rank-one factors, or by fixed masks"
         )
-    architecture = architecture_of(
-        spec.member(0), factors=sharing.init, mask=mask, first=sharing.first, last=sharing.last
-    )
+    ends = {"first": sharing.first, "last": sharing.last}
+    architecture = architecture_of(spec.member(0), factors=sharing.init, mask=mask, **ends)
     kernels = limit_kernels(architecture, sample.flatten(1), sample.flatten(1))
     limit = regime_of(kernels, spec.plan.members)
     alignment = np.full((spec.plan.members,) * 2, limit.tangent_ratio)
     np.fill_diagonal(alignment, 1.0)
-    return KernelDiagnosis(
-        "limit",
-        recipe,
-        inputs=len(sample),
-        regime=limit,
-        correlation=math.nan,
-        own_fraction=math.nan,  # tends to 0: a weight matrix has N times as many entries as a factor
-        alignment=alignment,
-        shares=True,
-        optimizer=str(spec.plan.optimizer or "adam"),
-    )
+    # The own fraction tends to 0: a weight matrix has N times as many entries as a factor.
+    own_fraction, optimizer = math.nan, str(spec.plan.optimizer or "adam")
+    ratios = (limit, math.nan, own_fraction)
+    return KernelDiagnosis("limit", recipe, len(sample), *ratios, alignment, shares=True, optimizer=optimizer)
 
 
 def subset(x: Tensor, inputs: int, seed: int) -> Tensor:
@@ -369,9 +359,8 @@ def initial_ensemble(spec: TrainSpec) -> Ensemble:
     require_several(spec.plan.members)
     if spec.recipe.sharing.needs_parts:
         Structure(spec.member(0)).require_parts()
-    data = spec.data
-    two = data.train[:2]  # enough to trace the network
-    heads = head_only_spec(replace(spec, data=replace(data, train=two, val=two, test=two)))
+    two = spec.data.train[:2]  # enough to trace the network
+    heads = head_only_spec(replace(spec, data=replace(spec.data, train=two, val=two, test=two)))
     group = MemberGroup(spec.member(0), with_backbone(heads.method.initial_members(), spec.backbone))
     manifest = {"plan": spec.plan.to_json()}
     if spec.recipe.needs_kernels:
@@ -387,8 +376,7 @@ def require_several(members: int) -> None:
 def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int) -> KernelDiagnosis:
     """Return the diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
-    recipe, group = ensemble.recipe, ensemble.to(CPU).groups[0]
-    plan = ensemble.manifest.get("plan")
+    group, plan = ensemble.to(CPU).groups[0], ensemble.manifest.get("plan")
     shares = len(ensemble.groups) == 1 and bool(group.population.shared)
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
     if shares:
@@ -397,20 +385,12 @@ def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, i
         individual = torch.einsum("aii->", blocks.individual.double()).item()
         own = individual / (individual + gram.trace().item())
     kernels = trace_kernels(group.module, x[:2]).kernels if shares else ()
-    return KernelDiagnosis(
-        stage,
-        recipe,
-        inputs=len(x),
-        regime=regime(ratio(products), ratio(gram), ensemble.members),
-        correlation=mean_correlation(deterministic_outputs(ensemble, x)),
-        own_fraction=own,
-        alignment=cosines(gram).numpy(),
-        shares=shares,
-        layer=kernels[-1].name if kernels else "",
-        width=kernels[-1].channels if kernels else 0,
-        initialisations=initialisations,
-        optimizer="" if plan is None else str(plan.get("optimizer") or "adam"),
-    )
+    layer, width = (kernels[-1].name, kernels[-1].channels) if kernels else ("", 0)
+    optimizer = "" if plan is None else str(plan.get("optimizer") or "adam")
+    facts: dict[str, Any] = {"layer": layer, "width": width, "optimizer": optimizer, "initialisations": initialisations}
+    correlation, alignment = mean_correlation(deterministic_outputs(ensemble, x)), cosines(gram).numpy()
+    about = (stage, ensemble.recipe, len(x), regime(ratio(products), ratio(gram), ensemble.members))
+    return KernelDiagnosis(*about, correlation, own, alignment, shares, **facts)
 
 
 def deterministic_outputs(ensemble: Ensemble, x: Tensor) -> Tensor:
@@ -471,13 +451,10 @@ def diversity_advice(diagnosis: KernelDiagnosis) -> str:
 def bias_advice(diagnosis: KernelDiagnosis) -> list[str]:
     """Return advice where factors of mean zero would make members independent, but for a shared output bias."""
     sharing = diagnosis.recipe.sharing
-    if (
-        not sharing.rank_one
-        or sharing.bias not in ("shared", "inside")
-        or diagnosis.regime.name == "independent"
-        or not diagnosis.width
-        or relative_mean(sharing.init) > spike_threshold(diagnosis.members, diagnosis.width)
-    ):
+    coupled = sharing.rank_one and sharing.bias in ("shared", "inside") and diagnosis.regime.name != "independent"
+    if not (coupled and diagnosis.width):
+        return []
+    if relative_mean(sharing.init) > spike_threshold(diagnosis.members, diagnosis.width):
         return []
     return [f"init={sharing.init} would make members independent, but the shared bias couples them: write bias=own"]
 
@@ -496,9 +473,8 @@ def gamma_advice(diagnosis: KernelDiagnosis) -> str:
     if value / NEAR <= smooth <= value * NEAR:
         return f"gamma={text} is right"
     if value > smooth:
-        return (
-            f"use gamma=1: with gamma={text} members' steps add up to {value / smooth:.2g} times a separate network's"
-        )
+        times = f"{value / smooth:.2g} times a separate network's"
+        return f"use gamma=1: with gamma={text} members' steps add up to {times}"
     if diagnosis.regime.name == "collective":
         return f"gamma={text} is right, on the slow side: gamma={smooth:.2g} would be as fast as a separate network"
     return f"use gamma={smooth:.2g}: with gamma={text} shared weights learn {smooth / value:.2g} times slower"

@@ -2,28 +2,21 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.data import Data, Split
 from murmuration.studies.cells import Arrays
-from murmuration.studies.weight_space import (
-    Networks,
-    PointOutputs,
-    Points,
-    PointScores,
-    blocks,
-    examples_of,
-    points_of,
-    score_points,
-)
+from murmuration.studies.weight_space import Networks, PointOutputs, Points, blocks, examples_of, points_of
 from murmuration.system.errors import Misuse
+from murmuration.system.records import plain_json
 
 Array = NDArray[np.float64]
 Show = Callable[[str, int, int], None]  # the piece at hand, pieces done, pieces in all
@@ -41,6 +34,17 @@ class Verdict:
     claim: str
     holds: bool
     sentence: str
+
+
+class Result:
+    """The result of a study. Its fields, but for weights, and the properties listed in `DERIVED` are its JSON."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdicts",)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON, with None for numbers that are not finite."""
+        record = {name: value for name, value in vars(self).items() if not isinstance(value, Tensor | Points)}
+        return plain_json(record | {name: getattr(self, name) for name in self.DERIVED})
 
 
 @dataclass(frozen=True)
@@ -62,22 +66,39 @@ class Landscape:
         """
         parts = []
         for block in blocks(vectors):
-            test = self._scores(self.test, block)
+            test = self.outputs(self.test).scores(block, self.test.y)
             agreement = [
                 test.agreement(labels).numpy() if len(labels) else np.full(len(block), math.nan)
                 for labels in self.references
             ]
             part = {"loss": test.loss.numpy(), "accuracy": test.accuracy.numpy(), "agreement": np.array(agreement)}
             if self.train is not None:
-                train = self._scores(scored(self.train), block)
+                examples = scored(self.train)
+                train = self.outputs(examples).scores(block, examples.y)
                 part |= {"train_loss": train.loss.numpy(), "train_accuracy": train.accuracy.numpy()}
             parts.append(part)
         return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
 
-    def _scores(self, split: Split, vectors: list[Tensor]) -> PointScores:
-        train_x = None if self.train is None else self.train.prepared
-        outputs = PointOutputs(self.points, split.prepared, train_x)
-        return score_points(outputs(vectors), split.y, self.points.likelihood)
+    def along(self, vectors: Iterable[Tensor]) -> Arrays:
+        """Return scores, lengths and norms at the vectors (P,) of a path, which are gone through once."""
+        steps, norms = [0.0], []
+
+        def measured() -> Iterator[Tensor]:
+            before = None
+            for vector in vectors:
+                exact = vector.double()
+                norms.append(float(exact.norm()))
+                if before is not None:
+                    steps.append(float((exact - before).norm()))
+                before = exact
+                yield vector
+
+        scores = self(measured())
+        return scores | {"length": np.cumsum(steps), "norm": np.array(norms)}
+
+    def outputs(self, split: Split) -> PointOutputs:
+        """Return the outputs at any weight vectors on some examples."""
+        return PointOutputs(self.points, split.prepared, None if self.train is None else self.train.prepared)
 
     def digest(self) -> str:
         """Return a digest of all examples, which scores depend on."""
@@ -101,8 +122,7 @@ def landscape_of(
     Of a `Data` the test and training splits are used, unless `train` is given.
     """
     points = points_of(networks)
-    wrong = [member for member in references if not 0 <= member < len(points)]
-    if wrong or len(set(references)) < len(references):
+    if not set(references) <= set(range(len(points))) or len(set(references)) < len(references):
         raise Misuse(
             f"networks {', '.join(map(str, references))} of {len(points)}: expected different numbers from 0 to "
             f"{len(points) - 1}"
@@ -111,9 +131,9 @@ def landscape_of(
         train = examples.train
     test = Split(*examples_of(networks, examples))
     training = None if train is None else Split(*examples_of(networks, train))
-    unreferenced = Landscape(points, test, training, torch.empty(0, 0))
-    labels = unreferenced._scores(test, [points.vectors[member] for member in references]).labels
-    return Landscape(points, test, training, labels)
+    landscape = Landscape(points, test, training, torch.empty(0, 0))
+    scores = landscape.outputs(test).scores(points.vectors[list(references)], test.y)
+    return replace(landscape, references=scores.labels)
 
 
 def digest(*tensors: Tensor) -> str:
@@ -125,28 +145,9 @@ def digest(*tensors: Tensor) -> str:
     return sha.hexdigest()
 
 
-def as_lists(value: Any) -> Any:
-    """Return the value with arrays as lists, records as dictionaries of their fields, and without tensors."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: as_lists(item) for key, item in value.items() if not isinstance(item, Tensor)}
-    if isinstance(value, list | tuple):
-        return [as_lists(item) for item in value]
-    return as_lists(vars(value)) if hasattr(value, "__dataclass_fields__") else value
-
-
-def long_rows(scores: Arrays, places: Mapping[str, Any]) -> list[dict[str, Any]]:
+def long_frame(scores: Arrays, places: Mapping[str, Any]) -> pd.DataFrame:
     """Return one row per number: scores (m,), or (R, m) as score_0, score_1, ... by reference, at places (m,)."""
-    columns: list[tuple[str, Array]] = []
+    columns: dict[str, Array] = {}
     for name, values in scores.items():
-        columns += (
-            [(name, values)] if values.ndim == 1 else [(f"{name}_{turn}", row) for turn, row in enumerate(values)]
-        )
-    count = len(columns[0][1])
-    fixed = {name: np.broadcast_to(np.asarray(value), (count,)) for name, value in places.items()}
-    return [
-        {**{name: value[turn].item() for name, value in fixed.items()}, "measure": measure, "value": float(row[turn])}
-        for measure, row in columns
-        for turn in range(count)
-    ]
+        columns |= {name: values} if values.ndim == 1 else {f"{name}_{turn}": row for turn, row in enumerate(values)}
+    return pd.DataFrame({**places, **columns}).melt(list(places), var_name="measure")

@@ -7,43 +7,23 @@ along a path does not make its networks alike, so agreement with both ends is sc
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+import murmuration.studies.connectors as connectors
 from murmuration.studies.alignment import align
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.connectors import (
-    CurveKind,
-    Descent,
-    Mode,
-    Node,
-    TrainingLoss,
-    curve_point,
-    in_order,
-    train_curve,
-    tunnel_nodes,
-)
-from murmuration.studies.landscape import (
-    Array,
-    Landscape,
-    Show,
-    Verdict,
-    as_lists,
-    digest,
-    landscape_of,
-    long_rows,
-    silent,
-)
+from murmuration.studies.landscape import Array, Result, Show, Verdict, digest, landscape_of, long_frame, silent
 from murmuration.studies.weight_space import Networks
 from murmuration.system.errors import Misuse, unknown
-
-if TYPE_CHECKING:
-    import pandas as pd
+from murmuration.system.records import plain_json
 
 PATHS = ("linear", "aligned", "tunnel", "bezier", "polygon")
 DEFAULT = ("linear", "tunnel", "bezier")
@@ -90,6 +70,10 @@ class ScoredPath:
         accuracy = self.scores["train_accuracy" if name == "train_loss" else "accuracy"]
         return barrier(self.fraction, self.scores[name], accuracy)
 
+    def to_json(self) -> dict[str, Any]:
+        barriers = {"barrier": self.barrier(), "test_barrier": self.barrier("loss")}
+        return plain_json(vars(self) | barriers | {"summary": self.summary()})
+
     def summary(self) -> dict[str, float]:
         """Return lowest, highest, mean, and mean over the length, of every score along the path."""
         steps = np.diff(self.length)
@@ -125,7 +109,7 @@ def barrier(fraction: Array, loss: Array, accuracy: Array | None = None) -> Barr
 
 
 @dataclass(frozen=True, eq=False)
-class Paths:
+class Paths(Result):
     """Paths between two networks."""
 
     ends: tuple[int, int]  # numbers of the networks
@@ -150,30 +134,21 @@ class Paths:
         linear = named.get("linear")
         verdicts = [] if linear is None else [linear_verdict(linear)]
         for name, path in named.items():
-            verdicts += [] if name == "linear" or linear is None else [connection_verdict(path, linear)]
-            verdicts += (
-                [function_verdict(path, self.examples)] if name not in ("linear", "aligned") and _agrees(path) else []
-            )
+            if name != "linear" and linear is not None:
+                verdicts.append(connection_verdict(path, linear))
+            if name not in ("linear", "aligned") and not np.isnan(path.scores["agreement"]).all():
+                verdicts.append(function_verdict(path, self.examples))
         return tuple(verdicts)
 
-    def to_json(self) -> dict[str, Any]:
-        record = as_lists(self)
-        for path, entry in zip(self.paths, record["paths"], strict=True):
-            entry |= {"barrier": vars(path.barrier()), "test_barrier": vars(path.barrier("loss"))}
-            entry |= {"summary": path.summary()}
-        return record | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row per number: path, index, fraction, vertex, measure, value."""
-        import pandas as pd
-
-        rows = []
+        parts = []
         for path in self.paths:
             index = np.arange(len(path.length))
             places = {"path": path.name, "index": index, "fraction": path.fraction}
             places["vertex"] = np.isin(index, path.vertices)
-            rows += long_rows(path.scores | {"length": path.length, "norm": path.norm}, places)
-        return pd.DataFrame(rows)
+            parts.append(long_frame(path.scores | {"length": path.length, "norm": path.norm}, places))
+        return pd.concat(parts, ignore_index=True)
 
 
 def linear_verdict(path: ScoredPath) -> Verdict:
@@ -218,28 +193,6 @@ def function_verdict(path: ScoredPath, examples: int) -> Verdict:
     return Verdict(f"functions change along the {path.name} path", holds, sentence)
 
 
-def _agrees(path: ScoredPath) -> bool:
-    return not np.isnan(path.scores["agreement"]).all()
-
-
-def score_path(name: str, landscape: Landscape, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
-    """Yield scores at the vectors (P,) of a path, which are gone through once."""
-    steps, norms = [0.0], []
-
-    def measured() -> Iterator[Tensor]:
-        before = None
-        for vector in vectors:
-            exact = vector.double()
-            norms.append(float(exact.norm()))
-            if before is not None:
-                steps.append(float((exact - before).norm()))
-            before = exact
-            yield vector
-
-    scores = landscape(measured())
-    return ScoredPath(name, np.cumsum(steps), np.array(norms), scores, tuple(vertices))
-
-
 def straight(first: Tensor, last: Tensor, points: int) -> Iterator[Tensor]:
     """Yield vectors at equal distances from one end to the other, both ends to the last bit."""
     for t in np.linspace(0, 1, points).tolist():
@@ -261,7 +214,7 @@ def paths_between(
     ends: tuple[int, int] = (0, 1),
     paths: Sequence[str] = DEFAULT,
     nodes: int = 7,
-    mode: Mode = "orthogonal",
+    mode: connectors.Mode = "orthogonal",
     depth: int = 2,
     steps: int = 300,
     lr: float = 1e-3,
@@ -316,84 +269,43 @@ def paths_between(
     settings |= {"curve_lr": curve_lr, "weight_decay": weight_decay, "batch_size": batch_size, "dropout": dropout}
     settings |= {"seed": seed}
     about = {"examples": landscape.digest(), "networks": digest(first, last), "settings": settings}
-    builder = _Builder(landscape, first, last, settings, Cells(folder, about), show)
-    scored = [builder.build(name) for name in paths]
-    cosine = float(first.double() @ last.double() / (first.double().norm() * last.double().norm()))
-    distance = float((first.double() - last.double()).norm())
-    tunnel = torch.stack([node.vector for node in builder.nodes]) if builder.nodes else None
-    ordered = in_order(builder.nodes) if builder.nodes else True
-    return Paths(ends, distance, cosine, tuple(scored), len(landscape.test), settings, ordered, tunnel)
+    cells, vertices = Cells(folder, about), list[connectors.Node]()
 
-
-class _Builder:
-    """Makes the paths between two networks; the tunnel keeps its nodes."""
-
-    def __init__(
-        self, landscape: Landscape, first: Tensor, last: Tensor, settings: dict[str, Any], cells: Cells, show: Show
-    ) -> None:
-        self.landscape, self.first, self.last = landscape, first, last
-        self.settings, self.cells, self.show = settings, cells, show
-        self.nodes: list[Node] = []
-
-    def build(self, name: str) -> ScoredPath:
-        if name == "linear":
-            return self.line(name, self.last)
-        if name == "aligned":
-            pair = replace(self.landscape.points[[0, 0]], vectors=torch.stack([self.first, self.last]))
-            return self.line(name, align(pair).points.vectors[0])
-        return self.tunnel() if name == "tunnel" else self.curve(name)  # type: ignore[arg-type]
-
-    def line(self, name: str, last: Tensor) -> ScoredPath:
-        return self.scored(name, straight(self.first, last, LINEAR))
-
-    def objective(self) -> TrainingLoss:
-        if self.landscape.train is None:
-            raise Misuse("tunnels and curves are optimised on training examples: give train=(x, y), or a Data")
-        names = ("batch_size", "seed", "dropout")
-        return TrainingLoss(self.landscape.points, self.landscape.train, *(self.settings[name] for name in names))
-
-    def tunnel(self) -> ScoredPath:
-        objective, settings = self.objective(), self.settings
-        straight_barrier = self.line("linear", self.last).barrier("train_loss").excess
-        self.nodes = tunnel_nodes(
-            self.first,
-            self.last,
-            objective,
-            **{name: settings[name] for name in ("nodes", "mode", "depth")},
-            settings=Descent(settings["steps"], settings["lr"]),
-            tolerance=max(TOLERANCE * straight_barrier, SMALLEST_BARRIER),
-            cells=self.cells,
-            show=self.show,
-        )
-        vertices = [node.vector for node in self.nodes]
-        places = range(0, PER_SEGMENT * (len(vertices) - 1) + 1, PER_SEGMENT)
-        return self.scored("tunnel", chain(vertices, PER_SEGMENT), places)
-
-    def curve(self, kind: CurveKind) -> ScoredPath:
-        settings = self.settings
-        control = train_curve(
-            self.first,
-            self.last,
-            self.objective(),
-            kind=kind,
-            steps=settings["curve_steps"],
-            lr=settings["curve_lr"],
-            weight_decay=settings["weight_decay"],
-            seed=settings["seed"],
-            cells=self.cells,
-            show=self.show,
-        )
-        vectors = (curve_point(control, kind, t) for t in np.linspace(0, 1, CURVE).tolist())
-        return self.scored(kind, vectors)
-
-    def scored(self, name: str, vectors: Iterable[Tensor], vertices: Sequence[int] = ()) -> ScoredPath:
+    def scored(name: str, vectors: Iterable[Tensor], marks: Iterable[int] = ()) -> ScoredPath:
         """Return the scores of a path, which are a cell."""
-        self.show(f"scores of the {name} path", 0, 1)
+        show(f"scores of the {name} path", 0, 1)
+        scores = dict(cells(f"path-{name}", partial(landscape.along, vectors)))
+        show("", 1, 1)
+        return ScoredPath(name, scores.pop("length"), scores.pop("norm"), scores, tuple(marks))
 
-        def compute() -> Arrays:
-            path = score_path(name, self.landscape, vectors)
-            return path.scores | {"length": path.length, "norm": path.norm}
+    def optimised(name: Any) -> ScoredPath:
+        """Return the scores of the tunnel, or of a kind of curve."""
+        if landscape.train is None:
+            raise Misuse("tunnels and curves are optimised on training examples: give train=(x, y), or a Data")
+        objective = connectors.TrainingLoss(landscape.points, landscape.train, batch_size, seed, dropout)
+        common: dict[str, Any] = {"cells": cells, "show": show}
+        if name != "tunnel":
+            common |= {"weight_decay": weight_decay, "seed": seed}
+            common |= {"kind": name, "steps": curve_steps, "lr": curve_lr}
+            control = connectors.train_curve(first, last, objective, **common)
+            return scored(name, (connectors.curve_point(control, name, t) for t in np.linspace(0, 1, CURVE).tolist()))
+        rise = scored("linear", straight(first, last, LINEAR)).barrier("train_loss").excess
+        common |= {"settings": connectors.Descent(steps, lr), "tolerance": max(TOLERANCE * rise, SMALLEST_BARRIER)}
+        common |= {"nodes": nodes, "mode": mode, "depth": depth}
+        vertices[:] = connectors.tunnel_nodes(first, last, objective, **common)
+        marks = range(0, PER_SEGMENT * (len(vertices) - 1) + 1, PER_SEGMENT)
+        return scored(name, chain([node.vector for node in vertices], PER_SEGMENT), marks)
 
-        scores = dict(self.cells(f"path-{name}", compute))
-        self.show("", 1, 1)
-        return ScoredPath(name, scores.pop("length"), scores.pop("norm"), scores, tuple(vertices))
+    scored_paths = []
+    for name in paths:
+        if name not in ("linear", "aligned"):
+            scored_paths.append(optimised(name))
+            continue
+        pair = replace(landscape.points[[0, 0]], vectors=torch.stack([first, last]))
+        end = last if name == "linear" else align(pair).points.vectors[0]
+        scored_paths.append(scored(name, straight(first, end, LINEAR)))
+    one, two = first.double(), last.double()
+    cosine, distance = float(one @ two / (one.norm() * two.norm())), float((one - two).norm())
+    tunnel = torch.stack([node.vector for node in vertices]) if vertices else None
+    ordered = connectors.in_order(vertices) if vertices else True
+    return Paths(ends, distance, cosine, tuple(scored_paths), len(landscape.test), settings, ordered, tunnel)

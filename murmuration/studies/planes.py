@@ -3,42 +3,32 @@
 The plane is spanned by e1 = θ1 / |θ1| and the part of θ2 orthogonal to it. Scores on a grid of the plane are exact;
 trajectories and samples, which lie beside the plane, are projected onto it, with the relative length of what the
 projection leaves out. With origin="anchor" the plane passes through three networks (Garipov et al. 2018).
+
+`stitched_view` shows a path that no plane contains (figure S3): between the rays through two vertices lies a wedge of
+the plane through both and the origin, and wedge after wedge is laid beside the one before it, so that rays are shared.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import (
-    Array,
-    Landscape,
-    Show,
-    Verdict,
-    as_lists,
-    digest,
-    landscape_of,
-    long_rows,
-    silent,
-)
+from murmuration.studies.landscape import Array, Result, Show, Verdict, digest, landscape_of, long_frame, silent
 from murmuration.studies.similarity import normalised_diversity
 from murmuration.studies.weight_space import Networks, Points
 from murmuration.system.errors import Misuse, unknown
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Origin = Literal["zero", "anchor"]
 COLLINEAR = 1e-6  # of the length of the second anchor: an orthogonal part below this is rounding
-
-
 Kind = Literal["anchors", "trajectory", "samples"]
 
 
@@ -125,7 +115,7 @@ class Overlay:
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(Result):
     """Scores on a grid of a plane, and networks projected onto it."""
 
     origin: Origin
@@ -152,31 +142,25 @@ class Plane:
             verdicts += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
         return tuple(verdicts)
 
-    def to_json(self) -> dict[str, Any]:
-        return as_lists(self) | {"verdicts": [vars(verdict) for verdict in self.verdicts]}
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row per number.
 
         Kind ("grid", "anchors", "trajectory", "samples"), name, index, x, y, measure, value.
         """
-        import pandas as pd
-
         x, y = (overlay.ravel() for overlay in np.meshgrid(self.x, self.y))
         scores = self.scores | {"normalised_disagreement": self.normalised_disagreement}
         flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in scores.items()}
-        rows = long_rows(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})
-        for overlay in (self.anchors, *self.overlays):
-            own = overlay.scores | {"residual": overlay.residual, "norm": overlay.norm}
+        parts = [long_frame(flat, {"kind": "grid", "name": "", "index": np.arange(len(x)), "x": x, "y": y})]
+        for group in (self.anchors, *self.overlays):
             places = {
-                "kind": overlay.kind,
-                "name": overlay.name,
-                "index": np.arange(len(overlay.x)),
-                "x": overlay.x,
-                "y": overlay.y,
+                "kind": group.kind,
+                "name": group.name,
+                "index": np.arange(len(group.x)),
+                "x": group.x,
+                "y": group.y,
             }
-            rows += long_rows(own, places)
-        return pd.DataFrame(rows)
+            parts.append(long_frame(group.scores | {"residual": group.residual, "norm": group.norm}, places))
+        return pd.concat(parts, ignore_index=True)
 
 
 def plane(
@@ -215,43 +199,6 @@ def plane(
     Raises:
         Misuse: For a wrong number of anchors, or networks on one line with the centre.
     """
-    _check(anchors, origin, grid, margin)
-    landscape = landscape_of(networks, examples, train=train, references=anchors)
-    vectors = [landscape.points.vectors[member] for member in anchors]
-    if origin == "zero":
-        basis, corners = plane_basis(vectors[0], vectors[1]), [torch.zeros_like(vectors[0]), *vectors]
-    else:
-        basis, corners = plane_basis(vectors[1], vectors[2], centre=vectors[0]), vectors
-    names = tuple(f"network {member}" for member in anchors)
-    groups = [_Group("anchors", "anchors", corners)]
-    if trajectory is not None:
-        groups += [_Group(f"training of network {m}", "trajectory", _Path(trajectory, m)) for m in anchors]
-    groups += [_Group(name, "samples", vectors_of_group) for name, vectors_of_group in (samples or {}).items()]
-    groups = [group for group in groups if any(True for _ in group.vectors)]
-    places = [  # of every group: x, y, residual and norm (4, m)
-        np.array([(*basis.project(v), float(v.double().norm())) for v in group.vectors]).T for group in groups
-    ]
-    x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
-    about = {
-        "examples": landscape.digest(),
-        "networks": digest(*vectors),
-        "axes": [x.tolist(), y.tolist()],
-        "groups": [[group.name, place.tolist()] for group, place in zip(groups, places, strict=True)],
-    }
-    cells, rows, overlays, total = Cells(folder, about), [], [], grid + len(groups)
-    for turn, height in enumerate(y):
-        show(f"row {turn + 1}", turn, total)
-        rows.append(cells(f"row-{turn}", partial(_row, landscape, basis, x, height)))
-    for turn, (group, place) in enumerate(zip(groups, places, strict=True)):
-        show(group.name, grid + turn, total)
-        scores = cells(f"networks-{turn}", partial(landscape, group.vectors))
-        overlays.append(Overlay(group.name, group.kind, place[0], place[1], place[2], place[3], scores))
-    show("", total, total)
-    scores_of_grid = {name: np.stack([row[name] for row in rows], axis=-2) for name in rows[0]}
-    return Plane(origin, names, x, y, scores_of_grid, overlays[0], tuple(overlays[1:]), len(landscape.test))
-
-
-def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> None:
     if origin not in ("zero", "anchor"):
         raise unknown("origin", origin, ("zero", "anchor"))
     expected = 2 if origin == "zero" else 3
@@ -259,30 +206,42 @@ def _check(anchors: Sequence[int], origin: Origin, grid: int, margin: float) -> 
         raise Misuse(f"{len(anchors)} anchors with origin='{origin}': expected the numbers of {expected} networks")
     if grid < 2 or margin < 0:
         raise Misuse(f"grid={grid}, margin={margin}: expected at least 2 points and a margin of at least 0")
-
-
-def _row(landscape: Landscape, basis: PlaneBasis, x: Array, y: float) -> Arrays:
-    """Return the scores at one height of the plane."""
-    return landscape(basis.point(float(coordinate), y) for coordinate in x)
-
-
-class _Group:
-    """Networks to overlay, whose vectors can be gone through more than once."""
-
-    def __init__(self, name: str, kind: Kind, vectors: Points | Iterable[Tensor]) -> None:
-        rows = vectors.vectors if isinstance(vectors, Points) else vectors
-        self.name, self.kind, self.vectors = name, kind, list(rows) if isinstance(rows, Iterator) else rows
-
-
-@dataclass(frozen=True)
-class _Path:
-    """The checkpoints of one member, read anew each time they are gone through."""
-
-    trajectory: Checkpoints
-    member: int
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(self.trajectory.vectors(self.member))
+    landscape = landscape_of(networks, examples, train=train, references=anchors)
+    vectors = [landscape.points.vectors[member] for member in anchors]
+    if origin == "zero":
+        basis, corners = plane_basis(vectors[0], vectors[1]), [torch.zeros_like(vectors[0]), *vectors]
+    else:
+        basis, corners = plane_basis(vectors[1], vectors[2], centre=vectors[0]), vectors
+    names = tuple(f"network {member}" for member in anchors)
+    groups: list[tuple[str, Kind, Callable[[], Iterable[Tensor]]]] = [("anchors", "anchors", lambda: corners)]
+    if trajectory is not None:
+        groups += [(f"training of network {m}", "trajectory", partial(trajectory.vectors, m)) for m in anchors]
+    for name, sampled in (samples or {}).items():
+        rows = sampled.vectors if isinstance(sampled, Points) else sampled
+        groups.append((name, "samples", partial(iter, list(rows) if isinstance(rows, Iterator) else rows)))
+    groups = [group for group in groups if any(True for _ in group[2]())]
+    places = [  # of every group: x, y, residual and norm (4, m)
+        np.array([(*basis.project(v), float(v.double().norm())) for v in read()]).T for _, _, read in groups
+    ]
+    x, y = (grid_axis(values.tolist(), grid, margin) for values in places[0][:2])
+    about = {
+        "examples": landscape.digest(),
+        "networks": digest(*vectors),
+        "axes": [x.tolist(), y.tolist()],
+        "groups": [[group[0], place.tolist()] for group, place in zip(groups, places, strict=True)],
+    }
+    cells, grid_rows, overlays, total = Cells(folder, about), [], [], grid + len(groups)
+    for turn, height in enumerate(y):
+        show(f"row {turn + 1}", turn, total)
+        points = (basis.point(float(coordinate), height) for coordinate in x)
+        grid_rows.append(cells(f"row-{turn}", partial(landscape, points)))
+    for turn, ((name, kind, read), place) in enumerate(zip(groups, places, strict=True)):
+        show(name, grid + turn, total)
+        scores = cells(f"networks-{turn}", partial(landscape, read()))
+        overlays.append(Overlay(name, kind, place[0], place[1], place[2], place[3], scores))
+    show("", total, total)
+    scores = {name: np.stack([row[name] for row in grid_rows], axis=-2) for name in grid_rows[0]}
+    return Plane(origin, names, x, y, scores, overlays[0], tuple(overlays[1:]), len(landscape.test))
 
 
 def similar_scores(plane: Plane) -> Verdict:
@@ -344,3 +303,97 @@ def agreement_regions(plane: Plane) -> Verdict:
         f"{'exceed' if holds else 'do not both exceed'} two standard errors ({2 * error:.1%})."
     )
     return Verdict("each direction agrees with its own optimum", holds, sentence)
+
+
+@dataclass(frozen=True, eq=False)
+class StitchedView(Result):
+    """Scores on rays from the origin, in polar coordinates of the stitched wedges."""
+
+    angle: Array  # (A,), of every ray, from 0 at the first vertex to the sum of the angles between consecutive ones
+    radius: Array  # (R,)
+    scores: Arrays  # loss (A, R), accuracy (A, R), agreement (2, A, R), ...
+    vertex_angle: Array  # (V,)
+    vertex_radius: Array  # (V,), lengths of the vertices
+    vertices: Arrays  # scores (V,) of the vertices themselves
+    DERIVED: ClassVar[tuple[str, ...]] = ("scale",)
+
+    @property
+    def scale(self) -> float:
+        """The factor by which angles are drawn: 1, unless together they exceed a full turn."""
+        return min(1.0, 2 * math.pi / self.angle[-1])
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per number: kind ("grid" or "vertex"), angle, radius, measure, value."""
+        angle, radius = (grid.ravel() for grid in np.meshgrid(self.angle, self.radius, indexing="ij"))
+        flat = {name: values.reshape(*values.shape[:-2], -1) for name, values in self.scores.items()}
+        rays = long_frame(flat, {"kind": "grid", "angle": angle, "radius": radius})
+        places = {"kind": "vertex", "angle": self.vertex_angle, "radius": self.vertex_radius}
+        return pd.concat([rays, long_frame(self.vertices, places)], ignore_index=True)
+
+
+def wedge_directions(first: Tensor, second: Tensor, steps: int) -> tuple[float, list[Tensor]]:
+    """Return the angle of two vectors (P,), and unit vectors (P,) at `steps` + 1 equal steps between them."""
+    one, two = (vector.double() / vector.double().norm() for vector in (first, second))
+    basis = plane_basis(one, two)
+    x, y, _ = basis.project(two)
+    angle = math.atan2(y, x)
+    turns = [angle * turn / steps for turn in range(1, steps)]
+    between = [math.cos(turn) * basis.e1 + math.sin(turn) * basis.e2 for turn in turns]
+    return angle, [one, *between, two]  # the ends are the vertices' own directions, so that seams are shared
+
+
+def stitched_view(
+    networks: Networks,
+    examples: Any,
+    vertices: Tensor,
+    *,
+    train: Any = None,
+    ends: tuple[int, int] = (0, 1),
+    angles: int = 36,
+    radii: int = 13,
+    margin: float = 0.2,
+    folder: Path | None = None,
+    show: Show = silent,
+) -> StitchedView:
+    """Score the wedges between consecutive vertices of a path.
+
+    Args:
+        networks: An ensemble, `Points`, or modules of one architecture.
+        examples: Labelled test examples: a `Data`, a split, or a pair (x, y).
+        vertices: Weight vectors (V, P), such as `Paths.tunnel`.
+        train: Training examples; by default those of a `Data`.
+        ends: Indices of the networks that agreement is with.
+        angles: About how many rays are divided among the wedges, by their angles.
+        radii: Points of every ray, from the origin to beyond the longest vertex.
+        margin: How far beyond, as a fraction of its length.
+        folder: Directory for finished parts, from which an interrupted computation resumes; None stores nothing.
+        show: Progress callback `show(text, done, total)`.
+
+    Returns:
+        Scores on the rays and at the vertices.
+    """
+    if len(vertices) < 2 or angles < 1 or radii < 2:
+        raise Misuse(
+            f"{len(vertices)} vertices, angles={angles}, radii={radii}: expected two vertices, one angle and two radii"
+        )
+    landscape = landscape_of(networks, examples, train=train, references=ends)
+    rough = [wedge_directions(start, end, 1)[0] for start, end in pairwise(vertices)]
+    steps = [max(1, round(angles * angle / sum(rough))) for angle in rough]
+    lengths = vertices.double().norm(dim=1)
+    radius = np.linspace(0, (1 + margin) * float(lengths.max()), radii)
+    about = {"examples": landscape.digest(), "networks": digest(vertices, landscape.references)}
+    cells = Cells(folder, about | {"steps": steps, "radius": radius.tolist()})
+    rays: list[Arrays] = []
+    places, vertex_angle = [], [0.0]
+    for turn, ((start, end), count) in enumerate(zip(pairwise(vertices), steps, strict=True)):
+        angle_between, directions = wedge_directions(start, end, count)
+        for step, direction in enumerate(directions if turn == len(steps) - 1 else directions[:-1]):
+            show(f"wedge {turn + 1}", len(rays), sum(steps) + 1)
+            points = ((distance * direction).float() for distance in radius.tolist())
+            rays.append(cells(f"ray-{len(rays)}", partial(landscape, points)))
+            places.append(vertex_angle[-1] + angle_between * step / count)
+        vertex_angle.append(vertex_angle[-1] + angle_between)
+    scores = {name: np.stack([ray[name] for ray in rays], axis=-2) for name in rays[0]}
+    vertex_scores = cells("vertices", partial(landscape, vertices))
+    show("", sum(steps) + 1, sum(steps) + 1)
+    return StitchedView(np.array(places), radius, scores, np.array(vertex_angle), lengths.numpy(), vertex_scores)

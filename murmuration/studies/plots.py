@@ -16,10 +16,9 @@ from murmuration.studies.pages.sizes import sizes_figures
 from murmuration.studies.pages.stitched import stitched_figures
 from murmuration.studies.pages.trade_off import trade_off_figures
 from murmuration.studies.paths import Paths
-from murmuration.studies.planes import Plane
+from murmuration.studies.planes import Plane, StitchedView
 from murmuration.studies.similarity import Similarity
 from murmuration.studies.sizes import Sizes
-from murmuration.studies.stitching import StitchedView
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

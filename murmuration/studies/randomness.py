@@ -12,12 +12,13 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from murmuration.core.recipe import Recipe
 from murmuration.data import Data
@@ -26,7 +27,7 @@ from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import directory as run_files
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Array, Show, Verdict, silent
+from murmuration.studies.landscape import Array, Result, Show, Verdict, silent
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.weight_space import points_of
 from murmuration.system.errors import Misuse, require_integer
@@ -35,16 +36,13 @@ from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import resolve
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 LEVELS = ("same", "different")
 MEASURES = ("disagreement", "diversity", "cosine", "distance", "accuracy")  # means over pairs, or over members
 DECIDED = ("lr", "same", "batch_order", "trajectory")  # settings of `fit` that the factorial decides itself
 
 
 @dataclass(frozen=True, eq=False)
-class Factorial:
+class Factorial(Result):
     """Measures (L, 2, 2, R) of L learning rates, initialisation and batches (same, different), and R runs.
 
     Disagreement is the fraction of examples on which two members predict different classes, diversity the same over the
@@ -73,6 +71,12 @@ class Factorial:
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Claims of Fort et al. (2019); an effect holds if it is more than two standard errors over runs above zero."""
+        apart, moved = self.disagreement[:, 0, 0].max(), self.distance[:, 0, 0].max()
+        sentence = (
+            f"with the same initialisation and batches, members disagree on at most {apart:.1%} of the inputs and "
+            f"their weights differ by at most {moved:.2g} of their norm"
+        )
+        verdicts = [Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)]
         start, order = self.disagreement[:, 1, 0], self.disagreement[:, 0, 1]  # (L, R), one factor alone differs
         (by_start, _), (by_order, _) = over_runs(start.mean(0)), over_runs(order.mean(0))
         gap, error = over_runs((start - order).mean(0))
@@ -80,7 +84,6 @@ class Factorial:
             f"members disagree on {by_start:.1%} of the inputs if initialisation alone differs and on {by_order:.1%} "
             f"if batches alone differ; difference {gap:.3f}, standard error {error:.3f} over {self.runs} runs"
         )
-        verdicts = [self._equal_members()]
         verdicts.append(Verdict("initialisation matters more than batch order", bool(gap > 2 * error), sentence))
         if len(self.lrs) > 1:
             octaves = np.log2(self.lrs) - np.log2(self.lrs).mean()  # (L,)
@@ -93,21 +96,11 @@ class Factorial:
             verdicts.append(Verdict(claim, bool(slope > 2 * error), sentence))
         return tuple(verdicts)
 
-    def _equal_members(self) -> Verdict:
-        apart, moved = self.disagreement[:, 0, 0].max(), self.distance[:, 0, 0].max()
-        sentence = (
-            f"with the same initialisation and batches, members disagree on at most {apart:.1%} of the inputs and "
-            f"their weights differ by at most {moved:.2g} of their norm"
-        )
-        return Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)
-
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each learning rate, initialisation, batches and measure.
 
         Mean, standard error, number of runs.
         """
-        import pandas as pd
-
         rows = []
         for measure in MEASURES:
             values = getattr(self, measure)
@@ -120,11 +113,7 @@ class Factorial:
         return pd.DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:
-        facts = {"lrs": list(self.lrs), "runs": self.runs, "examples": self.examples, "about": self.about}
-        values = {measure: getattr(self, measure).tolist() for measure in MEASURES}
-        return plain_json(
-            {**facts, "levels": LEVELS, **values, "verdicts": [asdict(verdict) for verdict in self.verdicts]}
-        )
+        return super().to_json() | {"levels": list(LEVELS)}
 
 
 def over_runs(values: Array) -> tuple[Array, Array]:
@@ -177,13 +166,11 @@ def factorial(
         Misuse: For a regression, fewer than two members, or a setting that the factorial decides.
     """
     require_integer("runs", runs, 1)
-    decided = [name for name in DECIDED if name in settings]
-    if decided:
-        raise Misuse(
-            f"{decided[0]}= with factorial, which decides it: leave it out; learning rates are lrs=(0.001, ...)"
-        )
-    given = {"members": 2, "engine": "threads", **settings, "posthoc": None}
-    resolved = resolve(net, data, recipe, Plan(epochs=epochs), given)
+    for name in DECIDED:
+        if name in settings:
+            raise Misuse(f"{name}= with factorial, which decides it: leave it out; learning rates are lrs=(0.001, ...)")
+    settings = {"members": 2, "engine": "threads", **settings, "posthoc": None}
+    resolved = resolve(net, data, recipe, Plan(epochs=epochs), settings)
     plan, made_recipe, opened = resolved.plan, resolved.recipe, resolved.data
     if plan.members < 2:
         raise Misuse(f"members={plan.members}: a factorial compares members; need at least 2")
@@ -205,9 +192,8 @@ def factorial(
         common = (() if start else ("initialisation",)) + (() if order else ("batches", "noise"))
         run_plan = replace(plan, lr=lrs[rate], seed=seed + run, same=common, batch_order=None)
         path = None if cells.folder is None else cells.folder / f"{key}-{short_digest(about)}"
-        measures = cells(key, partial(compare_members, net, opened, made_recipe, run_plan, path))
-        for measure in MEASURES:
-            values[measure][rate, start, order, run] = measures[measure]
+        for measure, value in cells(key, partial(compare_members, net, opened, made_recipe, run_plan, path)).items():
+            values[measure][rate, start, order, run] = value
     show("", len(places), len(places))
     return Factorial(tuple(lrs), runs, len(opened.held_out), about, **values)
 

@@ -14,29 +14,20 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.evaluation.ood import module_features
-from murmuration.studies.landscape import Verdict
+from murmuration.studies.landscape import Result, Verdict
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import (
-    AT_ONCE,
-    Networks,
-    PointOutputs,
-    examples_of,
-    inputs_of,
-    points_of,
-    score_points,
-)
+from murmuration.studies.weight_space import AT_ONCE, Networks, PointOutputs, labelled_outputs
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Subject = Literal["members", "path", "samples"]
 Array = NDArray[np.float64]
@@ -200,7 +191,7 @@ def feature_alignment(outputs: PointOutputs, read: From[Tensor]) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class Similarity(Result):
     """How alike m networks are, as symmetric matrices (m, m)."""
 
     subject: Subject
@@ -212,10 +203,7 @@ class Similarity:
     classes: int
     examples: int
     cka: Array | None = None  # (m, m) of features
-
-    @property
-    def agreement(self) -> Array:
-        return 1 - self.disagreement
+    DERIVED: ClassVar[tuple[str, ...]] = ("diversity", "verdicts")
 
     @property
     def diversity(self) -> Array:
@@ -260,9 +248,8 @@ class Similarity:
             )
             return (Verdict("the end of a path is one function at one place", bool(late_cosine > ALIKE), sentence),)
         grouped = 1 < len(set(self.groups)) < len(self.groups)
-        cosine, apart, diversity = (
-            self.mean(name, same_group=False if grouped else None) for name in ("cosine", "disagreement", "diversity")
-        )
+        means = partial(self.mean, same_group=False if grouped else None)
+        cosine, apart, diversity = map(means, ("cosine", "disagreement", "diversity"))
         pair = "networks of different groups" if grouped else f"two {self.subject}"
         sentence = (
             f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
@@ -274,21 +261,16 @@ class Similarity:
             sentence = (
                 f"networks disagree on {inside:.1%} of the inputs within a group and on {apart:.1%} between groups"
             )
-            verdicts.append(
-                Verdict("groups differ at least twice as much as their networks", apart >= 2 * inside, sentence)
-            )
+            claim = "groups differ at least twice as much as their networks"
+            verdicts.append(Verdict(claim, apart >= 2 * inside, sentence))
         return tuple(verdicts)
 
     def to_json(self) -> dict[str, Any]:
-        matrices = {name: matrix.tolist() for name, matrix in self.matrices.items()}
-        lists = {"names": list(self.names), "groups": list(self.groups), "accuracy": self.accuracy.tolist()}
-        facts = {"subject": self.subject, "classes": self.classes, "examples": self.examples}
-        return {**facts, **lists, **matrices, "verdicts": [vars(verdict) for verdict in self.verdicts]}
+        record = super().to_json()
+        return record if self.cka is not None else {name: value for name, value in record.items() if name != "cka"}
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each number: measure, the two networks and the value."""
-        import pandas as pd
-
         first, second = (side.ravel() for side in np.meshgrid(self.names, self.names, indexing="ij"))
         parts = [
             pd.DataFrame({"measure": name, "first": first, "second": second, "value": matrix.ravel()})
@@ -334,16 +316,16 @@ def network_similarity(
     >>> network_similarity(nets, (torch.randn(20, 4), torch.arange(20) % 3)).cosine.shape
     (3, 3)
     """
-    points = points_of(networks)
-    x, y = examples_of(networks, data)
-    outputs = PointOutputs(points, x, inputs_of(networks, train))
+    outputs, y = labelled_outputs(networks, data, train)
+    points = outputs.points
     runs = tuple(groups) or tuple(str(index) for index in range(len(points)))
     subject: Subject = "members" if len(set(runs)) == len(runs) else "samples"
     labels = tuple(names) or tuple(str(index) for index in range(len(points)))
     for texts, option in ((labels, "names"), (runs, "groups")):
         if len(texts) != len(points):
             raise Misuse(f"{len(texts)} {option} for {len(points)} networks: expected one for each")
-    return measured(subject, outputs, y, lambda first: iter(points.vectors[first:]), labels, runs, cka)
+    about: dict[str, Any] = {"subject": subject, "names": labels, "groups": runs}
+    return measured(outputs, y, lambda first: iter(points.vectors[first:]), cka, **about)
 
 
 def path_similarity(
@@ -361,44 +343,21 @@ def path_similarity(
     Returns:
         Matrices (m, m) of m checkpoints.
     """
-    x, y = examples_of(trajectory, data)
-    outputs = PointOutputs(trajectory.points, x, inputs_of(trajectory, train))
+    outputs, y = labelled_outputs(trajectory.points, data, train)
 
     def read(first: int) -> Iterator[Tensor]:
         return (trajectory.at(member, index) for index in range(first, len(trajectory.steps)))
 
     names = tuple(f"{epoch:g}" for epoch in trajectory.epochs)
-    return measured("path", outputs, y, read, names, (str(member),) * len(names), cka)
+    return measured(outputs, y, read, cka, subject="path", names=names, groups=(str(member),) * len(names))
 
 
-def measured(
-    subject: Subject,
-    outputs: PointOutputs,
-    y: Tensor,
-    read: From[Tensor],
-    names: tuple[str, ...],
-    groups: tuple[str, ...],
-    cka: bool,
-) -> Similarity:
+def measured(outputs: PointOutputs, y: Tensor, read: From[Tensor], cka: bool, **about: Any) -> Similarity:
     """Return the record of networks at weight vectors, which are read several times."""
-    widths: set[int] = set()
-
-    def seen(output: Tensor) -> Tensor:
-        widths.add(output.shape[-1])
-        return output
-
-    scores = score_points(map(seen, outputs(read(0))), y, outputs.points.likelihood)
+    scores = outputs.scores(read(0), y)
     if not scores.labels.shape[1]:
         raise Misuse("the networks are for regression: disagreement compares predicted classes")
     sample = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
-    return Similarity(
-        subject,
-        names,
-        groups,
-        cosines(read),
-        disagreements(scores.labels),
-        scores.accuracy.numpy(),
-        max(widths),
-        len(y),
-        feature_alignment(sample, read) if cka else None,
-    )
+    about |= {"cosine": cosines(read), "disagreement": disagreements(scores.labels)}
+    about |= {"cka": feature_alignment(sample, read) if cka else None, "accuracy": scores.accuracy.numpy()}
+    return Similarity(**about, classes=scores.width, examples=len(y))

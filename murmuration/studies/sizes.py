@@ -15,12 +15,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -37,14 +38,11 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.studies.cells import Arrays, Cells
 from murmuration.studies.divergence import SUBSETS, mean_divergence, subsets_of
 from murmuration.studies.diversity import INDEPENDENT, MATCHED
-from murmuration.studies.landscape import Show, Verdict, digest, silent
+from murmuration.studies.landscape import Result, Show, Verdict, digest, silent
 from murmuration.studies.subspaces import COUNT, LAST, Accepted, sample_subspace
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import Networks, Points, examples_of, inputs_of, points_of
+from murmuration.studies.weight_space import Networks, examples_of, inputs_of, points_of
 from murmuration.system.errors import Failure, Misuse
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Array = NDArray[np.float64]
 Source = Callable[[], Ensemble]  # the networks of one method around one run, made when they are needed
@@ -98,14 +96,14 @@ def size_scores(
     for place, size in enumerate(sizes):
         if size <= len(runs):
             subsets = subsets_of(len(runs), size, most=most, seed=seed)[0]
-            scores = np.stack(
-                [point_scores(runs[list(subset)].double().mean(0), labels, measures) for subset in subsets]
-            )
+            ensembles = (runs[list(subset)].double().mean(0) for subset in subsets)
+            scores = np.stack([point_scores(probs, labels, measures) for probs in ensembles])
             means[place], deviations[place] = scores.mean(0), scores.std(0)
     return means, deviations
 
 
-class Condition(NamedTuple):
+@dataclass(frozen=True)
+class Condition:
     """Inputs that methods are compared on."""
 
     name: str  # the corruption, "" for clean inputs, or the name of OOD inputs
@@ -118,16 +116,14 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sizes:
+class Sizes(Result):
     """Scores of methods against ensemble size and severity of corruption, and divergences between their networks."""
 
     methods: tuple[str, ...]
     sizes: tuple[int, ...]
     conditions: tuple[Condition, ...]  # labelled: clean, then corruptions
     measures: tuple[str, ...]
-    scores: (
-        Array  # (methods, sizes, conditions, measures), means over subsets of runs; NaN for more runs than there are
-    )
+    scores: Array  # (methods, sizes, conditions, measures), means over subsets of runs; NaN above the number of runs
     deviations: Array  # the same shape: standard deviations over subsets
     subsets: NDArray[np.int64]  # (methods, sizes)
     exact: NDArray[np.bool_]  # (methods, sizes) whether these are all subsets
@@ -135,6 +131,7 @@ class Sizes:
     together: int  # M, networks of a divergence
     examples: int
     settings: Mapping[str, Any] = field(default_factory=dict)
+    DERIVED: ClassVar[tuple[str, ...]] = ("severities", "verdicts")
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -153,22 +150,14 @@ class Sizes:
 
     def divergence(self, group: str, severity: int = 0) -> float:
         """Return a Jensen-Shannon divergence, the mean over the corruptions of a severity; NaN if it is not known."""
-        by_condition = self.divergences.get(group, {})
-        values = [
-            value for condition, value in by_condition.items() if condition.severity == severity and not condition.ood
-        ]
+        conditions = self.divergences.get(group, {}).items()
+        values = [value for condition, value in conditions if condition.severity == severity and not condition.ood]
         return float(np.mean(values)) if values else math.nan
 
     @property
     def ood_names(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(
-                condition.name
-                for by_condition in self.divergences.values()
-                for condition in by_condition
-                if condition.ood
-            )
-        )
+        conditions = itertools.chain.from_iterable(self.divergences.values())
+        return tuple(dict.fromkeys(condition.name for condition in conditions if condition.ood))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -176,46 +165,27 @@ class Sizes:
         return tuple(filter(None, [growth_verdict(self), addition_verdict(self), divergence_verdict(self)]))
 
     def to_json(self) -> dict[str, Any]:
-        names = ("methods", "sizes", "measures", "severities")
-        arrays = ("scores", "deviations", "subsets", "exact")
         divergences = {
-            group: [{**condition._asdict(), "value": value} for condition, value in by_condition.items()]
+            group: [{**vars(condition), "value": value} for condition, value in by_condition.items()]
             for group, by_condition in self.divergences.items()
         }
-        return {
-            **{name: list(getattr(self, name)) for name in names},
-            "conditions": [condition._asdict() for condition in self.conditions],
-            **{name: getattr(self, name).tolist() for name in arrays},
-            "divergences": divergences,
-            "together": self.together,
-            "examples": self.examples,
-            "settings": dict(self.settings),
-            "verdicts": [vars(condition) for condition in self.verdicts],
-        }
+        return super().to_json() | {"divergences": divergences}
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each number.
 
         Method, size, condition, severity, measure, value, std over subsets, subsets.
         """
-        import pandas as pd
-
-        rows = [
-            (
-                *(method, size, condition.name or "clean", condition.severity, measure),
-                *(float(self.scores[m, s, c, f]), float(self.deviations[m, s, c, f]), int(self.subsets[m, s])),
-            )
-            for m, method in enumerate(self.methods)
-            for s, size in enumerate(self.sizes)
-            for c, condition in enumerate(self.conditions)
-            for f, measure in enumerate(self.measures)
-            if self.subsets[m, s]
-        ]
-        rows += [
-            (group, self.together, case.name or "clean", case.severity, "jensen_shannon", value, math.nan, 0)
-            for group, by_condition in self.divergences.items()
-            for case, value in by_condition.items()
-        ]
+        rows: list[tuple[Any, ...]] = []
+        for m, s, c, f in np.ndindex(self.scores.shape):
+            cell = self.conditions[c].name or "clean", self.conditions[c].severity, self.measures[f]
+            numbers = self.scores[m, s, c, f], self.deviations[m, s, c, f], self.subsets[m, s]
+            if self.subsets[m, s]:
+                rows.append((self.methods[m], self.sizes[s], *cell, *numbers))
+        for group, by_condition in self.divergences.items():
+            for case, value in by_condition.items():
+                cell = case.name or "clean", case.severity, "jensen_shannon"
+                rows.append((group, self.together, *cell, value, math.nan, 0))
         names = ["method", "size", "condition", "severity", "measure", "value", "std", "subsets"]
         return pd.DataFrame(rows, columns=names)
 
@@ -247,7 +217,7 @@ def addition_verdict(record: Sizes) -> Verdict | None:
     errors = {name: record.score(name, size, "brier") for name in record.samplers if size in sizes_of(record, name)}
     if not errors or size < 2:
         return None
-    best = min(errors, key=lambda name: errors[name])
+    best = min(errors, key=errors.__getitem__)
     base, sampled = (record.score(name, 1, "brier") for name in (ORIGINAL, best))
     ensemble, both = record.score(ORIGINAL, size, "brier"), errors[best]
     sentence = (
@@ -263,20 +233,14 @@ def divergence_verdict(record: Sizes) -> Verdict | None:
     Groups whose mean prediction is less accurate than one run, by more than 2 points, do not count: bad networks
     diverge.
     """
-    last, level = (
-        record.severities[-1],
-        record.score(ORIGINAL, 1, "accuracy") if ORIGINAL in record.methods else math.nan,
-    )
+    last, groups = record.severities[-1], [group for group in record.divergences if group != INDEPENDENT]
+    level = record.score(ORIGINAL, 1, "accuracy") if ORIGINAL in record.methods else math.nan
     own = record.divergence(INDEPENDENT, last)
-    groups = [group for group in record.divergences if group != INDEPENDENT]
-    divergences = {
-        group: record.divergence(group, last)
-        for group in groups
-        if record.score(group, 1, "accuracy") >= level - MATCHED
-    }
+    accurate = [group for group in groups if record.score(group, 1, "accuracy") >= level - MATCHED]
+    divergences = {group: record.divergence(group, last) for group in accurate}
     if not divergences or not math.isfinite(own):
         return None
-    best = max(divergences, key=lambda group: divergences[group])
+    best = max(divergences, key=divergences.__getitem__)
     gaps = [record.divergence(INDEPENDENT, severity) - record.divergence(best, severity) for severity in (0, last)]
     place = f"at severity {last}" if last else "on clean inputs"
     growing = f"; the gap is {gaps[0]:.3f} on clean inputs and {gaps[1]:.3f} there" if last else ""
@@ -294,18 +258,15 @@ def divergence_verdict(record: Sizes) -> Verdict | None:
 def run_methods(
     networks: Networks,
     trajectory: Trajectory | None,
-    *,
-    samplers: Sequence[str] = SAMPLED,
-    count: int = COUNT,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
-    val: Any = None,
+    samplers: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]] | None,
     train: Any = None,
-    seed: int = 0,
-    last: int = LAST,
+    **shared: Any,
 ) -> dict[str, list[Source]]:
     """Return by method and run a function that makes its networks: the run, its average, checkpoints, samples.
 
-    Without a trajectory only "original" and samplers that need none are possible.
+    Without a trajectory only "original" and samplers that need none are possible. `shared` are settings of
+    `sample_subspace`.
     """
     points = points_of(networks)
     like = networks if isinstance(networks, Ensemble) else None
@@ -315,9 +276,9 @@ def run_methods(
         return points[[run]].ensemble(like)
 
     def sampled(name: str, run: int) -> Ensemble:
-        options = (settings or {}).get(name, {})
-        shared: dict[str, Any] = {"val": val, "train": train, "seed": seed, "last": last, "accepted": accepted}
-        points_of_run = sample_subspace(networks, trajectory, run, name, count, **shared, **options)
+        options = {"train": train, "accepted": accepted, **shared}
+        own_options = (settings or {}).get(name, {})
+        points_of_run = sample_subspace(networks, trajectory, run, name, **options, **own_options)
         if not len(points_of_run):
             raise Misuse(
                 f"no sample of {name} around member {run} is accurate enough: give it a lower threshold or a smaller "
@@ -327,9 +288,7 @@ def run_methods(
 
     def checkpoints(run: int) -> Ensemble:
         assert trajectory is not None
-        vectors = torch.stack(list(trajectory.vectors(run, last)))
-        buffers = {n: t[run : run + 1].expand(len(vectors), *t.shape[1:]).clone() for n, t in points.buffers.items()}
-        path = replace(points, vectors=vectors, buffers=buffers)
+        path = points.around(run, torch.stack(list(trajectory.vectors(run, LAST))))
         return path.refreshed(inputs_of(networks, train)).ensemble(like)
 
     runs = range(len(points))
@@ -351,11 +310,9 @@ def runs_of(networks: Ensemble | Sequence[Ensemble]) -> list[Ensemble]:
         return [replace(networks, groups=(group,)) for group in networks.groups]
     module, population = networks.groups[0].module, networks.groups[0].population
     origins = networks.manifest.get("origins", list(range(population.members)))
-    rows = {origin: [i for i, member in enumerate(origins) if member == origin] for origin in dict.fromkeys(origins)}
-    return [
-        replace(networks, groups=(MemberGroup(module, population.take(torch.tensor(members))),))
-        for members in rows.values()
-    ]
+    rows = [[i for i, member in enumerate(origins) if member == origin] for origin in dict.fromkeys(origins)]
+    taken = [MemberGroup(module, population.take(torch.tensor(members))) for members in rows]
+    return [replace(networks, groups=(group,)) for group in taken]
 
 
 @dataclass(frozen=True)
@@ -364,7 +321,7 @@ class Task:
 
     method: str
     run: int
-    source: Source
+    source: Source | Ensemble
     weights: str = ""  # a digest, of networks that do not follow from the runs
 
     def keys(self, conditions: Sequence[Condition]) -> list[str]:
@@ -393,7 +350,7 @@ def together_in_memory(tasks: Iterable[Task], limit: int = BYTES) -> Iterator[li
     batch: list[tuple[Task, Ensemble]] = []
     size = 0
     for task in tasks:
-        ensemble = task.source()
+        ensemble = task.source if isinstance(task.source, Ensemble) else task.source()
         needed = 4 * sum(group.population.parameters_stored() for group in ensemble.groups)
         if batch and size + needed > limit:
             yield batch
@@ -417,7 +374,7 @@ class Inputs:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """Clean inputs, corruptions, then OOD inputs."""
-        cells = [] if self.suite is None else [Condition(name, severity) for name, severity in self.suite.cells]
+        cells = () if self.suite is None else itertools.starmap(Condition, self.suite.cells)
         return (Condition("", 0), *cells, *(Condition(name, 0, ood=True) for name in self.ood))
 
     def at(self, condition: Condition) -> tuple[Tensor, Tensor]:
@@ -426,13 +383,9 @@ class Inputs:
             return self.ood[condition.name], self.y[:0]
         if condition.severity == 0:
             return self.x, self.y
-        assert self.suite is not None
-        assert self.eval_set is not None
+        assert self.suite is not None and self.eval_set is not None  # noqa: PT018
         split = self.suite.split(self.eval_set, condition.name, condition.severity)
         return split.prepared, split.y
-
-    def digest(self) -> str:
-        return digest(self.x, self.y, *self.ood.values())
 
 
 def inputs_for(
@@ -449,8 +402,8 @@ def inputs_for(
     """
     prepares = isinstance(networks, Ensemble) and networks.preparation is not None
     x, y = examples_of(networks, data)
-    ood_inputs = {name: inputs_of(networks, inputs) for name, inputs in (ood or {}).items()}
-    ood_used = {name: inputs[:examples] for name, inputs in ood_inputs.items() if inputs is not None}
+    prepared = ((name, inputs_of(networks, inputs)) for name, inputs in (ood or {}).items())
+    ood_used = {name: inputs[:examples] for name, inputs in prepared if inputs is not None}
     if not shift:
         return Inputs(None, x[:examples], y[:examples], None, ood_used)
     if not prepares and not isinstance(data, Data | EvalSet):
@@ -516,10 +469,12 @@ def ensemble_sizes(
         Misuse: For regression networks, or another method with the name of one of these.
     """
     points, inputs = points_of(networks), inputs_for(networks, data, shift, severities, ood, examples)
-    checked_labels(inputs.y, inputs=len(inputs.x), classes=classes_of(points, inputs.x))
-    methods = run_methods(
-        networks, trajectory, samplers=samplers, count=count, settings=settings, val=val, train=train, seed=seed
-    )
+    if points.likelihood is not None and points.likelihood.task != CLASSIFICATION:
+        raise Misuse(f"networks for {points.likelihood.task}: ensemble sizes are compared by scores of classes")
+    classes = points[:1].ensemble().predict(inputs.x[:1], prepared=True).outputs.shape[-1]
+    checked_labels(inputs.y, inputs=len(inputs.x), classes=classes)
+    shared = {"count": count, "val": val, "train": train, "seed": seed}
+    methods = run_methods(networks, trajectory, samplers, settings, **shared)
     further = {name: runs_of(ensembles) for name, ensembles in (others or {}).items()}
     if clashes := set(further) & set(methods):
         raise Misuse(f"other networks named {min(clashes)}, which is the name of a method here: give them another name")
@@ -528,44 +483,25 @@ def ensemble_sizes(
     facts = {"count": count, "settings": dict(settings or {}), "subsets": subsets, **divergence}
     about = {
         "weights": digest(points.vectors),
-        "inputs": inputs.digest(),
-        "conditions": [list(ensemble_of_run) for ensemble_of_run in inputs.conditions],
+        "inputs": digest(inputs.x, inputs.y, *inputs.ood.values()),
+        "conditions": list(map(astuple, inputs.conditions)),
         "suite": str(inputs.suite),
         "trajectory": [] if trajectory is None else list(trajectory.steps),
         **facts,
     }
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
-    tasks += [
-        Task(name, run, partial(itself, ensemble_of_run), digest(*weights_of(ensemble_of_run))[:16])
-        for name, runs in further.items()
-        for run, ensemble_of_run in enumerate(runs)
-    ]
+    for name, runs in further.items():
+        for run, ensemble in enumerate(runs):
+            weights = [tensor for group in ensemble.groups for tensor in group.population.to_tensors().values()]
+            tasks.append(Task(name, run, ensemble, digest(*weights)[:16]))
     with nullcontext(str(folder)) if folder else tempfile.TemporaryDirectory() as place:
         cells = Cells(Path(place), about)
         predict_all(tasks, inputs, cells, show, partial(predictions_of, **divergence))
         return scored_sizes(tasks, inputs.conditions, cells, facts)
 
 
-def itself(ensemble: Ensemble) -> Ensemble:
-    """Return a source of networks that are there already."""
-    return ensemble
-
-
 def absent() -> Arrays:
     raise Failure("predictions were damaged or removed while they were compared: compare again")
-
-
-def weights_of(ensemble: Ensemble) -> Iterator[Tensor]:
-    """Yield all weights of an ensemble."""
-    for group in ensemble.groups:
-        yield from group.population.to_tensors().values()
-
-
-def classes_of(points: Points, x: Tensor) -> int:
-    """Return the number of classes; regressions are refused."""
-    if points.likelihood is not None and points.likelihood.task != CLASSIFICATION:
-        raise Misuse(f"networks for {points.likelihood.task}: ensemble sizes are compared by scores of classes")
-    return points[:1].ensemble().predict(x[:1], prepared=True).outputs.shape[-1]
 
 
 def predict_all(
@@ -592,8 +528,8 @@ def scored_sizes(
     """Return the record from the predictions of all tasks in their cells."""
     methods = Counter(task.method for task in tasks)  # runs of each
     keys = {(task.method, task.run): task.keys(conditions) for task in tasks}
-    labelled = tuple(cell for cell in conditions if not cell.ood)
-    sizes, seed = tuple(range(1, max(methods.values()) + 1)), facts["seed"]
+    labelled = tuple(condition for condition in conditions if not condition.ood)
+    sizes, most, seed = tuple(range(1, max(methods.values()) + 1)), facts["subsets"], facts["seed"]
     scores = np.full((len(methods), len(sizes), len(labelled), len(SCORED)), np.nan)
     deviations, examples = scores.copy(), 0
     divergences: dict[str, dict[Condition, float]] = {INDEPENDENT: {}, **{name: {} for name in methods}}
@@ -601,27 +537,16 @@ def scored_sizes(
         stored = [cells(keys[name, run][place], absent) for run in range(runs)]
         probs, labels = torch.from_numpy(np.stack([cell["probs"] for cell in stored])), stored[0]["labels"]
         if not condition.ood:
-            together = size_scores(probs, torch.from_numpy(labels), sizes, most=facts["subsets"], seed=seed)
-            scores[row, :, place], deviations[row, :, place] = together
+            by_size = size_scores(probs, torch.from_numpy(labels), sizes, most=most, seed=seed)
+            scores[row, :, place], deviations[row, :, place] = by_size
             examples = max(examples, len(labels))
         divergences[name][condition] = float(np.mean([cell["divergence"] for cell in stored]))
         if name == ORIGINAL and 2 <= facts["together"] <= runs:
             parts = probs.split(MOST_ROWS, dim=1)
-            own = [mean_divergence(cell, facts["together"], seed=seed, eps=facts["eps"]) for cell in parts]
+            own = [mean_divergence(part, facts["together"], seed=seed, eps=facts["eps"]) for part in parts]
             divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
-    most = facts["subsets"]
     counts = np.array([[min(math.comb(runs, size), most + 1) for size in sizes] for runs in methods.values()])
-    return Sizes(
-        tuple(methods),
-        sizes,
-        labelled,
-        SCORED,
-        scores,
-        deviations,
-        np.minimum(counts, most),
-        (counts > 0) & (counts <= most),
-        {name: cell for name, cell in divergences.items() if cell and np.isfinite(list(cell.values())).all()},
-        facts["together"],
-        examples,
-        facts,
-    )
+    subsets, exact = np.minimum(counts, most), (counts > 0) & (counts <= most)
+    known = {name: row for name, row in divergences.items() if row and np.isfinite(list(row.values())).all()}
+    axes = tuple(methods), sizes, labelled, SCORED
+    return Sizes(*axes, scores, deviations, subsets, exact, known, facts["together"], examples, facts)

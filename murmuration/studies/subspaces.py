@@ -27,15 +27,7 @@ from torch import Tensor
 
 from murmuration.studies.similarity import gram
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import (
-    Networks,
-    PointOutputs,
-    Points,
-    examples_of,
-    inputs_of,
-    points_of,
-    score_points,
-)
+from murmuration.studies.weight_space import Networks, PointOutputs, Points, inputs_of, labelled_outputs, points_of
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import generator
 
@@ -98,7 +90,7 @@ class Neighbourhood:
             raise Misuse(
                 "random samples are accepted by validation accuracy: give val=, or threshold=None to accept all"
             )
-        return score_points(self.outputs(vectors), self.y, self.outputs.points.likelihood).accuracy
+        return self.outputs.scores(vectors, self.y).accuracy
 
 
 Sampler = Callable[..., Iterator[Tensor]]  # (neighbourhood, count, **settings) -> weight vectors (P,)
@@ -157,7 +149,7 @@ def random_samples(
     less `margin` where a margin is given. A sample is left out after `tries` (5) draws.
     """
     accepted = accepted_draws(around, count, radius, **acceptance)
-    return (random_step(around, sample, attempt, radius) for sample, attempt in accepted.items())
+    return (random_step(around, *draw, radius) for draw in accepted.items())
 
 
 def dropout_samples(around: Neighbourhood, count: int, *, rate: Scale = (0.0, 0.1)) -> Iterator[Tensor]:
@@ -212,8 +204,7 @@ def principal_directions(vectors: Callable[[], Iterator[Tensor]], mean: Tensor, 
     def centred(first: int) -> Iterator[Tensor]:
         return (vector - mean for vector in itertools.islice(vectors(), first, None))
 
-    products = gram(centred)
-    count = len(products)
+    count = len(products := gram(centred))
     if not 1 <= rank <= count - 1:
         raise Misuse(
             f"rank={rank}: {count} weight vectors span at most {max(count - 1, 0)} directions around their mean"
@@ -263,11 +254,9 @@ def pca_random_samples(
 ) -> Iterator[Tensor]:
     """Draws as in `pca_samples`, with the principal directions of the samples of `random_samples` at these settings."""
     accepted = accepted_draws(around, count, radius, **acceptance)
-    beside = replace(
-        around, path=lambda: (random_step(around, sample, attempt, radius) for sample, attempt in accepted.items())
-    )
     if len(accepted) <= rank:
         raise Misuse(f"rank={rank}: {len(accepted)} random samples were accepted; give a lower threshold or radius")
+    beside = replace(around, path=lambda: (random_step(around, *draw, radius) for draw in accepted.items()))
     principal = principal_directions(beside.path, beside.moments[0], rank)
     return gaussian_samples(around, "pca-random", count, principal, scale, scaling)
 
@@ -303,10 +292,7 @@ def neighbourhood(
     points = points_of(networks)
     if not 0 <= member < len(points):
         raise Misuse(f"member {member} of {len(points)}: the first is 0")
-    outputs, y = None, None
-    if val is not None:
-        x, y = examples_of(networks, val)
-        outputs = PointOutputs(points[[member]], x, inputs_of(networks, train))
+    outputs, y = (None, None) if val is None else labelled_outputs(networks, val, train, [member])
 
     def path() -> Iterator[Tensor]:
         return iter(()) if trajectory is None else trajectory.vectors(member, last)
@@ -367,5 +353,4 @@ def sample_subspace(
     around = neighbourhood(networks, trajectory, member, **options)
     draws = list(draw_vectors(around, sampler, count, **settings))
     vectors = torch.stack(draws) if draws else points.vectors[:0]
-    buffers = {n: t[member : member + 1].expand(len(vectors), *t.shape[1:]).clone() for n, t in points.buffers.items()}
-    return replace(points, vectors=vectors, buffers=buffers).refreshed(inputs_of(networks, train))
+    return points.around(member, vectors).refreshed(inputs_of(networks, train))

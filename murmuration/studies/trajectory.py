@@ -94,9 +94,8 @@ def open_trajectory(
     plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
     steps = tuple(step for step in stored if step > 0)
     full_batches = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
-    per_epoch = ensemble.manifest.get(
-        "steps_per_epoch", full_batches
-    )  # runs without this record had whole batches only
+    # Runs without a record of their steps had whole batches only.
+    per_epoch = ensemble.manifest.get("steps_per_epoch", full_batches)
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)

@@ -62,10 +62,8 @@ class WeightSpace:
     def unflatten(self, vectors: Tensor) -> Named:
         """Return the parameters (m, ...) at vectors (m, P), as views."""
         parts = vectors.split([shape.numel() for shape in self.shapes.values()], dim=1)
-        return {
-            name: part.view(len(vectors), *shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
+        pairs = zip(self.shapes.items(), parts, strict=True)
+        return {name: part.view(len(vectors), *shape) for (name, shape), part in pairs}
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,19 @@ class Points:
     def module(self, index: int) -> nn.Module:
         """Return one of the networks as a plain module in evaluation mode, with its own copy of the weights."""
         module = copy.deepcopy(self.space.module)
-        own = {
-            **self.space.unflatten(self.vectors[index : index + 1]),
-            **{n: t[[index]] for n, t in self.buffers.items()},
-        }
-        module.load_state_dict({name: tensor[0] for name, tensor in own.items()}, strict=False)
+        module.load_state_dict(self.tensors(index), strict=False)
         return module.eval()
+
+    def tensors(self, index: int) -> Named:
+        """Return the parameters and buffers of one of the networks."""
+        own = self.space.unflatten(self.vectors[index : index + 1]) | {n: t[[index]] for n, t in self.buffers.items()}
+        return {name: tensor[0] for name, tensor in own.items()}
+
+    def around(self, member: int, vectors: Tensor) -> "Points":
+        """Return the points at vectors (m, P), with the buffers of one member."""
+        rows = slice(member, member + 1)
+        buffers = {name: t[rows].expand(len(vectors), *t.shape[1:]).clone() for name, t in self.buffers.items()}
+        return replace(self, vectors=vectors, buffers=buffers)
 
     def refreshed(self, train_x: Tensor | None, runner: Engine | None = None) -> "Points":
         """Return the points with batch-norm statistics computed anew from the training inputs (N, ...).
@@ -210,17 +215,13 @@ def points_of(networks: Networks) -> Points:
             f"networks of {len(ensemble.groups)} architectures have no weight space in common: give those of one"
         )
     ensemble = ensemble.to(CPU)
-    modules = [ensemble.member(index) for index in range(ensemble.members)]
     group = ensemble.groups[0]
     space = WeightSpace(group.module, frozenset(name for name, t in group.population.fixed.items() if len(t) == 1))
-    parameters = [dict(module.named_parameters()) for module in modules]
-    fixed = [{name: member[name].detach() for name in space.fixed} for member in parameters]
-    buffers = [dict(module.named_buffers()) | values for module, values in zip(modules, fixed, strict=True)]
-    vectors = space.flatten(
-        {name: torch.stack([member[name].detach() for member in parameters]) for name in space.shapes}
-    )
-    stacked = {name: torch.stack([member[name] for member in buffers]) for name in buffers[0]}
-    return Points(space, vectors, stacked, ensemble.likelihood)
+    modules = [ensemble.member(index) for index in range(ensemble.members)]
+    tensors = [dict(module.named_buffers()) | dict(module.named_parameters()) for module in modules]
+    stacked = {name: torch.stack([member[name].detach() for member in tensors]) for name in tensors[0]}
+    buffers = {name: tensor for name, tensor in stacked.items() if name not in space.shapes}
+    return Points(space, space.flatten(stacked), buffers, ensemble.likelihood)
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,10 @@ class PointOutputs:
             for block in self._in_memory(team, vectors):
                 yield from member_outputs(team, family, block.population(), self.x)
 
+    def scores(self, vectors: Vectors, y: Tensor) -> "PointScores":
+        """Return loss, accuracy and predicted classes at each of some vectors (P,), for targets (N, ...)."""
+        return score_points(self(vectors), y, self.points.likelihood)
+
     def modules(self, vectors: Vectors) -> Iterator[nn.Module]:
         """Yield the network at each of some vectors (P,), in order, as a plain module in evaluation mode."""
         with assemble(self.engine, self.points.space.module) as team:
@@ -256,10 +261,20 @@ class PointOutputs:
     def _in_memory(self, team: Team, vectors: Vectors) -> Iterator[Points]:
         """Yield a few of the vectors at a time, with batch-norm statistics of their own."""
         for block in blocks(vectors):
-            first = {name: t[:1].expand(len(block), *t.shape[1:]).clone() for name, t in self.points.buffers.items()}
-            points = replace(self.points, vectors=torch.stack(block), buffers=first)
+            points = self.points.around(0, torch.stack(block))
             refresh(team, points.population(), self.train_x)
             yield points
+
+
+def labelled_outputs(
+    networks: Networks, data: Any, train: Any = None, members: list[int] | slice = slice(None)
+) -> tuple[PointOutputs, Tensor]:
+    """Return the outputs of networks on labelled examples, and the targets; `data` is read by `examples_of`.
+
+    Batch-norm statistics are computed from the training examples `train`, other buffers are the first member's.
+    """
+    points, (x, y) = points_of(networks)[members], examples_of(networks, data)
+    return PointOutputs(points, x, inputs_of(networks, train)), y
 
 
 @dataclass(frozen=True)
@@ -269,6 +284,7 @@ class PointScores:
     loss: Tensor  # (m,) float64, mean negative log-likelihood
     accuracy: Tensor  # (m,) float64, NaN of a regression
     labels: Tensor  # (m, N) int16, predicted classes; (m, 0) of a regression
+    width: int  # K, outputs of a network
 
     def agreement(self, labels: Tensor) -> Tensor:
         """Return the fraction of inputs (m,) on which each network predicts the given classes (N,)."""
@@ -296,4 +312,4 @@ def score_points(outputs: Iterable[Tensor], y: Tensor, likelihood: Likelihood | 
         loss.append(-judge.log_prob(output.unsqueeze(0), y).double().mean())
         accuracy.append((predicted == y).double().mean() if classifies else torch.tensor(math.nan).double())
         labels.append(predicted.to(torch.int16))
-    return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels))
+    return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels), output.shape[-1])

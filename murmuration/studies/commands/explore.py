@@ -1,25 +1,33 @@
-"""`murmur explore`: tangent kernels between members, and the loss landscape around them (`landscape.py`)."""
+"""`murmur explore`: tangent kernels between members, and the loss landscape around them.
+
+A study of the landscape writes its page with the numbers as JSON and Parquet beside it, and a folder of computed pieces
+from which the same command continues after it was killed.
+"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import murmuration.cli.options as options
-from murmuration.cli.console import help_text, print_json, print_table
-from murmuration.studies.commands.landscape import EXAMPLES, StudyOptions, refuse_foreign, run_study, show_outcome
+from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json, print_table
+from murmuration.cli.options import Names, is_whole, listed, option
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
-    from murmuration.data import Data
+    from murmuration.prediction.ensemble import Ensemble
     from murmuration.studies.kernels import KernelDiagnosis
+    from murmuration.studies.pages.studies import Choices, Study, Subject
     from murmuration.training.plan import Plan
 
-WHATS = {  # studies of the loss landscape; `reports/landscape/studies.py` has them
+EXAMPLES = 2000  # test inputs, unless told
+PANEL = "Loss landscape"
+WHATS = {  # studies of the loss landscape; `pages/studies.py` has them
     "similarity": "cosine of weights, disagreement and CKA of features, across members and along training.",
     "subspaces": "networks drawn around members by subspace samplers, and how alike they are.",
     "plane": "loss, accuracy and agreement on the plane through the origin and two members, or through three members.",
@@ -48,6 +56,73 @@ HELP = help_text(
 )
 KERNELS, KERNEL_EXAMPLES = "kernels", 32
 WHERE_HELP = f"A run directory, or data: {options.DATA_HELP[0].lower()}{options.DATA_HELP[1:]}"
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """Options of studies of the loss landscape; each study takes some of them."""
+
+    anchors: Annotated[str | None, option("Members by number; 0,1 if left out.", PANEL, "I,J")] = None
+    grid: Annotated[int | None, option("Points a side of the plane; 21 if left out.", PANEL, "N")] = None
+    samplers: Annotated[Names, option("Subspace samplers; all if left out.", PANEL, "LIST")] = None
+    samples: Annotated[int | None, option("Samples of every sampler and member.", PANEL, "N")] = None
+    beside: Annotated[Names, option("Other runs in the same figures, such as SWAG draws.", PANEL, "RUN")] = None
+    ood: Annotated[Names, option("Out-of-distribution inputs; a list for several.", PANEL, "DATA")] = None
+    severities: Annotated[Names, option("Severities of corruptions, such as 1,3,5.", PANEL, "LIST")] = None
+    runs: Annotated[int | None, option("Networks of every cell of the factorial; 3 if left out.", PANEL, "N")] = None
+    rates: Annotated[Names, option("Learning rates of the factorial.", PANEL, "LIST")] = None
+    epochs: Annotated[int | None, option("Epochs of the factorial; 10 if left out.", PANEL, "N")] = None
+    image: Annotated[str | None, option("Also every figure as png or svg.", PANEL, "KIND")] = None
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, by name."""
+        return {option.name: value for option in fields(self) if (value := getattr(self, option.name)) is not None}
+
+    def choices(self, ensemble: "Ensemble") -> "Choices":
+        """Return the choices of a study of this ensemble."""
+        from murmuration.cli.training import load_networks
+        from murmuration.studies.pages.studies import Choices, ood_splits
+
+        read: dict[str, Callable[[Any], Any]] = {
+            "anchors": lambda text: members_named(text, ensemble.members),
+            "samplers": lambda texts: tuple(listed(texts)),
+            "beside": lambda texts: {Path(run).name: load_networks(Path(run)) for run in listed(texts)},
+            "ood": lambda texts: ood_splits(listed(texts), ensemble),
+            "severities": lambda texts: numbers("severities", listed(texts), int),
+            "rates": lambda texts: numbers("rates", listed(texts), float),
+        }
+        read |= {name: partial(at_least_one, name) for name in ("grid", "samples", "runs", "epochs")}
+        return Choices(**{name: read[name](value) for name, value in self.given().items() if name in read})
+
+
+def at_least_one(name: str, value: int) -> int:
+    if value < 1:
+        raise Misuse(f"--{name} {value}: expected at least 1")
+    return value
+
+
+def members_named(text: str, members: int) -> tuple[int, ...]:
+    """Return the members of a list such as 0,1.
+
+    >>> members_named("0,2", 5)
+    (0, 2)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(is_whole(part) for part in parts) or len(set(parts)) < len(parts):
+        raise Misuse(f"--anchors {text}: expected numbers of different members, such as 0,1")
+    members_given = tuple(int(part) for part in parts)
+    if max(members_given) >= members:
+        raise Misuse(f"--anchors {text}: the run has {members} members, the last is {members - 1}")
+    return members_given
+
+
+def numbers(name: str, texts: Sequence[str], kind: type) -> tuple[Any, ...]:
+    """Return the values of a list of numbers."""
+    try:
+        return tuple(kind(text) for text in texts)
+    except ValueError:
+        example = "1,3,5" if kind is int else "0.0008,0.0016"
+        raise Misuse(f"--{name} {','.join(texts)}: expected numbers such as {example}") from None
 
 
 @dataclass(frozen=True)
@@ -113,28 +188,33 @@ def explore(
     as_json: options.Json = False,
 ) -> None:
     """Explore an ensemble from inside: tangent kernels, and the loss landscape around its members."""
-    from murmuration.system.files import write_bytes
-
     if what not in (*WHATS, KERNELS):
         raise unknown("thing to explore", what, (*WHATS, KERNELS))
     if examples is not None and examples < 1:
         raise Misuse(f"--examples {examples}: expected at least 1")
     if what != KERNELS and infinite_width:
         raise Misuse(f"--infinite-width is for kernels, not for {what}: leave it out")
+    examples = examples or (KERNEL_EXAMPLES if what == KERNELS else EXAMPLES)
+    request = Request(where, examples, on, infinite_width, start, answers, reading, as_json)
     if what != KERNELS:
-        request = Request(where, examples or EXAMPLES, on, infinite_width, start, answers, reading, as_json)
         return study_run(what, request, landscape, options.output_path(out, (".html",), force) if out else None)
     if landscape.given():
         raise Misuse(f"--{next(iter(landscape.given()))} is not for kernels: leave it out")
-    request = Request(where, examples or KERNEL_EXAMPLES, on, infinite_width, start, answers, reading, as_json)
-    (refuse_for_run if request.is_run else refuse_for_data)(request)
+    if request.is_run:
+        refuse_for_run(request)
+    elif on is not None:
+        raise Misuse(f"--on {on} is for a run: {where} is data, and its test split is used")
     usual = Path(where) / f"{what}.html" if request.is_run else None
     path = options.output_path(out, (".html",), force) if out else usual
     diagnoses = kernels_of_run(request) if request.is_run else kernels_of_start(request)
+    recipe = diagnoses[0].recipe
     if path is not None:
-        write_bytes(path, page_of(where, diagnoses).encode())
+        from murmuration.studies.pages.kernels import kernels_page
+        from murmuration.system.files import write_bytes
+
+        subtitle = f"{where} · {diagnoses[0].members} members · sharing {recipe.text('sharing')}"
+        write_bytes(path, kernels_page(diagnoses, title=f"Kernels of {recipe.name}", subtitle=subtitle).encode())
     if as_json:
-        recipe = diagnoses[0].recipe
         facts = {"what": what, "recipe": recipe.name, "answers": recipe.answers()}
         stages = {diagnosis.stage: diagnosis for diagnosis in diagnoses}
         return print_json({"run" if request.is_run else "data": where, **facts, **stages})
@@ -147,27 +227,27 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     from murmuration.cli.training import load_networks, reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.runs.locks import locked
-    from murmuration.studies.pages.studies import STUDIES
-    from murmuration.studies.pages.study import Subject, evaluation_seconds
+    from murmuration.studies.pages.studies import STUDIES, Subject, evaluation_seconds
     from murmuration.studies.trajectory import find_trajectory
 
     study, path = STUDIES[what], Path(request.where)
     if not request.is_run:
         raise Misuse(f"{request.where} is no run, for it holds no run.json: {what} explores a trained run")
-    refuse_foreign(what, study, landscape, STUDIES)
+    for name in landscape.given():
+        if name not in (*study.choices, "image"):
+            takers = [other for other, other_study in STUDIES.items() if name in other_study.choices]
+            raise Misuse(f"--{name} is for {', '.join(takers)}, not for {what}: leave it out")
     refuse_for_run(replace(request, start=replace(request.start, net=None)))
     if landscape.image not in (None, "png", "svg"):
         raise Misuse(f"--image {landscape.image}: expected png or svg")
     net = options.network(request.start.net)
     ensemble, data = load_networks(path, net=net), reopen_data(path)
     target = options.named_targets(request.reading.target)
-    test = (data.held_out if request.on is None else eval_set_for(ensemble, request.on, target).split)[
-        : request.examples
-    ]
+    split = data.held_out if request.on is None else eval_set_for(ensemble, request.on, target).split
+    test = split[: request.examples]
     if ensemble.recipe.weights.stochastic:
-        warnings.warn(
-            "weights or masks of the members are random: networks with their means are explored", stacklevel=2
-        )
+        text = "weights or masks of the members are random: networks with their means are explored"
+        warnings.warn(text, stacklevel=2)
     page = out or path / "explore" / f"{what}.html"
     subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
     if not request.quiet:
@@ -175,7 +255,36 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     with locked(page.with_suffix("")), counting_bar(what, request.quiet) as show:
         subject = replace(subject, folder=page.with_suffix(""), show=show)
         record = run_study(what, study, subject, page, path, landscape.image)
-    show_outcome(record, as_json=request.quiet)
+    if request.quiet:
+        return print_json(record)
+    for sentence in record["sentences"]:
+        print(f"- {sentence}")
+    print(f"written: {', '.join(record['written'])}")
+
+
+def run_study(
+    what: str, study: "Study", subject: "Subject", page: Path, run: Path, image: str | None
+) -> dict[str, Any]:
+    """Compute a study and write its page, numbers and images; returns the record with the files that were written."""
+    from murmuration.reports.plots import figure_image
+    from murmuration.system.files import write_bytes, write_json, write_whole
+    from murmuration.system.records import plain_json
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome = study.run(subject)
+    except KeyboardInterrupt:
+        raise Interrupted(CONTINUES) from None
+    about = f"{run} · {subject.ensemble.members} members · {len(subject.test):,} examples"
+    record = {"what": what, "run": str(run), **plain_json(outcome.record)}
+    write_bytes(page, outcome.page(f"{study.title} of {run.name}", about).encode())
+    write_json(page.with_suffix(".json"), record)
+    write_whole(page.with_suffix(".parquet"), lambda file: outcome.record.frame().to_parquet(file))
+    files = [page, page.with_suffix(".json"), page.with_suffix(".parquet")]
+    for figure in outcome.figures if image is not None else ():
+        files.append(page.with_name(f"{page.stem}-{figure.name}.{image}"))
+        figure_image(figure, files[-1])
+    return {**record, "sentences": list(outcome.sentences), "written": [str(name) for name in files]}
 
 
 def cost_text(seconds: float, examples: int) -> str:
@@ -191,36 +300,11 @@ def cost_text(seconds: float, examples: int) -> str:
 def refuse_for_run(request: Request) -> None:
     """Refuse options on training and data if a run is given, which has its own."""
     for group in (request.start, request.answers, request.reading):
-        for option in fields(group):
-            value = getattr(group, option.name)
-            if value != option.default and not (option.name == "target" and request.on is not None):
+        for field in fields(group):
+            value = getattr(group, field.name)
+            if value != field.default and not (field.name == "target" and request.on is not None):
                 text = ",".join(value) if isinstance(value, list) else value
-                raise Misuse(f"--{option.name} {text} is for DATA: {request.where} is a run and has its own")
-
-
-def refuse_for_data(request: Request) -> None:
-    """Refuse options that need a run."""
-    if request.on is not None:
-        raise Misuse(f"--on {request.on} is for a run: {request.where} is data, and its test split is used")
-
-
-def opened(request: Request) -> "Data":
-    """Return the data to train on; the error for a path that is neither a run nor data names both."""
-    try:
-        return request.reading.open(request.where)
-    except Misuse as error:
-        if Path(request.where).is_file():
-            raise
-        raise Misuse(f"{request.where} is no run, for it holds no run.json, and as data: {error}") from None
-
-
-def page_of(where: str, found: Sequence["KernelDiagnosis"]) -> str:
-    """Return the page on the diagnoses."""
-    from murmuration.studies.pages.kernels import kernels_page
-
-    recipe, about = found[0].recipe, f"{where} · {found[0].members} members"
-    subtitle = f"{about} · sharing {recipe.text('sharing')}"
-    return kernels_page(found, title=f"Kernels of {recipe.name}", subtitle=subtitle)
+                raise Misuse(f"--{field.name} {text} is for DATA: {request.where} is a run and has its own")
 
 
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
@@ -246,7 +330,12 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     from murmuration.studies.kernels import limit_diagnosis, planned_spec, start_diagnosis
 
     recipe, plan = request.answers.recipe(request.start.recipe or "deep-ensemble"), request.start.plan()
-    data = opened(request)
+    try:
+        data = request.reading.open(request.where)
+    except Misuse as error:
+        if Path(request.where).is_file():
+            raise
+        raise Misuse(f"{request.where} is no run, for it holds no run.json, and as data: {error}") from None
     spec = planned_spec(request.start.net, data, recipe=recipe, plan=plan)
     limit = [limit_diagnosis(spec, data.held_out.prepared, inputs=request.examples)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:
@@ -256,15 +345,15 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
 
 def show_kernels(where: str, diagnoses: Sequence["KernelDiagnosis"]) -> None:
     """Print the table of values, then their interpretation."""
-    from murmuration.studies.pages.kernels import WHEN, room_of, rows_of, told
+    from murmuration.studies.pages.kernels import WHEN, room_of, rows_of, verdict_sentence
 
     first = diagnoses[0]
     title = f"{first.recipe.name} of {where}, {first.members} members, {first.inputs} inputs"
-    rows = [[row.label, *row.cells] for row in rows_of(diagnoses)]
+    rows = [[label, *texts] for label, texts, _ in rows_of(diagnoses)]
     print_table(["", *(WHEN[diagnosis.stage] for diagnosis in diagnoses)], rows, title=title)
     if first.shares:
         print(room_of(first))
     for diagnosis in diagnoses:
-        print(told(diagnosis))
+        print(verdict_sentence(diagnosis))
     for line in first.advice:
         print(f"- {line}")

@@ -13,24 +13,33 @@ from murmuration.studies.pages.maps import verdict_section
 SHAPES = [shape for shape in SYMBOLS if shape not in ("circle", "star")]  # of samplers; paths have the others
 
 
-def embedding_sections(found: Embedding) -> Markup:
-    """Return the sections of the page on one embedding."""
+def embedding_sections(record: Embedding) -> Markup:
+    """Return the verdicts, the map, and the separation of runs in predictions and on the map."""
     reading = "Networks are compared by all their class probabilities on the same inputs, not by a score."
-    parts = [verdict_section(found.verdicts, "What the map shows", reading), map_section(found), numbers_section(found)]
-    return join(parts)
-
-
-def embedding_figures(found: Embedding) -> dict[str, Figure]:
-    """Return the map, by name."""
-    return {"map": embedding_map(found)}
-
-
-def map_section(found: Embedding) -> Markup:
-    reading = (
+    points = (
         "Each line is a run from its first checkpoint, a star, to its last; other symbols are samples around the run "
         "of the same colour. Neighbours on the map predict alike; distances between distant points mean little."
     )
-    return section("map", "Runs and samples", reading, figure(embedding_map(found)))
+    means = (
+        f"Mean distances of late checkpoints, on {record.examples:,} examples. The objective of t-SNE is "
+        f"{number(record.kl)} nats at perplexity {number(record.perplexity)}."
+    )
+    columns = ["Space", "Between runs", "Within a run", "Ratio", "Samples nearest to their own run"]
+    rows = [
+        (name, [number(space.between), number(space.within), number(space.ratio), percent(space.own_run)])
+        for name, space in (("Predictions", record.predictions), ("Map", record.map))
+    ]
+    parts = [
+        verdict_section(record.verdicts, "What the map shows", reading),
+        section("map", "Runs and samples", points, figure(embedding_map(record))),
+        section("numbers", "Numbers", means, table("Separation of runs", columns, rows)),
+    ]
+    return join(parts)
+
+
+def embedding_figures(record: Embedding) -> dict[str, Figure]:
+    """Return the map, by name."""
+    return {"map": embedding_map(record)}
 
 
 def embedding_map(record: Embedding) -> Figure:
@@ -54,23 +63,7 @@ def embedding_map(record: Embedding) -> Figure:
             data.append(scatter("markers", x, y, method) | {"marker": look, "legendgroup": method} | hover_text)
     blank = {"showgrid": False, "showticklabels": False, "constrain": "domain"}
     look = layout(axis() | blank, axis() | blank | {"scaleanchor": "x"}) | {"showlegend": True}
-    counted = f"{plural(len(order), 'run')} and {plural(int((methods != 'path').sum()), 'sample')}"
-    words = (
-        f"t-SNE of predictions of {counted}: runs are {number(record.map.ratio)} times as far apart as they are wide"
-    )
+    networks = f"{plural(len(order), 'run')} and {plural(int((methods != 'path').sum()), 'sample')}"
+    apart = f"runs are {number(record.map.ratio)} times as far apart as they are wide"
+    words = f"t-SNE of predictions of {networks}: {apart}"
     return Figure("embedding", "t-SNE of predictions", words, data, look, 520)
-
-
-def numbers_section(record: Embedding) -> Markup:
-    """Return the separation of runs in predictions and on the map."""
-    spaces = {"Predictions": record.predictions, "Map": record.map}
-    columns = ["Space", "Between runs", "Within a run", "Ratio", "Samples nearest to their own run"]
-    rows = [
-        (name, [number(space.between), number(space.within), number(space.ratio), percent(space.own_run)])
-        for name, space in spaces.items()
-    ]
-    reading = (
-        f"Mean distances of late checkpoints, on {record.examples:,} examples. The objective of t-SNE is "
-        f"{number(record.kl)} nats at perplexity {number(record.perplexity)}."
-    )
-    return section("numbers", "Numbers", reading, table("Separation of runs", columns, rows))

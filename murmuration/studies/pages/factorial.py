@@ -1,5 +1,7 @@
 """The page on the sources of diversity: initialisation, batch order and learning rate."""
 
+import itertools
+
 import numpy as np
 
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scatter, symbol, whiskers
@@ -14,7 +16,8 @@ SHOWN = {
     "cosine": "Cosine of their weights",
     "accuracy": "Accuracy",
 }
-CELLS = [(start, order) for start in (0, 1) for order in (0, 1)]
+SHARES = ("disagreement", "accuracy")  # are written as percentages
+CELLS = list(itertools.product((0, 1), (0, 1)))
 
 
 def cell_name(start: int, order: int) -> str:
@@ -29,7 +32,7 @@ def factorial_figures(found: Factorial) -> dict[str, Figure]:
 def measure_figure(record: Factorial, measure: str) -> Figure:
     """Return one measure of every cell against the learning rate, with two standard errors over runs."""
     means, errors = record.mean(measure), record.standard_error(measure)
-    share = measure in ("disagreement", "accuracy")
+    share = measure in SHARES
     data = []
     for place, (start, order) in enumerate(CELLS):
         value, error = means[:, start, order], 2 * np.nan_to_num(errors[:, start, order])
@@ -43,42 +46,33 @@ def measure_figure(record: Factorial, measure: str) -> Figure:
         data.append(scatter("lines+markers", record.lrs, value, cell_name(start, order)) | look)
     rates = {"type": "log", "tickvals": numbers(record.lrs), "ticktext": [f"{rate:g}" for rate in record.lrs]}
     up = axis(SHOWN[measure].lower()) | ({"tickformat": ".0%"} if share else {})
-    means_text = "; ".join(
-        f"{cell_name(*cell)} {number(float(np.nanmean(means[:, cell[0], cell[1]])))}" for cell in CELLS
-    )
+    averages = {cell_name(*cell): number(float(np.nanmean(means[:, *cell]))) for cell in CELLS}
+    means_text = "; ".join(f"{name} {mean}" for name, mean in averages.items())
     panel = layout(axis("learning rate") | rates, up) | {"showlegend": True}
     return Figure(f"factorial-{measure}", SHOWN[measure], f"{SHOWN[measure]}: {means_text}", data, panel, 340)
 
 
-def factorial_sections(found: Factorial) -> Markup:
+def factorial_sections(record: Factorial) -> Markup:
     """Return the verdicts, the figures and the table."""
     reading = (
         f"Networks are trained with the same or different initial weights, and the same or different batches (and "
-        f"dropout masks), {found.runs} runs of every cell. Disagreement is the fraction of {found.examples:,} examples "
-        "on which two networks of a run predict different classes."
+        f"dropout masks), {record.runs} runs of every cell. Disagreement is the fraction of "
+        f"{record.examples:,} examples on which two networks of a run predict different classes."
     )
-    figures = factorial_figures(found)
-    bars = "Bars are two standard errors over runs."
-    return join(
-        [
-            verdict_section(found.verdicts, "What makes networks differ", reading),
-            section("sources", "By learning rate", bars, grid(map(figure, figures.values()))),
-            section("cells", "Every cell", "Means over runs and their standard errors.", cells_table(found)),
-        ]
-    )
-
-
-def cells_table(record: Factorial) -> Markup:
-    """Return a row for every cell of the factorial."""
+    plots, bars = map(figure, factorial_figures(record).values()), "Bars are two standard errors over runs."
+    numbers = {measure: (record.mean(measure), record.standard_error(measure)) for measure in SHOWN}
     rows = []
-    for place, rate in enumerate(record.lrs):
-        for start, order in CELLS:
-            cells = []
-            for measure in SHOWN:
-                mean, error = (
-                    values[place, start, order] for values in (record.mean(measure), record.standard_error(measure))
-                )
-                as_text = percent if measure in ("disagreement", "accuracy") else number
-                cells.append(f"{as_text(float(mean))} ± {as_text(float(error))}")
-            rows.append((f"{rate:g}, {cell_name(start, order)}", cells))
-    return table("Means and standard errors of every cell", ["Learning rate and cell", *SHOWN.values()], rows)
+    for (place, rate), (start, order) in itertools.product(enumerate(record.lrs), CELLS):
+        cells = []
+        for measure, (means, errors) in numbers.items():
+            write = percent if measure in SHARES else number
+            mean, error = (write(float(values[place, start, order])) for values in (means, errors))
+            cells.append(f"{mean} ± {error}")
+        rows.append((f"{rate:g}, {cell_name(start, order)}", cells))
+    board = table("Means and standard errors of every cell", ["Learning rate and cell", *SHOWN.values()], rows)
+    parts = [
+        verdict_section(record.verdicts, "What makes networks differ", reading),
+        section("sources", "By learning rate", bars, grid(plots)),
+        section("cells", "Every cell", "Means over runs and their standard errors.", board),
+    ]
+    return join(parts)

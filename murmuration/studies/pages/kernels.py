@@ -1,29 +1,20 @@
 """The page on tangent kernels between members: interpretation, heat maps and values."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from murmuration.reports.figures import Figure, member_matrix
 from murmuration.reports.formatting import MISSING, finite_mean, number, percent
-from murmuration.reports.html import Markup, figure, grid, join, section, table, tag
+from murmuration.reports.html import figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
 from murmuration.studies.kernels import KernelDiagnosis, Stage
 
 WHEN = {"before": "Before training", "after": "After training", "limit": "Infinite width"}
 
 
-class Row(NamedTuple):
-    """One number of every diagnosis, and what it says."""
-
-    label: str
-    cells: list[str]
-    reading: str
-
-
-Cell = Callable[[KernelDiagnosis], str]
-NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what it says of the first diagnosis
+# Label, how it is written, what it says of the first diagnosis.
+NUMBERS: tuple[tuple[str, Callable[[KernelDiagnosis], str], str], ...] = (
     ("Regime", lambda e: e.regime.name, "Independent, collective, between the two, or degenerate."),
     (
         "T_o / T_d",
@@ -65,70 +56,61 @@ NUMBERS: tuple[tuple[str, Cell, str], ...] = (  # label, how it is written, what
 )
 
 
-def kernels_page(found: Sequence[KernelDiagnosis], *, title: str, subtitle: str) -> str:
+def kernels_page(diagnoses: Sequence[KernelDiagnosis], *, title: str, subtitle: str) -> str:
     """Return the page on diagnoses of one ensemble, before training, after it, or both."""
-    return framed(title, subtitle, join([verdicts(found), maps(found), numbers_of(found)]))
-
-
-def told(found: KernelDiagnosis) -> str:
-    """Return the verdict of one stage, as a sentence."""
-    when = "At infinite width" if found.stage == "limit" else WHEN[found.stage]
-    return f"{when} it is {found.verdict}."
-
-
-def verdicts(diagnoses: Sequence[KernelDiagnosis]) -> Markup:
-    """Return what was found, in a sentence a stage, and what to do about it."""
-    sentences = [tag("p", told(item), "lead") for item in diagnoses]
-    advice = join(tag("li", item) for item in diagnoses[0].advice)
-    reading = (
+    sentences = [tag("p", verdict_sentence(diagnosis), "lead") for diagnosis in diagnoses]
+    advice = tag("ul", join(tag("li", item) for item in diagnoses[0].advice))
+    lead = (
         "Members that share weights train each other. If one member's step leaves the others where they are, the "
         "ensemble is as good as separate networks; if it moves them all, they learn together and stay alike."
     )
-    return section("verdict", "Do members learn alone or together?", reading, join([*sentences, tag("ul", advice)]))
-
-
-def maps(found: Sequence[KernelDiagnosis]) -> Markup:
-    """Return a heat map of member by member for every stage, on one scale."""
-    reading = (
+    cells = (
         "Each cell says how far a step of one member through the shared weights moves another, against how far both "
         "move themselves: 1 for members that cannot be told apart, 0 for strangers, less for members that undo each "
         "other's steps. The diagonal is always 1 and left blank."
     )
-    return section("kernel", "The kernel between members", reading, grid(map(figure, heat_maps(found).values())))
+    maps = grid(map(figure, heat_maps(diagnoses).values()))
+    means = f"Means over {diagnoses[0].inputs:,} inputs and all outputs of {diagnoses[0].members} members."
+    columns = ["Number", *(WHEN[diagnosis.stage] for diagnosis in diagnoses), tag("span", "What it says", "wide")]
+    rows = [(label, [*texts, tag("span", reading, "wide")]) for label, texts, reading in rows_of(diagnoses)]
+    parts = [
+        section("verdict", "Do members learn alone or together?", lead, join([*sentences, advice])),
+        section("kernel", "The kernel between members", cells, maps),
+        section("numbers", "Numbers", means, tag("div", table("Numbers of the kernels", columns, rows), "wrapped")),
+    ]
+    return framed(title, subtitle, join(parts))
+
+
+def verdict_sentence(diagnosis: KernelDiagnosis) -> str:
+    """Return the verdict of one stage, as a sentence."""
+    when = "At infinite width" if diagnosis.stage == "limit" else WHEN[diagnosis.stage]
+    return f"{when} it is {diagnosis.verdict}."
 
 
 def heat_maps(diagnoses: Sequence[KernelDiagnosis]) -> dict[Stage, Figure]:
-    """Return the heat map of every stage, on one scale; there is none of the limit, which has no members."""
+    """Return the alignment (M, M) of members at every stage, on one scale; the limit has no members."""
     lowest = min(0.0, *(float(np.nanmin(diagnosis.alignment, initial=0.0)) for diagnosis in diagnoses))
-    return {diagnosis.stage: heat_map(diagnosis, lowest) for diagnosis in diagnoses if diagnosis.stage != "limit"}
+    maps: dict[Stage, Figure] = {}
+    for diagnosis in (diagnosis for diagnosis in diagnoses if diagnosis.stage != "limit"):
+        when, matrix = WHEN[diagnosis.stage], diagnosis.alignment
+        average = number(finite_mean(matrix[~np.eye(diagnosis.members, dtype=bool)]))
+        label = f"{when}: alignment of members' tangent kernels, {average} on average"
+        maps[diagnosis.stage] = member_matrix(f"kernel-{diagnosis.stage}", when, label, matrix, lowest)
+    return maps
 
 
-def heat_map(found: KernelDiagnosis, lowest: float) -> Figure:
-    """Return the alignment (M, M) of members' tangent kernels, from `lowest` to 1."""
-    when = WHEN[found.stage]
-    pairs = found.alignment[~np.eye(found.members, dtype=bool)]
-    label = f"{when}: alignment of members' tangent kernels, {number(finite_mean(pairs))} on average"
-    return member_matrix(f"kernel-{found.stage}", when, label, found.alignment, lowest)
+def rows_of(diagnoses: Sequence[KernelDiagnosis]) -> list[tuple[str, list[str], str]]:
+    """Return label, texts and reading of every number, in the order a reader wants them."""
+    room = room_of(diagnoses[0])
+    return [
+        (label, [cell(diagnosis) for diagnosis in diagnoses], says.format(diagnoses[0], room))
+        for label, cell, says in NUMBERS
+    ]
 
 
-def numbers_of(diagnoses: Sequence[KernelDiagnosis]) -> Markup:
-    """Return the table of all numbers, with a sentence on each."""
-    columns = ["Number", *(WHEN[diagnosis.stage] for diagnosis in diagnoses), tag("span", "What it says", "wide")]
-    rows = [(row.label, [*row.cells, tag("span", row.reading, "wide")]) for row in rows_of(diagnoses)]
-    count, first = diagnoses[0].inputs, diagnoses[0]
-    reading = f"Means over {count:,} inputs and all outputs of {first.members} members."
-    board = tag("div", table("Numbers of the kernels", columns, rows), "wrapped")
-    return section("numbers", "Numbers", reading, board)
-
-
-def rows_of(found: Sequence[KernelDiagnosis]) -> list[Row]:
-    """Return all numbers of the diagnoses as text, in the order a reader wants them."""
-    room = room_of(found[0])
-    return [Row(label, [cell(e) for e in found], says.format(found[0], room)) for label, cell, says in NUMBERS]
-
-
-def room_of(found: KernelDiagnosis) -> str:
+def room_of(diagnosis: KernelDiagnosis) -> str:
     """Return what N is."""
-    if not found.shares:
+    if not diagnosis.shares:
         return "members share nothing"
-    return f"N = {found.width:,}, the channels that {found.layer} takes" if found.width else "N is not known"
+    width, layer = diagnosis.width, diagnosis.layer
+    return f"N = {width:,}, the channels that {layer} takes" if width else "N is not known"

@@ -1,6 +1,6 @@
 """The page on paths between two networks: loss, accuracy and agreement along them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,28 @@ PLACES = {"linear": 0, "aligned": 3, "tunnel": 1, "bezier": 2, "polygon": 4}  # 
 DASHES = {"linear": "dash", "aligned": "dashdot"}
 
 
-def paths_sections(found: Paths) -> Markup:
+def paths_sections(record: Paths) -> Markup:
     """Return the sections of the page on the paths between two networks."""
-    first, last = found.ends
+    first, last = record.ends
     reading = (
-        f"Networks {first} and {last} are {number(found.distance)} apart in weight space, and their weight vectors "
-        f"have a cosine of {number(found.cosine)}. A barrier is how far the loss along a path rises above the line "
+        f"Networks {first} and {last} are {number(record.distance)} apart in weight space, and their weight vectors "
+        f"have a cosine of {number(record.cosine)}. A barrier is how far the loss along a path rises above the line "
         "between the losses of its ends."
     )
-    lines = paths_figures(found)
+    along = "Along a path of low loss both stay near the values of the ends. Vertices of the tunnel are marked."
+    agreeing = (
+        "The fraction of test examples for which a network on the path predicts the same class as one of its ends. A "
+        "path of low loss still leads from one function to another where these lines cross."
+    )
+    lines = {name: figure(line) for name, line in paths_figures(record).items()}
+    scores = [line for name, line in lines.items() if name in LABELS]
+    agreement = grid(line for name, line in lines.items() if name.startswith("agreement"))
+    more = details("More scores", grid(scores[2:]))
     parts = [
-        verdict_section(found.verdicts, "What the paths show", reading),
-        scores_section(lines),
-        agreement_section(lines),
-        table_section(found),
+        verdict_section(record.verdicts, "What the paths show", reading),
+        section("scores", "Loss and accuracy", along, join([grid(scores[:2]), more])),
+        section("agreement", "Agreement with both ends", agreeing, agreement),
+        table_section(record),
     ]
     return join(parts)
 
@@ -45,22 +53,6 @@ def paths_figures(record: Paths) -> dict[str, Figure]:
     ends = (0, 1) if drawable(record.paths, "agreement") else ()
     lines = {name: score_lines(record, name) for name in names}
     return lines | {f"agreement_{end}": agreement_lines(record, end) for end in ends}
-
-
-def scores_section(lines: Mapping[str, Figure]) -> Markup:
-    reading = "Along a path of low loss both stay near the values of the ends. Vertices of the tunnel are marked."
-    figures = [figure(line) for name, line in lines.items() if name in LABELS]
-    body = join([grid(figures[:2]), details("More scores", grid(figures[2:]))])
-    return section("scores", "Loss and accuracy", reading, body)
-
-
-def agreement_section(lines: Mapping[str, Figure]) -> Markup:
-    reading = (
-        "The fraction of test examples for which a network on the path predicts the same class as one of its ends. A "
-        "path of low loss still leads from one function to another where these lines cross."
-    )
-    figures = grid(figure(line) for name, line in lines.items() if name.startswith("agreement"))
-    return section("agreement", "Agreement with both ends", reading, figures)
 
 
 def drawable(paths: Sequence[ScoredPath], name: str) -> bool:

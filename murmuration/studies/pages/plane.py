@@ -1,6 +1,5 @@
 """The page on a plane of a weight space: accuracy, loss and agreement, with trajectories and samples."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,17 +24,33 @@ INKS = (1, 2, 3, 4, 6)  # places of the palette that are not the blue of the map
 HOVER = "%{customdata[0]}: loss %{customdata[1]:.3g}, accuracy %{customdata[2]:.1%}, %{customdata[3]:.0%} outside"
 
 
-def plane_sections(found: Plane) -> Markup:
+def plane_sections(record: Plane) -> Markup:
     """Return the sections of the page on one plane."""
-    through = "the origin of the weight space and two networks" if found.origin == "zero" else "three networks"
+    through = "the origin of the weight space and two networks" if record.origin == "zero" else "three networks"
     reading = f"The plane contains {through}. Distances are Euclidean, in units of the weights."
-    maps = plane_figures(found)
+    colours = (
+        "Dark is better. Colours are exact on the plane. Trajectories and samples lie beside it and are projected onto "
+        "it; how far beside is in the table of networks."
+    )
+    agreeing = (
+        "The fraction of test examples for which a point of the plane predicts the same class as a trained network. "
+        "Two networks are different functions where the regions that agree with them are different."
+    )
+    differing = (
+        "Disagreement divided by the error rate of the point: 0 for the same predictions, about 1 where a point "
+        "differs from the network as often as it errs."
+    )
+    maps = {name: figure(drawing) for name, drawing in plane_figures(record).items()}
+    scores = [drawing for name, drawing in maps.items() if name in LABELS]
+    agreement = grid(drawing for name, drawing in maps.items() if name.startswith("agreement"))
+    disagreement = grid(drawing for name, drawing in maps.items() if name.startswith("normalised"))
+    more = details("More scores", grid(scores[2:]))
     parts = [
-        verdict_section(found.verdicts, "What the plane shows", reading),
-        scores_section(maps),
-        agreement_section(maps),
-        disagreement_section(maps),
-        networks_section(found),
+        verdict_section(record.verdicts, "What the plane shows", reading),
+        section("scores", "Accuracy and loss", colours, join([grid(scores[:2]), more])),
+        section("agreement", "Agreement with each network", agreeing, agreement),
+        section("disagreement", "Normalised disagreement", differing, details("Maps", disagreement)),
+        networks_section(record),
     ]
     return join(parts)
 
@@ -48,34 +63,6 @@ def plane_figures(record: Plane) -> dict[str, Figure]:
         maps |= {f"agreement_{turn}": agreement_map(record, turn) for turn in range(len(record.names))}
         maps |= {f"normalised_disagreement_{turn}": disagreement_map(record, turn) for turn in range(len(record.names))}
     return maps
-
-
-def scores_section(maps: Mapping[str, Figure]) -> Markup:
-    reading = (
-        "Dark is better. Colours are exact on the plane. Trajectories and samples lie beside it and are projected onto "
-        "it; how far beside is in the table of networks."
-    )
-    figures = [figure(score_figure) for name, score_figure in maps.items() if name in LABELS]
-    body = join([grid(figures[:2]), details("More scores", grid(figures[2:]))])
-    return section("scores", "Accuracy and loss", reading, body)
-
-
-def agreement_section(maps: Mapping[str, Figure]) -> Markup:
-    reading = (
-        "The fraction of test examples for which a point of the plane predicts the same class as a trained network. "
-        "Two networks are different functions where the regions that agree with them are different."
-    )
-    figures = grid(figure(map_figure) for name, map_figure in maps.items() if name.startswith("agreement"))
-    return section("agreement", "Agreement with each network", reading, figures)
-
-
-def disagreement_section(maps: Mapping[str, Figure]) -> Markup:
-    reading = (
-        "Disagreement divided by the error rate of the point: 0 for the same predictions, about 1 where a point "
-        "differs from the network as often as it errs."
-    )
-    figures = grid(figure(map_figure) for name, map_figure in maps.items() if name.startswith("normalised"))
-    return section("disagreement", "Normalised disagreement", reading, details("Maps", figures))
 
 
 def drawable(found: Plane, name: str) -> bool:
@@ -111,16 +98,10 @@ def disagreement_map(record: Plane, turn: int) -> Figure:
 def _map(record: Plane, name: str, title: str, label: str, trace: dict[str, Any]) -> Figure:
     """Return a map with the networks on it."""
     names = ["origin", *record.names] if record.origin == "zero" else record.names
-    way = (
-        f"{record.names[0]} to {record.names[1].removeprefix('network ')}"
-        if record.origin == "anchor"
-        else record.names[0]
-    )
+    second = f" to {record.names[1].removeprefix('network ')}" if record.origin == "anchor" else ""
     notes = [label_at(x, y, words) for x, y, words in zip(record.anchors.x, record.anchors.y, names, strict=True)]
-    look = equal_axes(f"distance along {way}", "distance orthogonal to it") | {
-        "annotations": notes,
-        "showlegend": bool(record.overlays),
-    }
+    look = equal_axes(f"distance along {record.names[0]}{second}", "distance orthogonal to it")
+    look |= {"annotations": notes, "showlegend": bool(record.overlays)}
     return Figure(f"plane-{name.replace('_', '-')}", title, label, [trace, *overlays(record)], look, MAP_HEIGHT)
 
 
@@ -132,15 +113,11 @@ def overlays(record: Plane) -> list[dict[str, Any]]:
         mode, shape = ("lines+markers", "circle") if overlay.kind == "trajectory" else ("markers", symbol(place))
         name = overlay.name.replace("training of network", "training of")  # short, for the legend of a phone
         trace = marked(mode, overlay.x[rows], overlay.y[rows], name, ink, shape, size=5)
-        traces.append(trace | {"customdata": hover(overlay, rows), "hovertemplate": HOVER})
+        columns = (overlay.scores["loss"], overlay.scores["accuracy"], overlay.residual)
+        numbers = [[row, *(float(column[row]) for column in columns)] for row in rows]
+        traces.append(trace | {"customdata": numbers, "hovertemplate": HOVER})
     ends = marked("markers", record.anchors.x, record.anchors.y, "networks", "var(--ink)", "star", size=9)
     return [*traces, ends | {"showlegend": False, "hoverinfo": "skip"}]
-
-
-def hover(each: Overlay, kept: list[int]) -> list[list[float]]:
-    """Return number, loss, accuracy and residual of the networks that are drawn."""
-    columns = (each.scores["loss"], each.scores["accuracy"], each.residual)
-    return [[place, *(float(column[place]) for column in columns)] for place in kept]
 
 
 def networks_section(record: Plane) -> Markup:

@@ -1,5 +1,6 @@
 """The page on similarity of networks: heat maps of cosine, disagreement, diversity and CKA."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -50,13 +51,8 @@ def similarity_sections(records: Mapping[str, Similarity]) -> Markup:
         for verdict in record.verdicts
     ]
     parts = [verdict_section(verdicts, "What the networks have in common", reading)]
-    parts += [
-        maps_section(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())
-    ]
-    parts += [
-        means_section(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())
-    ]
-    return join(parts)
+    headings = [(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())]
+    return join([*parts, *itertools.starmap(maps_section, headings), *itertools.starmap(means_section, headings)])
 
 
 def similarity_figures(found: Similarity, place: int = 0) -> dict[str, Figure]:
@@ -83,22 +79,15 @@ def matrix_map(record: Similarity, name: str, place: int) -> Figure:
     """Return one matrix (m, m) as a heat map; a path from the lower left, other networks from the upper left."""
     look, cells = MATRICES[name], without_diagonal(record.matrices[name])
     kind = {"path": "epoch", "members": "member", "samples": "network"}[record.subject]
-    writes_values = len(cells) <= WRITTEN
-    text = (
-        {"texttemplate": f"%{{z:.{look.digits}f}}", "textfont": {"size": 10}, "showscale": False}
-        if writes_values
-        else {}
-    )
+    gap, text = int(len(cells) <= WRITTEN), {}
+    if gap:
+        text = {"texttemplate": f"%{{z:.{look.digits}f}}", "textfont": {"size": 10}, "showscale": False}
     ticks: dict[str, Any] = {"showgrid": False, "constrain": "domain", "type": "category", "nticks": 10}
     up = axis(kind) | ticks | {"scaleanchor": "x"} | ({} if record.subject == "path" else {"autorange": "reversed"})
-    names = [plot_text(name_of_network) for name_of_network in record.names]
+    names = list(map(plot_text, record.names))
     low = min(look.low, float(np.nanmin(cells, initial=look.low)))
     high = look.high or max(float(np.nanmax(cells, initial=0)), 1e-3)
-    trace = (
-        heat(cells)
-        | {"x": names, "y": names, "zmin": low, "zmax": high, "xgap": int(writes_values), "ygap": int(writes_values)}
-        | text
-    )
+    trace = heat(cells) | {"x": names, "y": names, "zmin": low, "zmax": high, "xgap": gap, "ygap": gap} | text
     trace["hovertemplate"] = f"{kind} %{{x}} and %{{y}}: %{{z:.3f}}<extra></extra>"
     mean = finite_mean(cells.ravel())
     label = f"{look.title} of {len(cells)} networks: {number(mean)} on average over pairs"
@@ -110,9 +99,7 @@ def means_section(record: Similarity, place: int, title: str) -> Markup:
     grouped = 1 < len(set(record.groups)) < len(record.groups)
     kinds = [("All pairs", None)] + ([("Within a group", True), ("Between groups", False)] if grouped else [])
     names = [name for name in MATRICES if name in record.matrices]
-    rows = [
-        (label, [number(record.mean(name, same_group=same_group)) for name in names]) for label, same_group in kinds
-    ]
+    rows = [(label, [number(record.mean(name, same_group=same)) for name in names]) for label, same in kinds]
     counted = f"{len(record.names)} networks with accuracies from {percent(record.accuracy.min())} to "
     reading = f"{counted}{percent(record.accuracy.max())} on {record.examples:,} examples."
     columns = ["Mean over", *(MATRICES[name].title for name in names)]

@@ -1,5 +1,6 @@
 """The page on ensemble size: ensembling, subspace sampling and averaging, clean, under corruption and on OOD inputs."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,19 +20,34 @@ def named(method: str) -> str:
     return NAMES.get(method, method)
 
 
-def sizes_sections(found: Sizes) -> Markup:
+def sizes_sections(record: Sizes) -> Markup:
     """Return the sections of the page on one comparison."""
     reading = (
         "An ensemble averages predictions of independent runs, a subspace those of networks around one run, and a "
         "weight average is one network. They can be combined."
     )
-    figures = sizes_figures(found)
+    counts = ", ".join(f"{k}: {record.subsets[0, i]}" for i, k in enumerate(record.sizes))
+    kind = "all subsets of runs" if record.exact[record.subsets > 0].all() else "subsets of runs, random where many"
+    by_size = (
+        f"Scores on {record.examples:,} clean examples, means over {kind} (number by size {counts}). Size 1 of a "
+        "sampler is one subspace; larger sizes average subspaces of several runs."
+    )
+    corruptions = len({condition.name for condition in record.conditions if condition.name})
+    by_severity = (
+        f"Means over {corruptions} corruptions at each severity; 0 is clean. Dotted lines are one run, solid lines "
+        f"ensembles of {record.sizes[-1]}."
+    )
+    plots = {name: figure(drawing) for name, drawing in sizes_figures(record).items()}
+    sizes, severities, divergences = (
+        grid(plot for name, plot in plots.items() if name.startswith(kind))
+        for kind in ("size-", "severity-", "divergence")
+    )
     parts = [
-        verdict_section(found.verdicts, "What ensembles and subspaces gain", reading),
-        by_size_section(found, figures),
-        by_severity_section(found, figures),
-        divergence_section(found, figures),
-        variants_section(found),
+        verdict_section(record.verdicts, "What ensembles and subspaces gain", reading),
+        section("sizes", "Ensemble size", by_size, sizes),
+        section("severity", "Under corruption", by_severity, severities),
+        divergence_section(record, divergences),
+        variants_section(record),
     ]
     return join(parts)
 
@@ -48,57 +64,34 @@ def sizes_figures(record: Sizes) -> dict[str, Figure]:
     return figures
 
 
-def by_size_section(record: Sizes, figures: dict[str, Figure]) -> Markup:
-    counted = ", ".join(f"{k}: {record.subsets[0, i]}" for i, k in enumerate(record.sizes))
-    kind = "all subsets of runs" if record.exact[record.subsets > 0].all() else "subsets of runs, random where many"
-    reading = (
-        f"Scores on {record.examples:,} clean examples, means over {kind} (number by size {counted}). Size 1 of a "
-        "sampler is one subspace; larger sizes average subspaces of several runs."
-    )
-    plots = [figure(figures[f"size-{measure}"]) for measure in record.measures]
-    return section("sizes", "Ensemble size", reading, grid(plots))
-
-
-def by_severity_section(record: Sizes, figures: dict[str, Figure]) -> Markup:
-    kinds = len({condition.name for condition in record.conditions if condition.name})
-    reading = (
-        f"Means over {kinds} corruptions at each severity; 0 is clean. Dotted lines are one run, solid lines "
-        f"ensembles of {record.sizes[-1]}."
-    )
-    plots = [figure(plot) for name, plot in figures.items() if name.startswith("severity-")]
-    return section("severity", "Under corruption", reading, grid(plots))
-
-
-def divergence_section(record: Sizes, figures: dict[str, Figure]) -> Markup:
+def divergence_section(record: Sizes, plots: Markup) -> Markup:
+    """Return divergences of every group by severity and on OOD inputs."""
     reading = (
         f"Jensen-Shannon divergence of the predictions of {record.together} networks, mean over subsets: how much they "
         "disagree in probabilities. It grows with the number of networks, which is the same for all groups."
     )
-    plots = grid(figure(value) for name, value in figures.items() if name.startswith("divergence"))
-    groups = list(record.divergences)
     columns = ["Group", *(f"severity {value}" if value else "clean" for value in record.severities), *record.ood_names]
-    rows = [
-        (
-            named(group),
-            [number(record.divergence(group, severity)) for severity in record.severities]
-            + [number(record.divergences[group].get(Condition(name, 0, True), math.nan)) for name in record.ood_names],
-        )
-        for group in groups
-    ]
-    return section(
-        "divergence", "Divergence", reading, join([plots, table("Jensen-Shannon divergence", columns, rows)])
-    )
+    rows = []
+    for group in record.divergences:
+        values = [record.divergence(group, severity) for severity in record.severities]
+        rows.append((named(group), list(map(number, values + ood_divergences(record, group)))))
+    board = table("Jensen-Shannon divergence", columns, rows)
+    return section("divergence", "Divergence", reading, join([plots, board]))
 
 
-def variants_section(found: Sizes) -> Markup:
+def ood_divergences(record: Sizes, group: str) -> list[float]:
+    """Return the divergence of a group on each set of OOD inputs; NaN if it is not known."""
+    return [record.divergences[group].get(Condition(name, 0, True), math.nan) for name in record.ood_names]
+
+
+def variants_section(record: Sizes) -> Markup:
     """Return a table of single networks and the largest ensembles of every method."""
     rows = []
-    for place, method in enumerate(found.methods):
-        for size in (1, found.sizes[-1]):
-            if found.subsets[place, found.sizes.index(size)]:
-                values = [written(measure, found.score(method, size, measure)) for measure in found.measures]
-                rows.append((variant(found, method, size), values))
-    columns = ["Variant", *(describe(measure).label for measure in found.measures)]
+    for (place, method), size in itertools.product(enumerate(record.methods), (1, record.sizes[-1])):
+        if record.subsets[place, record.sizes.index(size)]:
+            values = [written(measure, record.score(method, size, measure)) for measure in record.measures]
+            rows.append((variant(method, size), values))
+    columns = ["Variant", *(describe(measure).label for measure in record.measures)]
     return section("variants", "Numbers", "Clean examples.", details("Scores", table("Variants", columns, rows)))
 
 
@@ -108,13 +101,12 @@ def written(measure: str, value: float) -> str:
     return percent(value) if measure == "accuracy" else number(value)
 
 
-def variant(found: Sizes, method: str, size: int) -> str:
+def variant(method: str, size: int) -> str:
     """Return the variant in words: one run or several, itself, averaged or sampled."""
     if size == 1:
         return {ORIGINAL: "one run", AVERAGE: "one weight average"}.get(method, f"subspace: {named(method)}")
-    return {ORIGINAL: f"ensemble of {size}", AVERAGE: f"ensemble of {size} weight averages"}.get(
-        method, f"ensemble of {size}, subspaces: {named(method)}"
-    )
+    endings = {ORIGINAL: "", AVERAGE: " weight averages"}
+    return f"ensemble of {size}{endings.get(method, f', subspaces: {named(method)}')}"
 
 
 def line(place: int, x: Iterable[float], y: Iterable[float], name: str, style: str, **more: Any) -> dict[str, Any]:
@@ -126,16 +118,10 @@ def line(place: int, x: Iterable[float], y: Iterable[float], name: str, style: s
 
 def by_size(record: Sizes, measure: str) -> Figure:
     """Return a score of every method against the number of runs."""
-    data = [
-        line(
-            place,
-            record.sizes,
-            [record.score(method, size, measure) for size in record.sizes],
-            named(method),
-            dash(place),
-        )
-        for place, method in enumerate(record.methods)
-    ]
+    data = []
+    for place, method in enumerate(record.methods):
+        values = [record.score(method, size, measure) for size in record.sizes]
+        data.append(line(place, record.sizes, values, named(method), dash(place)))
     described = describe(measure)
     ends = [(named(m), [record.score(m, k, measure) for k in (1, record.sizes[-1])]) for m in record.methods]
     words = f"{described.label} of 1 and {record.sizes[-1]} runs: {spoken(ends)}"
@@ -154,26 +140,20 @@ def by_severity(record: Sizes, measure: str) -> Figure:
     worst = record.severities[-1]
     ends = [(named(m), [record.score(m, k, measure, worst) for k in (1, last)]) for m in record.methods]
     words = f"{described.label} at severity {worst} of 1 and {last} runs: {spoken(ends)}"
-    return Figure(
-        f"severity-{measure}", titled(described), words, data, legend(severity_axis(record), described.label), 380
-    )
+    panel = legend(axis("severity") | {"tickvals": list(record.severities)}, described.label)
+    return Figure(f"severity-{measure}", titled(described), words, data, panel, 380)
 
 
 def divergence_lines(record: Sizes) -> Figure:
     """Return the Jensen-Shannon divergence of every group against severity."""
-    data = [
-        line(
-            place,
-            record.severities,
-            [record.divergence(group, s) for s in record.severities],
-            named(group),
-            dash(place),
-        )
-        for place, group in enumerate(record.divergences)
-    ]
+    data = []
+    for place, group in enumerate(record.divergences):
+        values = [record.divergence(group, severity) for severity in record.severities]
+        data.append(line(place, record.severities, values, named(group), dash(place)))
     ends = [(named(g), [record.divergence(g, s) for s in (0, record.severities[-1])]) for g in record.divergences]
     words = f"Jensen-Shannon divergence on clean inputs and at severity {record.severities[-1]}: {spoken(ends)}"
-    panel = legend(severity_axis(record), "divergence, nats")
+    severities = axis("severity") | {"tickvals": list(record.severities)}
+    panel = legend(severities, "divergence, nats")
     return Figure("divergence-severity", "Divergence under corruption", words, data, panel, 380)
 
 
@@ -192,18 +172,11 @@ def divergence_bars(record: Sizes) -> Figure:
         }
         for place, name in enumerate(record.ood_names)
     ]
-    values_by_group = [
-        (named(g), [record.divergences[g].get(Condition(name, 0, True), math.nan) for name in record.ood_names])
-        for g in groups
-    ]
-    words = f"Jensen-Shannon divergence on {', '.join(record.ood_names)}: {spoken(values_by_group)}"
+    ends = [(named(group), ood_divergences(record, group)) for group in groups]
+    words = f"Jensen-Shannon divergence on {', '.join(record.ood_names)}: {spoken(ends)}"
     down = axis() | {"autorange": "reversed", "automargin": True, "showgrid": False}
     panel = layout(axis("divergence, nats"), down) | {"showlegend": len(record.ood_names) > 1}
     return Figure("divergence-ood", "Divergence on OOD inputs", words, data, panel, 90 + 26 * len(groups))
-
-
-def severity_axis(found: Sizes) -> dict[str, Any]:
-    return axis("severity") | {"tickvals": list(found.severities)}
 
 
 def legend(across: dict[str, Any], label: str) -> dict[str, Any]:

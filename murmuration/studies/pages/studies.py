@@ -1,18 +1,29 @@
-"""The studies, one function each: from an ensemble to a record, sections of a page, figures and sentences."""
+"""The studies of the loss landscape around the members of an ensemble: what they work on, and what they leave.
+
+A study is a function from a `Subject` to an `Outcome`: the record of an analysis, sections of a page, figures and
+sentences. Pieces that are computed are kept in a folder, so that a killed study can continue.
+"""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
+from murmuration.data import Data, Split, open_inputs
 from murmuration.data.shift import CORRUPTIONS
-from murmuration.reports.html import join
+from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.figures import Figure
+from murmuration.reports.html import Markup, join
+from murmuration.reports.page import framed
 from murmuration.studies.alignment import permutation_groups
 from murmuration.studies.diversity import DRAWN, WITHOUT_PATH, trade_off as compute_trade_off
 from murmuration.studies.embedding import embed_paths
-from murmuration.studies.landscape import SCORED, Verdict
+from murmuration.studies.landscape import SCORED, Show, Verdict, silent
 from murmuration.studies.pages.embedding import embedding_figures, embedding_sections
 from murmuration.studies.pages.factorial import factorial_figures, factorial_sections
 from murmuration.studies.pages.paths import paths_figures, paths_sections
@@ -20,29 +31,129 @@ from murmuration.studies.pages.plane import plane_figures, plane_sections
 from murmuration.studies.pages.similarity import similarity_figures, similarity_sections
 from murmuration.studies.pages.sizes import sizes_figures, sizes_sections
 from murmuration.studies.pages.stitched import stitched_figures, stitched_sections
-from murmuration.studies.pages.study import Outcome, Records, Study, Subject
 from murmuration.studies.pages.trade_off import trade_off_figures, trade_off_sections
 from murmuration.studies.paths import PATHS, paths_between
-from murmuration.studies.planes import plane as compute_plane
+from murmuration.studies.planes import plane as compute_plane, stitched_view
 from murmuration.studies.randomness import factorial as compute_factorial
 from murmuration.studies.similarity import Similarity, network_similarity, path_similarity
 from murmuration.studies.sizes import SAMPLED, ensemble_sizes
-from murmuration.studies.stitching import stitched_view
 from murmuration.studies.subspaces import RANK, SAMPLERS, draw_vectors, neighbourhood, sample_subspace
-from murmuration.studies.weight_space import points_of
+from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.weight_space import labelled_outputs, points_of
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse, unknown
+from murmuration.system.records import plain_json
 from murmuration.training.plan import plan_from_json
 
-SAMPLES, PLANE_SAMPLES, FEW_SAMPLES = (
-    30,
-    50,
-    10,
-)  # of every sampler: in scores, on the diversity-accuracy plane, in maps
+# Samples of every sampler: in scores, on the diversity-accuracy plane, in maps.
+SAMPLES, PLANE_SAMPLES, FEW_SAMPLES = 30, 50, 10
 STEP = 6  # a training step, in predictions on as many inputs: between 4 (CIFAR-10) and 7.5 (digits) were measured
 PATHS_SHOWN = 3  # members whose path is compared with itself
 NOTEBOOK_LENGTH = 23.4  # of the initial weights of MediumCNN, for which the notebook's distances were chosen
+Options = dict[str, Any]  # of an analysis
 MARGIN = 0.05  # of validation accuracy that a random sample may lose
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What can be chosen; each study uses some of them."""
+
+    anchors: tuple[int, ...] = (0, 1)  # members by number
+    grid: int = 21  # points a side of the plane
+    samplers: tuple[str, ...] = ()  # (): all that the run allows
+    samples: int | None = None  # of every sampler and member; None: the number of the authors' notebook
+    beside: Mapping[str, Ensemble] = field(default_factory=dict)  # other runs in the same figures
+    ood: Mapping[str, Split] = field(default_factory=dict)  # out-of-distribution inputs by name
+    severities: tuple[int, ...] = ()  # of corruptions
+    runs: int = 3  # networks of every cell of the factorial
+    rates: tuple[float, ...] = (4e-4, 8e-4, 1.6e-3, 3.2e-3)  # learning rates of the factorial
+    epochs: int = 10  # of the factorial
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a study works on."""
+
+    ensemble: Ensemble
+    data: Data
+    test: Split  # examples that networks are scored on
+    trajectory: Trajectory | None = None
+    choices: Choices = field(default_factory=Choices)
+    folder: Path | None = None  # for computed pieces
+    show: Show = silent
+
+    @property
+    def train(self) -> Split:
+        """The training examples, prepared: losses and batch-norm statistics are computed from them."""
+        return replace(self.data.train, x=None)
+
+    @property
+    def checkpoints(self) -> int:
+        """The number of checkpoints of one member."""
+        return 0 if self.trajectory is None else len(self.trajectory)
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Settings that studies of samples share."""
+        return {"val": self.data.val, "train": self.train, "folder": self.folder, "show": self.show}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records of several analyses as one."""
+
+    parts: Mapping[str, Any]  # each has frame() and to_json()
+
+    def to_json(self) -> dict[str, Any]:
+        return plain_json(self.parts)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows of all parts, with the name of the part in the last column."""
+        return pd.concat([part.frame().assign(part=name) for name, part in self.parts.items()], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study found."""
+
+    record: Any  # has frame() and to_json()
+    body: Markup  # sections of the page
+    figures: Sequence[Figure]
+    sentences: Sequence[str]
+
+    def page(self, title: str, subtitle: str) -> str:
+        return framed(title, subtitle, self.body)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study: the title of its page, the choices it takes, how many networks it evaluates, and how it runs."""
+
+    title: str
+    choices: tuple[str, ...]
+    networks: Callable[[Subject], float]  # evaluations of a network on all examples, roughly
+    run: Callable[[Subject], Outcome]
+
+
+def evaluation_seconds(subject: Subject, networks: float) -> float:
+    """Return how long so many evaluations of a network will take, judged by four of them."""
+    outputs, _ = labelled_outputs(subject.ensemble, subject.test, subject.train)
+    vectors = [outputs.points.vectors[0]] * 4
+    list(outputs(vectors[:1]))
+    start = time.perf_counter()
+    list(outputs(vectors))
+    return (time.perf_counter() - start) / len(vectors) * networks
+
+
+def ood_splits(sources: Sequence[str], ensemble: Ensemble) -> dict[str, Split]:
+    """Return out-of-distribution inputs by name, adapted and prepared like those of training; they have no targets."""
+    splits = {}
+    if ensemble.preparation is None:
+        raise Misuse("the networks have no preparation: out-of-distribution inputs must be given as tensors")
+    for source in sources:
+        x = open_inputs(source, preparation=ensemble.preparation, adapt=True)
+        splits[Path(source).name] = Split(None, torch.zeros(len(x), dtype=torch.int64), x)
+    return splits
 
 
 def samplers_of(subject: Subject, usual: Sequence[str] = DRAWN) -> tuple[str, ...]:
@@ -79,6 +190,11 @@ def sentences(verdicts: Iterable[Verdict]) -> list[str]:
     return [f"{verdict.claim}: {'yes' if verdict.holds else 'no'}; {verdict.sentence}" for verdict in verdicts]
 
 
+def outcome_of(record: Any, body: Markup, figures: Mapping[str, Figure]) -> Outcome:
+    """Return the outcome of a record with verdicts."""
+    return Outcome(record, body, list(figures.values()), sentences(record.verdicts))
+
+
 def similarity(subject: Subject) -> Outcome:
     """Return members with one another, and the checkpoints of the first ones with themselves."""
     parts = {"members": network_similarity(subject.ensemble, subject.test, train=subject.train)}
@@ -86,8 +202,8 @@ def similarity(subject: Subject) -> Outcome:
         count = min(subject.trajectory.members, PATHS_SHOWN)
         for member in range(count):
             subject.show(f"path of member {member}", member, count)
-            checkpoints = path_similarity(subject.trajectory, subject.test, member, train=subject.train)
-            parts[f"path of member {member}"] = checkpoints
+            record = path_similarity(subject.trajectory, subject.test, member, train=subject.train)
+            parts[f"path of member {member}"] = record
     return compared(parts)
 
 
@@ -95,24 +211,18 @@ def subspaces(subject: Subject) -> Outcome:
     """By sampler: samples around the first members, with one another; those around one member are a group."""
     ensemble, count = subject.ensemble, subject.choices.samples or FEW_SAMPLES
     members, samplers, parts = range(min(ensemble.members, PATHS_SHOWN)), samplers_of(subject), {}
-    options: dict[str, Any] = {"val": subject.data.val, "train": subject.train, "accepted": {}}
+    shared: dict[str, Any] = {"val": subject.data.val, "train": subject.train, "accepted": {}}
     settings = sampler_settings(subject)
     for done, sampler in enumerate(samplers):
         subject.show(sampler, done, len(samplers))
-        samples = [
-            sample_subspace(
-                ensemble, subject.trajectory, member, sampler, count, **options, **settings.get(sampler, {})
-            )
-            for member in members
-        ]
+        options = shared | settings.get(sampler, {})
+        samples = [sample_subspace(ensemble, subject.trajectory, m, sampler, count, **options) for m in members]
         groups = [f"member {member}" for member, points in zip(members, samples, strict=True) for _ in points.vectors]
         if len(set(groups)) < 2:
             continue  # samples around one member, or none, were accepted
         everything = replace(samples[0][[0] * len(groups)], vectors=torch.cat([points.vectors for points in samples]))
-        names = [str(number) for number in range(len(groups))]
-        parts[sampler] = network_similarity(
-            everything, subject.test, train=subject.train, cka=False, names=names, groups=groups
-        )
+        labels = {"names": list(map(str, range(len(groups)))), "groups": groups}
+        parts[sampler] = network_similarity(everything, subject.test, train=subject.train, cka=False, **labels)
     if not parts:
         raise Misuse("no samples around two members: the ensemble has one member, or none was accurate enough")
     return compared(parts)
@@ -121,9 +231,7 @@ def subspaces(subject: Subject) -> Outcome:
 def compared(parts: Mapping[str, Similarity]) -> Outcome:
     """Return the outcome of similarity matrices by name."""
     lines = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
-    figures = [
-        drawing for place, part in enumerate(parts.values()) for drawing in similarity_figures(part, place).values()
-    ]
+    figures = [plot for place, part in enumerate(parts.values()) for plot in similarity_figures(part, place).values()]
     return Outcome(Records(parts), similarity_sections(parts), figures, lines)
 
 
@@ -146,19 +254,11 @@ def plane(subject: Subject) -> Outcome:
         around = neighbourhood(subject.ensemble, subject.trajectory, anchors[0])
         count = subject.choices.samples or SAMPLES
         samples["diagonal Gaussian"] = list(draw_vectors(around, "diagonal", count, scale=(0.0, 10.0)))
-    record = compute_plane(
-        subject.ensemble,
-        subject.test,
-        train=subject.train[: len(subject.test)],
-        anchors=anchors,
-        origin="zero" if len(anchors) == 2 else "anchor",
-        grid=subject.choices.grid,
-        trajectory=subject.trajectory,
-        samples=samples,
-        folder=subject.folder,
-        show=subject.show,
-    )
-    return Outcome(record, plane_sections(record), list(plane_figures(record).values()), sentences(record.verdicts))
+    options: Options = {"anchors": anchors, "origin": "zero" if len(anchors) == 2 else "anchor", "samples": samples}
+    options |= {"train": subject.train[: len(subject.test)], "trajectory": subject.trajectory}
+    options |= {"grid": subject.choices.grid, "folder": subject.folder, "show": subject.show}
+    record = compute_plane(subject.ensemble, subject.test, **options)
+    return outcome_of(record, plane_sections(record), plane_figures(record))
 
 
 def tunnel(subject: Subject) -> Outcome:
@@ -166,50 +266,29 @@ def tunnel(subject: Subject) -> Outcome:
     require_members(subject)
     if len(subject.choices.anchors) != 2:
         raise Misuse(f"{len(subject.choices.anchors)} anchors: a tunnel connects two members")
-    ends = (subject.choices.anchors[0], subject.choices.anchors[1])
-    common: dict[str, Any] = {"ends": ends, "show": subject.show}
-    paths = paths_between(
-        subject.ensemble,
-        subject.test,
-        train=subject.train,
-        paths=paths_for(subject),
-        folder=subject.piece("paths"),
-        **common,
-    )
+    networks, test = subject.ensemble, subject.test
+    kinds: tuple[str, ...] = PATHS
+    try:
+        permutation_groups(networks.groups[0].module)
+    except Misuse:  # hidden units of some networks cannot be permuted
+        kinds = tuple(name for name in PATHS if name != "aligned")
+    folders = {part: None if subject.folder is None else subject.folder / part for part in ("paths", "stitched")}
+    common: dict[str, Any] = {"ends": subject.choices.anchors, "show": subject.show}
+    paths = paths_between(networks, test, train=subject.train, paths=kinds, folder=folders["paths"], **common)
     assert paths.tunnel is not None
-    view = stitched_view(subject.ensemble, subject.test, paths.tunnel, folder=subject.piece("stitched"), **common)
+    view = stitched_view(networks, test, paths.tunnel, folder=folders["stitched"], **common)
     figures = [*paths_figures(paths).values(), *stitched_figures(view).values()]
     body = join([paths_sections(paths), stitched_sections(view)])
     return Outcome(Records({"paths": paths, "stitched": view}), body, figures, sentences(paths.verdicts))
 
 
-def paths_for(subject: Subject) -> tuple[str, ...]:
-    """Return all kinds of paths that the network allows: hidden units of some cannot be permuted."""
-    try:
-        permutation_groups(subject.ensemble.groups[0].module)
-    except Misuse:
-        return tuple(name for name in PATHS if name != "aligned")
-    return tuple(PATHS)
-
-
 def trade_off(subject: Subject) -> Outcome:
     """Return diversity against accuracy, of the other members and of samples around the first anchor."""
-    record = compute_trade_off(
-        subject.ensemble,
-        subject.trajectory,
-        subject.test,
-        reference=subject.choices.anchors[0],
-        samplers=samplers_of(subject),
-        count=subject.choices.samples or PLANE_SAMPLES,
-        settings=sampler_settings(subject, wide=True),
-        others=subject.choices.beside,
-        val=subject.data.val,
-        train=subject.train,
-        folder=subject.folder,
-        show=subject.show,
-    )
-    figures = list(trade_off_figures(record).values())
-    return Outcome(record, trade_off_sections(record), figures, sentences(record.verdicts))
+    choices = subject.choices
+    options: Options = {"samplers": samplers_of(subject), "count": choices.samples or PLANE_SAMPLES, **subject.shared}
+    options |= {"settings": sampler_settings(subject, wide=True), "reference": choices.anchors[0]}
+    record = compute_trade_off(subject.ensemble, subject.trajectory, subject.test, others=choices.beside, **options)
+    return outcome_of(record, trade_off_sections(record), trade_off_figures(record))
 
 
 def tsne(subject: Subject) -> Outcome:
@@ -217,63 +296,31 @@ def tsne(subject: Subject) -> Outcome:
     if subject.trajectory is None:
         raise Misuse("the run has no trajectory: train it with --trajectory every-epoch (trajectory='every-epoch')")
     settings = sampler_settings(subject)
-    record = embed_paths(
-        subject.ensemble,
-        subject.trajectory,
-        subject.test,
-        samplers={name: settings.get(name, {}) for name in samplers_of(subject)},
-        count=subject.choices.samples or FEW_SAMPLES,
-        val=subject.data.val,
-        train=subject.train,
-    )
-    figures = list(embedding_figures(record).values())
-    return Outcome(record, embedding_sections(record), figures, sentences(record.verdicts))
+    options: Options = {"samplers": {name: settings.get(name, {}) for name in samplers_of(subject)}}
+    options |= {"count": subject.choices.samples or FEW_SAMPLES, "val": subject.data.val, "train": subject.train}
+    record = embed_paths(subject.ensemble, subject.trajectory, subject.test, **options)
+    return outcome_of(record, embedding_sections(record), embedding_figures(record))
 
 
 def sizes(subject: Subject) -> Outcome:
     """Return ensembles, subspaces and averages against ensemble size, clean, corrupted and on OOD inputs."""
     choices = subject.choices
-    record = ensemble_sizes(
-        subject.ensemble,
-        subject.trajectory,
-        subject.test,
-        samplers=samplers_of(subject, SAMPLED),
-        count=choices.samples or SAMPLES,
-        settings=sampler_settings(subject),
-        others=choices.beside,
-        shift=bool(choices.severities) or None,
-        severities=choices.severities,
-        ood=choices.ood,
-        val=subject.data.val,
-        train=subject.train,
-        folder=subject.folder,
-        show=subject.show,
-    )
-    return Outcome(record, sizes_sections(record), list(sizes_figures(record).values()), sentences(record.verdicts))
+    options: Options = {"samplers": samplers_of(subject, SAMPLED), "count": choices.samples or SAMPLES}
+    options |= {"settings": sampler_settings(subject), "others": choices.beside, "ood": choices.ood, **subject.shared}
+    options |= {"shift": bool(choices.severities) or None, "severities": choices.severities}
+    record = ensemble_sizes(subject.ensemble, subject.trajectory, subject.test, **options)
+    return outcome_of(record, sizes_sections(record), sizes_figures(record))
 
 
 def factorial(subject: Subject) -> Outcome:
     """Return initialisation x batch order x learning rate, with the network and the batch size of the run."""
     manifest, choices = subject.ensemble.manifest, subject.choices
+    net = manifest["net"].get("name", subject.ensemble.groups[0].module)
     plan = plan_from_json(manifest["plan"], device=CPU)
-    record = compute_factorial(
-        manifest["net"].get("name", subject.ensemble.groups[0].module),
-        subject.data,
-        lrs=choices.rates,
-        runs=choices.runs,
-        epochs=choices.epochs,
-        batch_size=plan.batch_size,
-        seed=plan.seed,
-        folder=subject.folder,
-        show=subject.show,
-    )
-    figures = list(factorial_figures(record).values())
-    return Outcome(record, factorial_sections(record), figures, sentences(record.verdicts))
-
-
-def checkpoints(subject: Subject) -> int:
-    """Return the number of checkpoints of one member."""
-    return 0 if subject.trajectory is None else len(subject.trajectory)
+    options: Options = {"lrs": choices.rates, "runs": choices.runs, "epochs": choices.epochs, "seed": plan.seed}
+    options |= {"batch_size": plan.batch_size, "folder": subject.folder, "show": subject.show}
+    record = compute_factorial(net, subject.data, **options)
+    return outcome_of(record, factorial_sections(record), factorial_figures(record))
 
 
 def passes(subject: Subject, epochs: float) -> float:
@@ -282,7 +329,7 @@ def passes(subject: Subject, epochs: float) -> float:
 
 
 def plane_cost(subject: Subject) -> float:
-    beside = len(subject.choices.anchors) * checkpoints(subject) + (subject.choices.samples or SAMPLES)
+    beside = len(subject.choices.anchors) * subject.checkpoints + (subject.choices.samples or SAMPLES)
     both = 1 + min(len(subject.data.train), SCORED) / len(subject.test)  # test and training examples
     return both * (subject.choices.grid**2 + beside)
 
@@ -321,7 +368,7 @@ def factorial_cost(subject: Subject) -> float:
 
 
 STUDIES: Mapping[str, Study] = {
-    "similarity": Study("Similarity", (), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * checkpoints(s), similarity),
+    "similarity": Study("Similarity", (), lambda s: 2 * s.ensemble.members + PATHS_SHOWN * s.checkpoints, similarity),
     "subspaces": Study("Subspaces", ("anchors", "samplers", "samples"), subspaces_cost, subspaces),
     "plane": Study("Loss plane", ("anchors", "grid", "samples"), plane_cost, plane),
     "tunnel": Study("Paths between members", ("anchors",), tunnel_cost, tunnel),
@@ -331,7 +378,7 @@ STUDIES: Mapping[str, Study] = {
         lambda s: len(samplers_of(s)) * (s.choices.samples or PLANE_SAMPLES),
         trade_off,
     ),
-    "tsne": Study("t-SNE", ("samplers", "samples"), lambda s: PATHS_SHOWN * checkpoints(s), tsne),
+    "tsne": Study("t-SNE", ("samplers", "samples"), lambda s: PATHS_SHOWN * s.checkpoints, tsne),
     "sizes": Study("Ensemble sizes", ("samplers", "samples", "beside", "ood", "severities"), sizes_cost, sizes),
     "factorial": Study("Sources of diversity", ("runs", "rates", "epochs"), factorial_cost, factorial),
 }

@@ -22,27 +22,30 @@ NEAR = 0.05  # of the reference's accuracy
 HIGHEST = 1.3  # of D that is shown, unless networks lie above
 
 
-def trade_off_sections(found: TradeOff) -> Markup:
+def trade_off_sections(record: TradeOff) -> Markup:
     """Return the sections of the page on one plane of networks."""
     reading = (
         "Networks far from a trained one differ from it because they are worse. What counts is how different networks "
         "are at equal accuracy."
     )
-    parts = [verdict_section(found.verdicts, "Diversity at equal accuracy", reading), plane_section(found)]
-    return join([*parts, methods_section(found), curves_section(found)])
-
-
-def trade_off_figures(found: TradeOff) -> dict[str, Figure]:
-    """Return the plane, and its part near the reference, by name."""
-    return {"plane": diversity_plane(found), "near": near_reference(found)}
-
-
-def plane_section(found: TradeOff) -> Markup:
-    reading = (
+    points = (
         "Each point is a network: its accuracy, and the fraction of predictions that differ from the reference "
         "network, divided by its error rate. The reference is the star at height 0."
     )
-    return section("plane", "Sampled networks", reading, join(map(figure, trade_off_figures(found).values())))
+    meanings = [(name, [tag("span", CURVES[name], "wide")]) for name in record.curves()]
+    curves = table("Limit curves", ["Curve", tag("span", "Meaning", "wide")], meanings)
+    parts = [
+        verdict_section(record.verdicts, "Diversity at equal accuracy", reading),
+        section("plane", "Sampled networks", points, join(map(figure, trade_off_figures(record).values()))),
+        methods_section(record),
+        section("curves", "Limit curves", "", tag("div", curves, "wrapped")),
+    ]
+    return join(parts)
+
+
+def trade_off_figures(record: TradeOff) -> dict[str, Figure]:
+    """Return the plane, and its part near the reference, by name."""
+    return {"plane": diversity_plane(record), "near": near_reference(record)}
 
 
 def diversity_plane(record: TradeOff) -> Figure:
@@ -56,9 +59,8 @@ def diversity_plane(record: TradeOff) -> Figure:
         own = name == INDEPENDENT
         look = {"color": colour(place), "symbol": "star" if own else symbol(place), "size": 12 if own else 6}
         hover = f"{name}: accuracy %{{x:.1%}}, D %{{y:.3f}}<extra></extra>"
-        data.append(
-            scatter("markers", networks.accuracy, networks.diversity, name) | {"marker": look, "hovertemplate": hover}
-        )
+        points = scatter("markers", networks.accuracy, networks.diversity, name)
+        data.append(points | {"marker": look, "hovertemplate": hover})
         highest = max(highest, 1.1 * float(np.nanmax(networks.diversity, initial=0)))
     star = {"color": "var(--ink)", "symbol": "star", "size": 14}
     data.append(scatter("markers", [record.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"})
@@ -81,14 +83,14 @@ def near_reference(record: TradeOff) -> Figure:
 def methods_section(record: TradeOff) -> Markup:
     """Return a table of the methods."""
     matched, rows = record.matched, []
-    for name, networks_drawn in record.methods.items():
-        equal, networks = matched.get(name, (float("nan"), 0))
+    for name, networks in record.methods.items():
+        equal, near = matched.get(name, (float("nan"), 0))
         cells = [
-            count(len(networks_drawn.accuracy)),
-            percent(networks_drawn.accuracy.mean()),
-            number(finite_mean(networks_drawn.diversity)),
+            count(len(networks.accuracy)),
+            percent(networks.accuracy.mean()),
+            number(finite_mean(networks.diversity)),
         ]
-        rows.append((name, [*cells, f"{number(equal)} ({networks})" if networks else MISSING, exponent(record, name)]))
+        rows.append((name, [*cells, f"{number(equal)} ({near})" if near else MISSING, exponent(record, name)]))
     if SUBSPACES in record.exponents:
         rows.append(("all samples", [MISSING] * 4 + [exponent(record, SUBSPACES)]))
     reading = (
@@ -100,14 +102,7 @@ def methods_section(record: TradeOff) -> Markup:
     return section("methods", "Methods", reading, table("Diversity and accuracy by method", columns, rows))
 
 
-def exponent(found: TradeOff, name: str) -> str:
+def exponent(record: TradeOff, name: str) -> str:
     """Return the exponent of a method with its interval."""
-    fit = found.exponents.get(name)
+    fit = record.exponents.get(name)
     return MISSING if fit is None else f"{fit.value:.2f} ({fit.low:.2f} to {fit.high:.2f})"
-
-
-def curves_section(found: TradeOff) -> Markup:
-    """Return what the curves are."""
-    rows = [(name, [tag("span", CURVES[name], "wide")]) for name in found.curves()]
-    board = table("Limit curves", ["Curve", tag("span", "Meaning", "wide")], rows)
-    return section("curves", "Limit curves", "", tag("div", board, "wrapped"))

@@ -61,7 +61,6 @@ def reproduce(name: str, request: Request, out: Path, show: Show, command: str) 
     """Return the outcome of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)
-    outcome: Outcome = import_module(f"murmuration.studies.papers.{name}.reproduce").reproduce(
-        request, out, show, command
-    )
+    experiment = import_module(f"murmuration.studies.papers.{name}.reproduce")
+    outcome: Outcome = experiment.reproduce(request, out, show, command)
     return outcome

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
+from murmuration.studies import weight_space
 from murmuration.studies.diversity import (
     family,
     family_curve,
@@ -238,10 +239,8 @@ def test_the_plane_continues_from_its_cells(trained, tmp_path, monkeypatch):
     assert list(first.methods) == ["independent", "random", "dropout"]  # others need a trajectory
     (tmp_path / "random-1.npz").unlink()
     scored = []
-    import murmuration.studies.diversity as diversity
-
-    real = diversity.score_points
-    monkeypatch.setattr(diversity, "score_points", lambda *given: scored.append(1) or real(*given))
+    real = weight_space.score_points
+    monkeypatch.setattr(weight_space, "score_points", lambda *given: scored.append(1) or real(*given))
     again = trade_off(nets, None, data, count=18, settings=settings, folder=tmp_path)
     assert len(scored) == 2  # the reference, and the part that was lost
     for name, each in first.methods.items():

@@ -11,7 +11,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.studies.paths import Paths, ScoredPath, barrier, paths_between
-from murmuration.studies.stitching import stitched_view, wedge_directions
+from murmuration.studies.planes import stitched_view, wedge_directions
 from murmuration.studies.weight_space import points_of
 
 QUICK = {"nodes": 2, "steps": 30, "lr": 0.01, "curve_steps": 40, "curve_lr": 0.05, "batch_size": 32, "depth": 1}

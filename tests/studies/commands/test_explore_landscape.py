@@ -61,7 +61,7 @@ def test_a_tunnel_leaves_page_and_numbers(murmur, run):
 def test_a_second_call_computes_nothing_anew(murmur, run, monkeypatch):
     words = ("explore", run, "plane", "--examples", 30, "--grid", 3, "--samples", 2, "--json")
     first = murmur(*words)
-    monkeypatch.setattr("murmuration.studies.planes._row", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("murmuration.studies.landscape.Landscape.__call__", lambda *arguments: 1 / 0)
     assert murmur(*words).out == first.out
 
 

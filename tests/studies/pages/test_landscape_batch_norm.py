@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration.studies.pages.studies import STUDIES
-from murmuration.studies.pages.study import Choices, Subject
+from murmuration.studies.pages.studies import STUDIES, Choices, Subject
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.weight_space import inputs_of
 

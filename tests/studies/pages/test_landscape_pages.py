@@ -18,8 +18,7 @@ from murmuration.studies.pages.paths import paths_figures, paths_sections
 from murmuration.studies.pages.plane import plane_figures, plane_sections
 from murmuration.studies.pages.stitched import cartesian, stitched_figures, stitched_sections
 from murmuration.studies.paths import Paths, paths_between
-from murmuration.studies.planes import Plane, plane
-from murmuration.studies.stitching import StitchedView, stitched_view
+from murmuration.studies.planes import Plane, StitchedView, plane, stitched_view
 from murmuration.studies.weight_space import points_of
 
 

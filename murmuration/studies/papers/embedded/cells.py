@@ -169,12 +169,13 @@ class StopAtLoss:
     def after_step(self, progress: Progress) -> None: ...
 
     def after_epoch(self, progress: Progress) -> None:
-        if mean_loss(progress, -1) <= self.loss:
+        if mean_losses(progress)[-1] <= self.loss:
             progress.state.active.fill_(False)
 
 
-def mean_loss(progress: Progress, epoch: int) -> float:
-    return statistics.fmean(progress.history[epoch]["train_loss"])
+def mean_losses(progress: Progress) -> list[float]:
+    """Return the training loss of every epoch, mean over members."""
+    return [statistics.fmean(epoch["train_loss"]) for epoch in progress.history]
 
 
 def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: Unwatched | StopAtLoss) -> Progress:
@@ -194,7 +195,7 @@ def find_largest_step(cell: Cell, setting: Setting, data: Data) -> dict[str, Any
     def learns(power: int) -> bool:
         plan = replace(setting.plain(cell.models, cell.seed), lr=2 ** (power / 2), epochs=setting.largest_step_epochs)
         progress = run_training(cell, setting, data, plan, Unwatched())
-        return not progress.state.diverged and mean_loss(progress, -1) < math.log(len(data.classes))
+        return not progress.state.diverged and mean_losses(progress)[-1] < math.log(len(data.classes))
 
     low, high = HALVES.start, HALVES.stop  # the first is assumed to learn, the last not to
     while high - low > 1:
@@ -213,8 +214,7 @@ def count_steps(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     plan = replace(setting.plain(cell.models, cell.seed), lr=setting.steps_lr, epochs=epochs)
     goal = math.log(len(data.classes)) / 2
     progress = run_training(cell, setting, data, plan, StopAtLoss(goal))
-    losses = [mean_loss(progress, epoch) for epoch in range(len(progress.history))]
-    reached = crossing([math.log(len(data.classes)), *losses], goal)
+    reached = crossing([math.log(len(data.classes)), *mean_losses(progress)], goal)
     steps_per_epoch = len(plan_slices(len(data.train), plan))
     return {**cell._asdict(), "value": None if reached is None else reached * steps_per_epoch}
 

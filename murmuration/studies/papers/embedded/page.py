@@ -1,7 +1,8 @@
 """The page of the experiment in one file: verdicts, curves over the number of members, kernels and settings."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import murmuration.studies.papers.embedded.predictions as predictions
@@ -84,14 +85,12 @@ def line_panel(results: Results, arm: str, score: str, letter: str = "") -> Figu
             values = (results.over_seeds(choice, width, m, score) for m in models)
             lines = curve(models, values, place, name, faint=choice != arm)
             data += lines if apart else map(as_error, lines)
-    if not data:
-        return None
     up = axis("fraction of pairs that differ") | {"rangemode": "tozero"} if apart else accuracy_axis("accuracy")
     title = f"({letter}) {PANELS[score]}" if letter else PANELS[score]
     label = f"{arm}: {PANELS[score]} against the number of models, by width"
     panel = layout(models_axis(models), up) | {"showlegend": True}
     name = f"{arm}-{score}".replace(".", "-").replace("_", "-")  # an id, such as masks-0-5-member-accuracy
-    return Figure(name, title, label, data, panel, 340)
+    return Figure(name, title, label, data, panel, 340) if data else None
 
 
 def parameters_panel(found: Results) -> Figure | None:
@@ -99,9 +98,8 @@ def parameters_panel(found: Results) -> Figure | None:
     data: list[dict[str, Any]] = []
     sizes: list[float] = []
     for place, arm in enumerate(found.arms):
-        marks = [(w, m) for w in found.widths for m in found.models if found.over_seeds(arm, w, m, "accuracy")]
-        if arm != "naive":
-            marks = [(w, m) for w, m in marks if m > 1]
+        models = [m for m in found.models if m > 1 or arm == "naive"]
+        marks = [(w, m) for w in found.widths for m in models if found.over_seeds(arm, w, m, "accuracy")]
         size = [found.over_seeds(arm, w, m, "parameters")[0] for w, m in marks]
         sizes += size
         accuracies = (found.over_seeds(arm, w, m, "accuracy") for w, m in marks)
@@ -124,12 +122,10 @@ def between_panel(found: Results, scores: dict[str, str], name: str, title: str)
     for place, (score, words) in enumerate(scores.items()):
         values = (found.over_seeds(between_name(mean), width, models, score) for mean in found.means)
         data += curve(found.means, values, place, words)
-    if not data:
-        return None
     panel = layout(axis("mean m of factors"), axis()) | {"showlegend": True}
     x, dotted = spike_threshold(models, found.neurons(width)), {"color": "var(--ink-soft)", "width": 1, "dash": "dot"}
     panel["shapes"] = [{"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted}]
-    return Figure(name, title, f"{title} against the mean of factors", data, panel, 320)
+    return Figure(name, title, f"{title} against the mean of factors", data, panel, 320) if data else None
 
 
 def probe_panel(results: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
@@ -140,23 +136,18 @@ def probe_panel(results: Results, arms: dict[str, str], kind: str, name: str, ti
         values = (results.over_seeds(arm, width, m, "value") for m in models)
         line = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}}
         data += [trace | line for trace in curve(models, values, place, words)]
-    if not data:
-        return None
     ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
     up = axis() | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
     panel = layout(models_axis(models), up) | {"showlegend": True}
-    return Figure(name, title, f"{title} against the number of models", data, panel, 320)
+    return Figure(name, title, f"{title} against the number of models", data, panel, 320) if data else None
 
 
 def page(record: Record, command: str = "") -> str:
     """Return the whole page."""
     results = Results(record)
-    data = record["data"]
-    parts: tuple[Callable[[Results], Markup], ...] = (opening, main_figure, other_arms, regimes, probes, tables)
-    body = join([*(part(results) for part in parts), settings(results, command)])
-    return framed(
-        TITLE, f"{data['name']} · {len(results.cells):,} cells · seeds {', '.join(map(str, results.seeds))}", body
-    )
+    subtitle = f"{record['data']['name']} · {len(results.cells):,} cells · seeds {', '.join(map(str, results.seeds))}"
+    parts = [part(results) for part in (opening, main_figure, other_arms, regimes, probes, tables)]
+    return framed(TITLE, subtitle, join([*parts, settings(results, command)]))
 
 
 def opening(results: Results) -> Markup:
@@ -210,9 +201,8 @@ def main_figure(found: Results) -> Markup:
 
 def other_arms(results: Results) -> Markup:
     """Return the same panels for every other arm."""
-    arms = [arm for arm in results.arms if arm not in ("independent", "naive")]
     parts = []
-    for arm in arms:
+    for arm in (arm for arm in results.arms if arm not in ("independent", "naive")):
         scores = ["accuracy", "member_train_accuracy"] if arm == "single" else list(PANELS)
         plots = grid(figure(line_panel(results, arm, score)) for score in scores)
         parts.append(join([tag("h3", f"{arm}: {ARMS[arm].about}", "part"), plots]))
@@ -261,14 +251,10 @@ def probes(results: Results) -> Markup:
 def tables(found: Results) -> Markup:
     """Return the values behind the panels, and the measured kernels."""
     parts = [ratio_table(found)]
-    for arm in found.arms:
-        for score in PANELS:
-            columns = ["N", *(f"M={models}" for models in found.models)]
-            rows = [
-                (found.neurons(width), [interval_text(found, arm, width, m, score) for m in found.models])
-                for width in found.widths
-            ]
-            parts.append(details(f"{arm}: {PANELS[score]}", table(f"{arm}: {PANELS[score]}", columns, rows)))
+    for arm, (score, words) in itertools.product(found.arms, PANELS.items()):
+        cells = {w: [interval_text(found, arm, w, m, score) for m in found.models] for w in found.widths}
+        columns, rows = ["N", *(f"M={m}" for m in found.models)], [(found.neurons(w), row) for w, row in cells.items()]
+        parts.append(details(f"{arm}: {words}", table(f"{arm}: {words}", columns, rows)))
     reading = (
         "T_o / T_d is the tangent kernel between two members over that of one, before training: means over seeds and "
         "M, of the parameters as they are stored. Below it, means over seeds of every panel and half the width of "

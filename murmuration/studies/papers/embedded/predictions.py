@@ -84,13 +84,8 @@ class Verdict:
         return "holds" if words and set(words) == {"holds"} else "cannot tell"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "claim": self.claim,
-            "verdict": self.word,
-            "estimates": [{**vars(estimate), "verdict": estimate.word} for estimate in self.estimates],
-            "note": self.note,
-        }
+        estimates = [{**vars(estimate), "verdict": estimate.word} for estimate in self.estimates]
+        return {"name": self.name, "claim": self.claim, "verdict": self.word, "estimates": estimates, "note": self.note}
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -137,8 +132,12 @@ def like_naive(found: Results) -> Verdict:
     """P1: while M / N is small, the independent arm is as accurate as separate networks."""
     roomy = [(w, models) for w in found.widths for models in found.models if 1 < models <= ROOMY * found.neurons(w)]
 
+    def gap(width: float, models: int, seed: int, name: str) -> float | None:
+        ours, theirs = (found.score(Cell(arm, width, models, seed), name) for arm in ("independent", "naive"))
+        return None if ours is None or theirs is None else ours - theirs
+
     def gaps(name: str) -> list[float]:
-        return known(mean_of(_gap(found, width, models, seed, name) for width, models in roomy) for seed in found.seeds)
+        return known(mean_of(gap(*shape, seed, name) for shape in roomy) for seed in found.seeds)
 
     return Verdict(
         "P1",
@@ -149,11 +148,6 @@ def like_naive(found: Results) -> Verdict:
         ),
         f"mean over {len(roomy)} cells of width and M",
     )
-
-
-def _gap(found: Results, width: float, models: int, seed: int, name: str) -> float | None:
-    ours, theirs = (found.score(Cell(arm, width, models, seed), name) for arm in ("independent", "naive"))
-    return None if ours is None or theirs is None else ours - theirs
 
 
 def train_falls_first(results: Results) -> Verdict:
@@ -224,13 +218,9 @@ def collective_saturates(results: Results) -> Verdict:
         for width in results.widths:
             member_line = results.line("collective", width, counts, seed, "member_accuracy")
             slopes.append(slope([math.log2(models) for models in member_line], list(member_line.values())))
-            ensemble_line, member_ends = (
-                results.line("collective", width, ends, seed, name) for name in ("accuracy", "member_accuracy")
-            )
-            gain = {
-                models: ensemble_line[models] - member_ends[models]
-                for models in ensemble_line.keys() & member_ends.keys()
-            }
+            ensemble_line = results.line("collective", width, ends, seed, "accuracy")
+            member_ends = results.line("collective", width, ends, seed, "member_accuracy")
+            gain = {m: ensemble_line[m] - member_ends[m] for m in ensemble_line.keys() & member_ends.keys()}
             gains.append(gain[most] - gain[most // 4] if len(gain) == 2 else None)  # over two doublings of M
         flat.append(mean_of(slopes))
         late.append(mean_of(gains))
@@ -261,12 +251,8 @@ def sum_needs_small_steps(found: Results) -> Verdict:
 
 def exponents(results: Results, arm: str) -> list[float]:
     """Return for every seed the slope of the logarithm of the largest step over that of M."""
-    width, numbers = PROBED["step"]
-    slopes = []
-    for seed in results.seeds:
-        line = results.line(arm, width, numbers, seed, "value")
-        slopes.append(slope([math.log(models) for models in line], [math.log(value) for value in line.values()]))
-    return known(slopes)
+    lines = [results.line(arm, *PROBED["step"], seed, "value") for seed in results.seeds]
+    return known(slope(list(map(math.log, line)), list(map(math.log, line.values()))) for line in lines)
 
 
 def mean_needs_many_steps(results: Results) -> Verdict:

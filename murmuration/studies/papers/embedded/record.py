@@ -8,16 +8,7 @@ from typing import Any
 
 from murmuration.data import Data, open_data
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
-from murmuration.studies.papers.embedded.settings import (
-    BETWEEN,
-    LINES,
-    Cell,
-    Grid,
-    Setting,
-    arm_named,
-    mean_in,
-    trained_as,
-)
+from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import read_json, write_json
 from murmuration.system.records import plain_json
@@ -26,12 +17,9 @@ from murmuration.training.fitting import versions
 RECORD = "record.json"
 Show = Callable[[str, int, int], None]
 Record = dict[str, Any]
-MEASURES: dict[str, Callable[[Cell, Setting, Data], dict[str, Any]]] = {
-    "trained": train_cell,
-    "wider": train_cell,
-    "step": find_largest_step,
-    "steps": count_steps,
-}
+Measure = Callable[[Cell, Setting, Data], dict[str, Any]]
+MEASURES: dict[str, Measure] = {"trained": train_cell, "wider": train_cell}
+MEASURES |= {"step": find_largest_step, "steps": count_steps}
 
 
 def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
@@ -44,14 +32,12 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
     path = out / RECORD
     record = continue_record(path, setting, data) if path.exists() else new_record(setting, data)
     out.mkdir(parents=True, exist_ok=True)
-    stored = {cell_of(entry) for entry in record["cells"]}
-    cells = grid.cells()
+    stored, cells = {cell_of(entry) for entry in record["cells"]}, grid.cells()
     for done, cell in enumerate(cells):
         show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
-        if cell in stored:
-            continue
-        record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
-        write_json(path, record)
+        if cell not in stored:
+            record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
+            write_json(path, record)
     show("", len(cells), len(cells))
     return record
 
@@ -59,13 +45,9 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
 def new_record(setting: Setting, data: Data) -> Record:
     """Return a record without cells."""
     parts = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
-    return {
-        "experiment": "embedded",
-        "setting": asdict(setting),
-        "data": {"name": data.name, "fingerprint": data.fingerprint, "examples": parts},
-        "versions": versions(),
-        "cells": [],
-    }
+    about = {"name": data.name, "fingerprint": data.fingerprint, "examples": parts}
+    record = {"experiment": "embedded", "setting": asdict(setting), "data": about, "versions": versions()}
+    return {**record, "cells": []}
 
 
 def continue_record(path: Path, setting: Setting, data: Data) -> Record:
@@ -121,7 +103,7 @@ class Results:
     @cached_property
     def means(self) -> list[float]:
         """Means of factors between the regimes."""
-        return sorted({mean_in(cell.arm) for cell in self.cells if cell.arm.startswith(f"{BETWEEN}-")})
+        return sorted({mean for cell in self.cells if (mean := mean_in(cell.arm)) is not None})
 
     def score(self, cell: Cell, name: str) -> float | None:
         """Return a result of a cell; None if it is not in the record."""

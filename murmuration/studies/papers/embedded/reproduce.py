@@ -70,9 +70,8 @@ def accuracy_table(record: Record) -> ScreenTable:
         for arm in results.arms
         for width in results.widths
     ]
-    return ScreenTable(
-        "ensemble test accuracy, mean over seeds", ["", *(f"M={models}" for models in results.models)], rows
-    )
+    columns = ["", *(f"M={models}" for models in results.models)]
+    return ScreenTable("ensemble test accuracy, mean over seeds", columns, rows)
 
 
 def mean_text(found: Results, arm: str, width: float, models: int) -> str:
@@ -85,9 +84,7 @@ def verdict_table(verdicts: list[Verdict]) -> ScreenTable:
     """Return one row per estimate of every prediction."""
     rows = []
     for verdict in verdicts:
-        cells_of_estimates = [
-            [estimate.what, estimate_text(estimate), estimate.region] for estimate in verdict.estimates
-        ]
-        for place, cells in enumerate(cells_of_estimates or [[verdict.note, "", ""]]):
+        estimates = [[estimate.what, estimate_text(estimate), estimate.region] for estimate in verdict.estimates]
+        for place, cells in enumerate(estimates or [[verdict.note, "", ""]]):
             rows.append([*(("", "") if place else (verdict.name, verdict.word)), *cells])
     return ScreenTable("predictions", ["", "verdict", "estimate", "value and 95 % interval", "predicted"], rows, False)

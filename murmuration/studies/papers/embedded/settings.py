@@ -40,18 +40,9 @@ class Setting:
 
     def plan(self, members: int, seed: int) -> Plan:
         """Return the plan of a cell: SGD with momentum, all members on the same batches, as in the theory."""
-        return Plan(
-            members=members,
-            epochs=self.epochs,
-            seed=seed,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            optimizer="sgd",
-            momentum=self.momentum,
-            batch_order="same",
-            drop_last=True,
-            engine="stacked",
-        )
+        own: dict[str, Any] = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "momentum")}
+        fixed: dict[str, Any] = {"optimizer": "sgd", "batch_order": "same", "drop_last": True, "engine": "stacked"}
+        return Plan(members=members, seed=seed, **own, **fixed)
 
     def plain(self, members: int, seed: int) -> Plan:
         """Return the plan without momentum and schedule, for which the theory states stable steps."""
@@ -111,15 +102,15 @@ def between_name(mean: float) -> str:
     return f"{BETWEEN}-{mean:g}"
 
 
-def mean_in(arm: str) -> float:
-    """Return the mean of factors in the name of an arm between the regimes."""
-    return float(arm.removeprefix(f"{BETWEEN}-"))
+def mean_in(arm: str) -> float | None:
+    """Return the mean of factors in the name of an arm between the regimes; None for any other arm."""
+    return float(arm.removeprefix(f"{BETWEEN}-")) if arm.startswith(f"{BETWEEN}-") else None
 
 
 def arm_named(name: str) -> Arm:
     """Return an arm of the table, or one between the regimes."""
-    if name.startswith(f"{BETWEEN}-"):
-        return Arm(ARMS[BETWEEN].about, f"{UV},init=interpolation_{mean_in(name):g},gamma=smooth")
+    if (mean := mean_in(name)) is not None:
+        return Arm(ARMS[BETWEEN].about, f"{UV},init=interpolation_{mean:g},gamma=smooth")
     if name not in ARMS:
         raise unknown("arm", name, ARMS)
     return ARMS[name]

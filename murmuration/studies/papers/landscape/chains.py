@@ -3,23 +3,22 @@
 import math
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.studies.landscape import Verdict
+from murmuration.studies.landscape import Result, Verdict
 from murmuration.studies.similarity import Similarity
-
-if TYPE_CHECKING:
-    import pandas as pd
+from murmuration.system.records import plain_json
 
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Chains:
+class Chains(Result):
     """Normalised diversity D of pairs of samples, one sample a cycle and chain, symmetrised over the pair."""
 
     diversity: NDArray[np.float64]  # (R, C, R, C): D of chain and cycle with chain and cycle
@@ -59,16 +58,13 @@ class Chains:
         return (Verdict("independent chains are more diverse than cycles of one chain", low > 0, sentence),)
 
     def to_json(self) -> dict[str, Any]:
-        facts = {"pairs": self.pairs, "accuracy": self.accuracy.tolist(), "difference": self.difference()}
-        return {**facts, "interval": list(self.interval()), "verdicts": [vars(verdict) for verdict in self.verdicts]}
+        facts = {"pairs": self.pairs, "accuracy": self.accuracy, "difference": self.difference()}
+        return plain_json({**facts, "interval": self.interval(), "verdicts": self.verdicts})
 
-    def frame(self) -> "pd.DataFrame":
+    def frame(self) -> pd.DataFrame:
         """Return one row for each pair: group and D."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [(name, value) for name, values in self.pairs.items() for value in values], columns=["pairs", "diversity"]
-        )
+        rows = [(name, value) for name, values in self.pairs.items() for value in values]
+        return pd.DataFrame(rows, columns=["pairs", "diversity"])
 
 
 def chains_of(ensemble: Ensemble, found: Similarity, chains: int, cycles: int) -> Chains:

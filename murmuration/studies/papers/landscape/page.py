@@ -16,23 +16,14 @@ from murmuration.studies.papers.landscape.chains import Chains
 from murmuration.studies.papers.landscape.claims import Claim
 from murmuration.studies.papers.landscape.settings import NOT_ATTEMPTED
 
-TITLES = {
-    "similarity": "Similarity",
-    "tsne": "t-SNE",
-    "plane": "Plane",
-    "tunnel": "Tunnel",
-    "trade-off": "Diversity and accuracy",
-    "sizes": "Ensemble size",
-    "factorial": "Factorial",
-    "chains": "Chains",
-}
+TITLES = {"tsne": "t-SNE", "trade-off": "Diversity and accuracy", "sizes": "Ensemble size"}  # others: capitalised
 
 
 def page(record: Mapping[str, Any], found: Sequence[Claim], bodies: Mapping[str, Markup], command: str) -> str:
     """Return the whole page."""
     setting = record["setting"]
     groups = {"Claims": join([summary(found), claims_section(found), settings_section(record, command)])}
-    groups |= {TITLES[part]: prefixed(body, part) for part, body in bodies.items()}
+    groups |= {TITLES.get(part, part.capitalize()): prefixed(body, part) for part, body in bodies.items()}
     subtitle = f"{setting['data']} · {setting['net']} · {setting['members']} runs of {setting['epochs']} epochs"
     return framed("Deep ensembles: a loss landscape perspective", subtitle, join(groups.values()), groups)
 
@@ -50,12 +41,11 @@ def summary(claims: Sequence[Claim]) -> Markup:
     run = counts["holds"] + counts["does not hold"]
     words = f"{counts['holds']} of {run} claims hold here"
     words += f"; {counts['not run']} were not run." if counts["not run"] else "."
+    head = tag("p", "What does not hold:" if counts["does not hold"] else "")
     failed = [claim.statement for claim in claims if claim.verdict == "does not hold"]
-    failures = (
-        join([tag("p", "What does not hold:"), tag("ul", join(tag("li", claim) for claim in failed))]) if failed else ""
-    )
+    failures = tag("ul", join(tag("li", claim) for claim in failed))
     reading = "Fort, Hu and Lakshminarayanan (2019), arXiv 1912.02757, at the scale of one machine."
-    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), failures]))
+    return section("summary", "Which claims hold", reading, join([tag("p", words, "lead"), head, failures]))
 
 
 def claims_section(claims: Sequence[Claim]) -> Markup:
@@ -106,8 +96,7 @@ def chains_section(chains: Chains) -> Markup:
         data.append(scatter("markers", spread, values, name) | look)
     across = axis() | {"tickvals": [0, 1], "ticktext": list(chains.pairs), "range": [-0.5, 1.5], "showgrid": False}
     text = "; ".join(f"{name} {number(float(np.mean(values)))} on average" for name, values in chains.pairs.items())
-    plot = Figure(
-        "chains-diversity", "Normalised diversity", text, data, layout(across, axis("normalised diversity")), 340
-    )
+    panel = layout(across, axis("normalised diversity"))
+    plot = Figure("chains-diversity", "Normalised diversity", text, data, panel, 340)
     verdicts = verdict_section(chains.verdicts, "Chains and cycles", reading)
     return join([verdicts, section("pairs", "Every pair", "One point a pair of samples.", figure(plot))])

@@ -1,6 +1,6 @@
 """The command: trains the networks, runs every study, and judges the claims of the paper."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,14 @@ from murmuration.data import Data, Split, open_data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
 from murmuration.runs.directory import MANIFEST
-from murmuration.studies.pages.studies import STUDIES
-from murmuration.studies.pages.study import Choices, Subject, ood_splits
+from murmuration.studies.pages.studies import STUDIES, Choices, Subject, ood_splits
 from murmuration.studies.papers import Outcome, Request, ScreenTable, Show
 from murmuration.studies.papers.landscape.chains import chains_of
-from murmuration.studies.papers.landscape.claims import Claim, claims
+from murmuration.studies.papers.landscape.claims import claims
 from murmuration.studies.papers.landscape.page import chains_section, page
 from murmuration.studies.papers.landscape.settings import PARTS, Setting
 from murmuration.studies.similarity import network_similarity
-from murmuration.studies.trajectory import find_trajectory
+from murmuration.studies.trajectory import Trajectory, find_trajectory
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.files import read_json, write_json
 from murmuration.system.records import plain_json
@@ -35,7 +34,8 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     """
     setting = setting_for(request)
     path = out / RECORD
-    record = continue_record(path, setting) if path.exists() else new_record(setting)
+    new_record = {"experiment": "landscape", "setting": plain_json(setting), "versions": versions(), "parts": {}}
+    record = continue_record(path, setting) if path.exists() else new_record
     out.mkdir(parents=True, exist_ok=True)
     write_json(path, record)  # before training: a killed run may continue with these settings only
     laboratory = Laboratory(setting, out, show)
@@ -46,9 +46,11 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
         record["networks"] = laboratory.about()
         write_json(path, record)
     judged_claims = claims(record["parts"])
-    full_record = plain_json({**record, "claims": [asdict(claim) for claim in judged_claims]})
+    full_record = plain_json({**record, "claims": judged_claims})
     write_json(path, full_record)
-    return Outcome(full_record, page(full_record, judged_claims, bodies, command), [claims_table(judged_claims)])
+    rows = [[claim.name, claim.verdict, claim.figure] for claim in judged_claims]  # the page has the numbers
+    table = ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)
+    return Outcome(full_record, page(full_record, judged_claims, bodies, command), [table])
 
 
 def setting_for(request: Request) -> Setting:
@@ -58,8 +60,7 @@ def setting_for(request: Request) -> Setting:
             raise Misuse(f"{name}={getattr(request, name)} is for the experiment embedded: leave it out")
     names = ("data", "prepare", "net", "members", "epochs", "ood", "examples")
     options = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
-    for name in ("members", "epochs", "examples"):
-        least = 2 if name == "members" else 1
+    for name, least in {"members": 2, "epochs": 1, "examples": 1}.items():
         if options.get(name, least) < least:
             raise Misuse(f"{name}={options[name]}: need a whole number, at least {least}")
     parts = PARTS if request.parts is None else tuple(part.strip() for part in request.parts.split(","))
@@ -69,17 +70,12 @@ def setting_for(request: Request) -> Setting:
     return replace(Setting(), **options, parts=parts)
 
 
-def new_record(setting: Setting) -> dict[str, Any]:
-    """Return a record without parts."""
-    return {"experiment": "landscape", "setting": plain_json(asdict(setting)), "versions": versions(), "parts": {}}
-
-
 def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
     """Return the existing record, refused if it was made with other settings; parts may be added."""
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
         raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
-    for key, value in plain_json(asdict(setting)).items():
+    for key, value in plain_json(setting).items():
         before = record["setting"].get(key)
         if key != "parts" and before != value:
             raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")
@@ -126,11 +122,11 @@ class Laboratory:
     def about(self) -> dict[str, Any]:
         """Return accuracies of the runs, and how long they trained."""
         last = self.runs.history[-1]
-        names = {"val_accuracy": "validation accuracy", "val_nll": "validation NLL"}
         return {
             "parameters": self.runs.groups[0].population.parameters_per_member(),
             "examples": {part: len(getattr(self.data, part)) for part in ("train", "val", "test")},
-            **{label: last[name] for name, label in names.items()},
+            "validation accuracy": last["val_accuracy"],
+            "validation NLL": last["val_nll"],
         }
 
     def compute(self, part: str) -> tuple[Any, Markup]:
@@ -140,24 +136,17 @@ class Laboratory:
         setting = self.setting
         sources = [] if setting.ood is None else [setting.ood]
         ood = {name: split[: setting.examples] for name, split in ood_splits(sources, self.runs).items()}
-        images = len(self.data.input_shape) == 3
-        choices = Choices(
-            grid=setting.grid,
-            samples=setting.subspace if part == "sizes" else None,
-            severities=setting.severities if images else (),
-            runs=setting.factorial_runs,
-            rates=setting.rates,
-            epochs=setting.factorial_epochs,
-            ood=ood,
-        )
-        subject = Subject(
-            self.runs, self.data, self.test, self.trajectory, choices, self.out / "pieces" / part, self.show
-        )
-        outcome = STUDIES[part].run(subject)
+        severities = setting.severities if len(self.data.input_shape) == 3 else ()  # of images
+        samples = setting.subspace if part == "sizes" else None
+        factorial: dict[str, Any] = {"runs": setting.factorial_runs, "epochs": setting.factorial_epochs}
+        factorial |= {"rates": setting.rates}
+        choices = Choices(grid=setting.grid, samples=samples, severities=severities, ood=ood, **factorial)
+        common = choices, self.out / "pieces" / part, self.show
+        outcome = STUDIES[part].run(Subject(self.runs, self.data, self.test, self.trajectory, *common))
         return outcome.record, outcome.body
 
     @cached_property
-    def trajectory(self) -> Any:
+    def trajectory(self) -> Trajectory | None:
         return find_trajectory(self.out / "runs" / "networks") if self.runs else None
 
     def chains(self) -> tuple[Any, Markup]:
@@ -169,9 +158,3 @@ class Laboratory:
         similarity = network_similarity(ensemble, self.test, train=self.data.train, cka=False)
         record = chains_of(ensemble, similarity, setting.chains, setting.cycles)
         return record, chains_section(record)
-
-
-def claims_table(claims: list[Claim]) -> ScreenTable:
-    """Return one row per claim; the page has the numbers."""
-    rows = [[claim.name, claim.verdict, claim.figure] for claim in claims]
-    return ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)

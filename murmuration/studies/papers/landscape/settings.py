@@ -41,14 +41,6 @@ class Setting:
 
     def plan(self, **changes: Any) -> Plan:
         """Return the plan of plain training."""
-        usual: dict[str, Any] = {
-            "members": self.members,
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "drop_last": True,
-            "lr": self.lr,
-            "schedule": f"halve:{max(1, self.epochs // 4)}",
-            "seed": self.seed,
-            "posthoc": None,
-        }
-        return Plan(**{**usual, **changes})
+        names = ("members", "epochs", "batch_size", "lr", "seed")
+        usual: dict[str, Any] = {name: getattr(self, name) for name in names} | {"drop_last": True, "posthoc": None}
+        return Plan(**{**usual, "schedule": f"halve:{max(1, self.epochs // 4)}", **changes})
