@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from murmuration.applications.commands.results import leave_page
 from murmuration.applications.continual.settings import BatchPlan, MethodSettings
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, Names, flags, grouped, image_size, is_whole, listed, named_targets, option
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
-    from murmuration.applications.continual.harness import Outcome
     from murmuration.applications.continual.runs import Request
     from murmuration.applications.continual.task_streams import TaskStream
 
@@ -119,33 +119,17 @@ def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as
     from murmuration.applications.continual.page import COLUMNS, continual_page, score_rows, sentences
     from murmuration.applications.continual.runs import finish
     from murmuration.cli.training import with_resume_hint
-    from murmuration.reports.report import METRICS, REPORT
-    from murmuration.runs.directory import replace_files
-    from murmuration.system.files import json_bytes
+    from murmuration.system.records import plain_json
 
     with with_resume_hint(path), counting_bar("learning", quiet=as_json) as show:
         outcomes = finish(path, request, stream, show)
-    record = record_of(path, stream, outcomes)
-    settings = {name: str(value) for name, value in {**vars(request.plan), **vars(request.settings)}.items()}
-    subtitle = f"{stream.name} · {', '.join(outcomes)}"
-    page = continual_page(outcomes, stream, title="Continual learning", subtitle=subtitle, settings=settings)
-    replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
-    if as_json:
-        return print_json(record)
-    print_table(["", *COLUMNS], score_rows(outcomes), title=stream.name)
-    for sentence in sentences(outcomes, stream):
-        print(f"- {sentence}")
-    print(f"report: {path / REPORT}")
-
-
-def record_of(path: Path, stream: "TaskStream", outcomes: "dict[str, Outcome]") -> dict[str, Any]:
-    """Return the scores of all methods as JSON holds them."""
-    from murmuration.system.records import plain_json
-
     tasks = [
         {"name": task.name, "labels": task.labels, "train": len(task.train), "test": len(task.test)}
         for task in stream.tasks
     ]
     record: dict[str, Any] = {"run": str(path), "stream": stream.name, "scenario": stream.scenario, "tasks": tasks}
     record |= {"order": [[task + 1 for task in segment] for segment in stream.segments]}
-    return dict(plain_json(record | {"methods": {name: outcome.record for name, outcome in outcomes.items()}}))
+    record |= {"methods": {name: outcome.record for name, outcome in outcomes.items()}}
+    page = continual_page(outcomes, stream, vars(request.plan) | vars(request.settings))
+    lines = sentences(outcomes, stream)
+    leave_page(path, plain_json(record), page, COLUMNS, score_rows(outcomes), stream.name, lines, as_json=as_json)

@@ -11,6 +11,7 @@ their weights is a flow.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -39,17 +40,15 @@ class Coupling(nn.Module):
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the channels that are kept, and those that change."""
-        if self.swap:
-            return x[:, x.shape[1] - self.kept :], x[:, : x.shape[1] - self.kept]
-        return x[:, : self.kept], x[:, self.kept :]
+        changed = x.shape[1] - self.kept
+        return (x[:, changed:], x[:, :changed]) if self.swap else (x[:, : self.kept], x[:, self.kept :])
 
     def joined(self, kept: Tensor, changed: Tensor) -> Tensor:
         return torch.cat([changed, kept] if self.swap else [kept, changed], dim=1)
 
     def scale_and_shift(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         raw, shift = self.net(kept).chunk(2, dim=1)
-        bound = self.bound.view(-1, *(1,) * (kept.dim() - 2))
-        return bound * torch.tanh(raw), shift
+        return per_channel(self.bound, kept) * torch.tanh(raw), shift
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         unchanged, changed = self.halves(x)
@@ -62,6 +61,11 @@ class Coupling(nn.Module):
         return self.joined(unchanged, changed * (-scale).exp() - shift)
 
 
+def per_channel(values: Tensor, like: Tensor) -> Tensor:
+    """Return values (C,) in a shape that broadcasts with inputs (N, C, ...)."""
+    return values.view(-1, *(1,) * (like.dim() - 2))
+
+
 class ActNorm(nn.Module):
     """A shift and a scale of each channel, set so that the first batch has mean 0 and variance 1 if `fit` is called."""
 
@@ -69,16 +73,12 @@ class ActNorm(nn.Module):
         super().__init__()
         self.shift, self.log_scale = nn.Parameter(torch.zeros(channels)), nn.Parameter(torch.zeros(channels))
 
-    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
-        return values.view(-1, *(1,) * (like.dim() - 2))
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        scale, positions = self.per_channel(self.log_scale, x), math.prod(x.shape[2:])
-        z = (x + self.per_channel(self.shift, x)) * scale.exp()
-        return z, (positions * self.log_scale.sum()).expand(len(x))
+        z = (x + per_channel(self.shift, x)) * per_channel(self.log_scale, x).exp()
+        return z, (math.prod(x.shape[2:]) * self.log_scale.sum()).expand(len(x))
 
     def inverse(self, z: Tensor) -> Tensor:
-        return z * (-self.per_channel(self.log_scale, z)).exp() - self.per_channel(self.shift, z)
+        return z * (-per_channel(self.log_scale, z)).exp() - per_channel(self.shift, z)
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> None:
@@ -159,19 +159,11 @@ class Flow(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.shape = shape  # of one input
         self.pixels = pixels  # whether inputs are pixels in [0, 1), which are dequantised first
-        self.latent_shape = self._latent_shape()
-
-    @property
-    def dimensions(self) -> int:
-        return math.prod(self.shape)
-
-    def _latent_shape(self) -> tuple[int, ...]:
-        shape = self.shape
-        for layer in self.layers:
-            if isinstance(layer, Squeeze):
-                channels, height, width = shape
-                shape = (4 * channels, height // 2, width // 2)
-        return shape
+        self.dimensions = math.prod(shape)
+        self.latent_shape = shape
+        for _ in (layer for layer in layers if isinstance(layer, Squeeze)):
+            channels, height, width = self.latent_shape
+            self.latent_shape = (4 * channels, height // 2, width // 2)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return latents (N, D) and log |det dz/dx| (N,)."""
@@ -188,13 +180,13 @@ class Flow(nn.Module):
             x = layer.inverse(x)  # type: ignore[operator]
         return x
 
+    @torch.no_grad()
     def fit_actnorm(self, x: Tensor) -> None:
         """Set every ActNorm from the statistics of its inputs for a first batch."""
-        with torch.no_grad():
-            for layer in self.layers:
-                if isinstance(layer, ActNorm):
-                    layer.fit(x)
-                x, _ = layer(x)
+        for layer in self.layers:
+            if isinstance(layer, ActNorm):
+                layer.fit(x)
+            x, _ = layer(x)
 
 
 def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequential:
@@ -206,20 +198,14 @@ def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequ
 
 def convolution_net(inputs: int, outputs: int, *, hidden: int) -> nn.Module:
     """Return a coupling net for images, zero at first: 3x3, 1x1 and 3x3 convolutions."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, hidden, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(hidden, hidden, 1),
-        nn.ReLU(),
-        zero(nn.Conv2d(hidden, outputs, 3, padding=1)),
-    )
+    first, second = nn.Conv2d(inputs, hidden, 3, padding=1), nn.Conv2d(hidden, hidden, 1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), zero(nn.Conv2d(hidden, outputs, 3, padding=1)))
 
 
 def zero(layer: nn.Linear | nn.Conv2d) -> nn.Module:
     """Return the layer with weights and biases of zero."""
-    nn.init.zeros_(layer.weight)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
     return layer
 
 
@@ -273,12 +259,8 @@ def vector_flow(
         raise Misuse(f"a flow of {dimensions} dimension: a coupling needs at least 2")
 
     def net(inputs: int, outputs: int) -> nn.Module:
-        layers_of_net = dense_net(inputs, outputs, hidden=hidden, layers=layers)
-        return (
-            nn.Sequential(*(BayesianLinear(m) if isinstance(m, nn.Linear) else m for m in layers_of_net))
-            if bayesian
-            else layers_of_net
-        )
+        parts = dense_net(inputs, outputs, hidden=hidden, layers=layers)
+        return nn.Sequential(*(BayesianLinear(m) if bayesian and isinstance(m, nn.Linear) else m for m in parts))
 
     return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
 
@@ -297,9 +279,7 @@ def image_flow(
     if height % 2**levels or width % 2**levels:
         raise Misuse(f"images of {height}x{width} with levels={levels}: expected sides divisible by {2**levels}")
 
-    def net(inputs: int, outputs: int) -> nn.Module:
-        return convolution_net(inputs, outputs, hidden=hidden)
-
+    net = partial(convolution_net, hidden=hidden)
     layers: list[nn.Module] = [Logit(alpha)]
     for _ in range(levels):
         channels *= 4
@@ -310,17 +290,5 @@ def image_flow(
 
 
 def dequantised(pixels: Tensor, noise: Tensor) -> Tensor:
-    """Return pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape.
-
-    (pixels + noise) / 256.
-    """
+    """Return pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape."""
     return (pixels + noise) / 256
-
-
-def bits_per_dimension(log_density: Tensor, dimensions: int) -> Tensor:
-    """Return bits per dimension of pixels 0 to 255 from the log density of pixels divided by 256.
-
-    >>> bits_per_dimension(torch.tensor(0.0), 10).item()  # uniform on [0, 1]: all 256 values alike
-    8.0
-    """
-    return -log_density / (dimensions * math.log(2)) + math.log2(256)

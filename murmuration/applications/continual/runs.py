@@ -78,8 +78,8 @@ def reopen(path: Path) -> tuple[Request, TaskStream]:
     if KIND not in manifest:
         raise Misuse(f"{path} is not a run of a stream of tasks: expected one of murmur continual")
     record = manifest[KIND]
-    settings = {"plan": BatchPlan(**record["plan"]), "settings": MethodSettings(**record["settings"])}
-    request = Request(tuple(record["sources"]), tuple(record["methods"]), record["options"], **settings)
+    plan, settings = BatchPlan(**record["plan"]), MethodSettings(**record["settings"])
+    request = Request(tuple(record["sources"]), tuple(record["methods"]), record["options"], plan, settings)
     stream = request.open()
     if stream.fingerprint != manifest["fingerprint"]:
         raise Failure(f"the data of {path} has changed since the run began")
