@@ -228,10 +228,9 @@ def pixels(samples: Tensor, stream: TaskStream) -> np.ndarray:
 
 def memory(outcomes: Outcomes) -> Markup:
     rows = [(name, [size(outcome.record["memory"][kind]) for kind in MEMORY]) for name, outcome in outcomes.items()]
-    reading = (
-        "Bytes at the end of the stream: the network itself, copies of it, statistics of classes, stored examples."
-    )
-    return section("memory", "Memory", reading, table("Memory of the methods", ("Method", *MEMORY), rows))
+    kinds = "the network itself, copies of it, statistics of classes, stored examples"
+    board = table("Memory of the methods", ("Method", *MEMORY), rows)
+    return section("memory", "Memory", f"Bytes at the end of the stream: {kinds}.", board)
 
 
 def settings_list(settings: Mapping[str, Any], stream: TaskStream) -> Markup:

@@ -41,7 +41,7 @@ class GanConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for field, least in (("latent", 1), ("epochs", 1), ("batch_size", 2), ("seed", 0)):
+        for field, least in {"latent": 1, "epochs": 1, "batch_size": 2, "seed": 0}.items():
             if getattr(self, field) < least:
                 raise Misuse(f"{field}={getattr(self, field)}: need at least {least}")
         if not (math.isfinite(self.lr) and self.lr > 0):

@@ -66,18 +66,14 @@ def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
 
 def kept_channels(kernel: Kernel, population: Population) -> Tensor:
     """Return the output channels (C,) of a kernel that are kept, the same for all members."""
-    mask = population.buffers.get(kernel.name + KEPT)
-    if mask is None:
+    if kernel.name + KEPT not in population.buffers:
         return torch.ones(kernel.outputs, dtype=torch.bool)
-    used = mask.flatten(2).any(2)  # (M, C)
+    used = population.buffers[kernel.name + KEPT].flatten(2).any(2)  # (M, C)
     for bias in kernel.biases:
-        bias_mask = population.buffers.get(bias + KEPT)
-        used = torch.ones_like(used) if bias_mask is None else used | bias_mask
+        used = used | population.buffers.get(bias + KEPT, torch.ones_like(used))
     if not bool((used == used[0]).all()):
-        raise Misuse(
-            f"compact: members keep different channels of {kernel.name}, and one run has one architecture; leave"
-            " compact out, or prune a run of one member"
-        )
+        reason = f"members keep different channels of {kernel.name}, and one run has one architecture"
+        raise Misuse(f"compact: {reason}; leave compact out, or prune a run of one member")
     return used[0]
 
 

@@ -60,9 +60,8 @@ def scores(photographs: Sequence[PhotoScores]) -> Markup:
         "PSNR in decibels, from the mean squared error of the mean prediction; SSIM is at most 1. Photographs were"
         " downscaled bicubically and rounded to bytes; all pixels count, borders too."
     )
-    return section(
-        "scores", "Scores", reading, table("Scores of every photograph", ("Photograph", *SCORE_COLUMNS), rows)
-    )
+    board = table("Scores of every photograph", ("Photograph", *SCORE_COLUMNS), rows)
+    return section("scores", "Scores", reading, board)
 
 
 SCORE_COLUMNS = ("PSNR bicubic", "PSNR mean", "gain", "SSIM bicubic", "SSIM mean")
