@@ -57,16 +57,8 @@ def retrain_heads(
         if transfer is not None:
             x, y = transfer_covariance(features.train.prepared, features.train.y, transfer, settings.get("seed", 0))
             features = replace(features, train=Split(None, y, x))
-        fit_settings = {"sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
-        trained = fit(
-            new_head(network),
-            features,
-            recipe="single",
-            likelihood=loss,
-            first_member=index,
-            progress=False,
-            **fit_settings,
-        )
+        more = {"first_member": index, "sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
+        trained = fit(new_head(network), features, recipe="single", likelihood=loss, progress=False, **more)
         for name, tensor in trained.groups[0].population.own.items():
             own[f"{HEAD}{name}"][index] = tensor[0]
     assert trained is not None
@@ -98,8 +90,7 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
         raise Misuse("the head is not one dense layer: expected a network that ends in nn.Linear as its part head")
     lengths = weight.flatten(2).norm(dim=2).clamp_min(torch.finfo(weight.dtype).tiny)  # (M, K)
     if tau is None:
-        pred = ensemble.predict(data.val, calibrated=False)
-        y = data.val.y
+        pred, y = ensemble.predict(data.val, calibrated=False), data.val.y
 
         def error(power: float) -> float:
             scaled = pred.outputs / lengths.cpu()[:, None] ** power  # outputs are linear in the rows and the bias
@@ -107,10 +98,8 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
 
         tau = min(TAUS, key=error)
     scale = lengths ** -float(tau)
-    names = [name for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own]
-    scaled = {
-        name: population.own[name] * scale.view(*scale.shape, *[1] * (population.own[name].dim() - 2)) for name in names
-    }
+    weights = {name: population.own[name] for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own}
+    scaled = {name: tensor * scale.view(*scale.shape, *[1] * (tensor.dim() - 2)) for name, tensor in weights.items()}
     changed = replace(ensemble, manifest={**ensemble.manifest, "heads": {"tau": float(tau)}})
     return with_members(changed, replace(population, own={**population.own, **scaled}))
 

@@ -51,24 +51,13 @@ def transfer_covariance(
         missing = target - int(counts[label])
         if label in residuals or missing <= 0:
             continue
-        lenders = nearest(mean, {lender: means[lender] for lender in residuals}, options.neighbours)
+        distances = {lender: float((means[lender] - mean).square().sum()) for lender in residuals}
+        lenders = sorted(distances, key=distances.__getitem__)[: options.neighbours]  # nearest first; None: all
         stream = generator(seed, "transfer", ALL_MEMBERS, label)
-        noise = [
-            normal(missing, len(residuals[lender]), stream).to(features)
-            @ residuals[lender]
-            / (len(residuals[lender]) - 1) ** 0.5
-            for lender in lenders
-        ]
+        noise = []
+        for lent in (residuals[lender] for lender in lenders):
+            normal = torch.randn(missing, len(lent), generator=stream, dtype=torch.float64).to(features)
+            noise.append(normal @ lent / (len(lent) - 1) ** 0.5)
         parts.append(mean + torch.stack(noise).sum(0) / len(lenders) ** 0.5)
         labels.append(torch.full((missing,), label, dtype=y.dtype))
     return torch.cat(parts), torch.cat(labels)
-
-
-def nearest(mean: Tensor, others: dict[int, Tensor], count: int | None) -> list[int]:
-    """Return the labels of the nearest other means, nearest first; all of them if `count` is None."""
-    ranked = sorted(others, key=lambda label: float((others[label] - mean).square().sum()))
-    return ranked[:count]
-
-
-def normal(rows: int, columns: int, stream: torch.Generator) -> Tensor:
-    return torch.randn(rows, columns, generator=stream, dtype=torch.float64)

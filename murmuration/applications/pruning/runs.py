@@ -207,13 +207,8 @@ def prune(
         return pruned
     sweep = ensemble.manifest.get("sweep")
     files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
-    more: dict[str, Any] = {
-        "extra": {"pruning": record},
-        "files": files,
-        "show": show,
-        "checkpoint_seconds": checkpoint_seconds,
-    }
-    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), **more)
+    more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "checkpoint_seconds": checkpoint_seconds}
+    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), show=show, **more)
     return with_finetuned_scores(Path(out), done, planned.data)
 
 
