@@ -123,13 +123,10 @@ def finish_continual(path: Path, request: "Request", stream: "TaskStream", *, as
 
     with with_resume_hint(path), counting_bar("learning", quiet=as_json) as show:
         outcomes = finish(path, request, stream, show)
-    tasks = [
-        {"name": task.name, "labels": task.labels, "train": len(task.train), "test": len(task.test)}
-        for task in stream.tasks
-    ]
+    tasks = [{"name": t.name, "labels": t.labels, "train": len(t.train), "test": len(t.test)} for t in stream.tasks]
     record: dict[str, Any] = {"run": str(path), "stream": stream.name, "scenario": stream.scenario, "tasks": tasks}
     record |= {"order": [[task + 1 for task in segment] for segment in stream.segments]}
     record |= {"methods": {name: outcome.record for name, outcome in outcomes.items()}}
     page = continual_page(outcomes, stream, vars(request.plan) | vars(request.settings))
-    lines = sentences(outcomes, stream)
-    leave_page(path, plain_json(record), page, COLUMNS, score_rows(outcomes), stream.name, lines, as_json=as_json)
+    table = stream.name, COLUMNS, score_rows(outcomes)
+    leave_page(path, plain_json(record), page, table, sentences(outcomes, stream), as_json=as_json)

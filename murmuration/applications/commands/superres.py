@@ -49,8 +49,6 @@ NUMBERS = "numbers.json"
 # takes twice as long.
 WEIGHTS = "gaussian:estimator=draw,beta=1,bias=point"
 
-Draws = Annotated[int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")]
-
 app = typer.Typer(
     help=HELP,
     short_help="Image super-resolution, with standard deviations over draws.",
@@ -136,8 +134,8 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     photographs = [photograph.to_json() for photograph in scores]
     record = {"run": str(path), "mean": mean_scores(scores), "photographs": photographs}
     page = superres_page(scores, f"{path} · {ensemble.recipe.name} · {len(scores)} photographs")
-    rows, title = score_rows(scores), "test photographs"
-    leave_page(path, record, page, SCORE_COLUMNS, rows, title, sentences(scores), as_json=as_json)
+    table = "test photographs", SCORE_COLUMNS, score_rows(scores)
+    leave_page(path, record, page, table, sentences(scores), as_json=as_json)
 
 
 @app.command(
@@ -147,7 +145,9 @@ def apply(
     run: RunPath,
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],
     out: Annotated[str, typer.Option(help="A new directory.", metavar="DIR")],
-    draws: Draws = None,
+    draws: Annotated[
+        int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")
+    ] = None,
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:

@@ -30,10 +30,6 @@ SHOWN = 8  # generated inputs of each task
 Show = Callable[[str, int, int], None]
 
 
-def silent(text: str, done: int, total: int) -> None:
-    """Show no progress."""
-
-
 @dataclass(frozen=True, eq=False)
 class AccuracyMatrix:
     """Accuracy (S, T): row i after segment i of the stream, column j on task j; NaN until the task has been learned.
@@ -62,10 +58,9 @@ class AccuracyMatrix:
     @property
     def standard_error(self) -> float:
         """Of the final average, by the test examples of each task; NaN if their numbers are not known."""
-        if not self.examples:
-            return math.nan
         last = self.values[-1]
-        return float(np.sqrt(np.sum(last * (1 - last) / np.array(self.examples))) / len(last))
+        error = np.sqrt(np.sum(last * (1 - last) / np.array(self.examples))) / len(last) if self.examples else math.nan
+        return float(error)
 
     @property
     def forgetting(self) -> float:
@@ -101,9 +96,7 @@ class Progress:
     step: int = 0
     accuracy: list[list[float | None]] = field(default_factory=list)  # after each segment, on each task
     task_id: list[list[float | None]] = field(default_factory=list)  # fraction of inputs whose task is found
-    events: list[list[int]] = field(
-        default_factory=list
-    )  # [step, task at hand from there on, by the learner's numbers]
+    events: list[list[int]] = field(default_factory=list)  # [step, task from there on, by the learner's numbers]
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # learner's task -> task of the stream -> batches
     losses: list[dict[str, float]] = field(default_factory=list)  # means over some steps, and the last step
     open: list[dict[str, float]] = field(default_factory=list)  # losses of which there is no mean yet
@@ -148,7 +141,7 @@ def run_learner(
     *,
     told: bool = False,
     place: Path | None = None,
-    show: Show = silent,
+    show: Show = lambda text, done, total: None,
     every: float = EVERY,
     name: str = "",
 ) -> Outcome:
@@ -202,13 +195,13 @@ def note_losses(progress: Progress, step: int, losses: dict[str, float], length:
     progress.open = []
 
 
-def note_task(progress: Progress, step: int, task: int, found: int | None) -> None:
+def note_task(progress: Progress, step: int, task: int, learned: int | None) -> None:
     """Record the task at hand by the learner's numbers."""
-    if found is None:
+    if learned is None:
         return
-    if not progress.events or progress.events[-1][1] != found:
-        progress.events.append([step, found])
-    row = progress.counts.setdefault(str(found), {})
+    if not progress.events or progress.events[-1][1] != learned:
+        progress.events.append([step, learned])
+    row = progress.counts.setdefault(str(learned), {})
     row[str(task)] = row.get(str(task), 0) + 1
 
 

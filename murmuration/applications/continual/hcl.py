@@ -221,10 +221,9 @@ class HCL:
     def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
         """Return one step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
         self.shown += len(y)
-        losses, none = self.losses(z, log_det, y), torch.zeros(())
-        total = (
-            losses["likelihood"] + self.config.strength * losses.get("replay", none) + losses.get("divergence", none)
-        )
+        losses, zero = self.losses(z, log_det, y), torch.zeros(())
+        total = losses["likelihood"] + self.config.strength * losses.get("replay", zero)
+        total = total + losses.get("divergence", zero)
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the flow is {total.item()}: lower lr={self.config.lr:g}")
         self.optimizer.zero_grad()

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method, silent
+from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
@@ -86,7 +86,7 @@ def reopen(path: Path) -> tuple[Request, TaskStream]:
     return request, stream
 
 
-def finish(path: Path, request: Request, stream: TaskStream, show: Show = silent) -> dict[str, Outcome]:
+def finish(path: Path, request: Request, stream: TaskStream, show: Show) -> dict[str, Outcome]:
     """Return the outcome of every method, each from its last checkpoint on; closes the run."""
     with locked(path):
         outcomes = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}

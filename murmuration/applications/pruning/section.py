@@ -1,5 +1,6 @@
 """Pruning: validation scores over the sparsity, what is left, and where."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +32,8 @@ READING = (
 def scores_of(record: Mapping[str, Any]) -> dict[str, Score]:
     """Return the scores among the entries of a record, such as a point of the curve."""
     entries = {name: value for name, value in record.items() if isinstance(value, Mapping)}
-    ends = ("value", "low", "high")
-    return {
-        name: Score(*(float("nan" if value[end] is None else value[end]) for end in ends))
-        for name, value in entries.items()
-    }
+    ends = {name: [value["value"], value["low"], value["high"]] for name, value in entries.items()}
+    return {name: Score(*(math.nan if end is None else float(end) for end in row)) for name, row in ends.items()}
 
 
 def names_of(record: Record) -> list[str]:
