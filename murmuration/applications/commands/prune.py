@@ -7,18 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from murmuration.cli.console import help_text, print_table
-from murmuration.cli.options import (
-    CHECKPOINT_SECONDS,
-    CheckpointSeconds,
-    Json,
-    OwnNet,
-    RunDevice,
-    RunPath,
-    grouped,
-    network,
-    option,
-    switch,
-)
+from murmuration.cli.options import CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, grouped, option, switch
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
 
 HELP = help_text(
@@ -72,6 +62,7 @@ def prune(
     """Prune a run and evaluate the result."""
     from murmuration.applications.pruning import Pruning, check_request, plan_pruning, prune as prune_run
     from murmuration.applications.pruning.section import sentences, table_rows
+    from murmuration.cli.options import network
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import derived_run_path, read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble

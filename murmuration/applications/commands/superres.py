@@ -8,17 +8,8 @@ import typer
 
 from murmuration.applications.commands.results import leave_page
 from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
-from murmuration.cli.options import (
-    CHECKPOINT_SECONDS,
-    CheckpointSeconds,
-    Device,
-    Json,
-    Precision,
-    RunDevice,
-    RunPath,
-    grouped,
-    option,
-)
+from murmuration.cli.options import CheckpointSeconds, Device, Json, Precision, RunDevice, RunPath, grouped, option
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:

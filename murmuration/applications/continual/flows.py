@@ -22,6 +22,7 @@ from murmuration.core.weights.gaussian import softplus_inverse
 from murmuration.core.weights.priors import gaussian_kl
 from murmuration.system.errors import Misuse
 
+ALPHA = 0.05  # of a logit: pixels 0 and 1 become finite
 SATURATED = 1e-6  # of a logit: an input from latents far away, whose sigmoid rounds to 0 or 1, has finite latents
 
 
@@ -91,16 +92,15 @@ class ActNorm(nn.Module):
 class Convolution1x1(nn.Module):
     """An invertible matrix across channels, P L U with P a fixed rotation's permutation, L and U triangular.
 
-    It begins as a random rotation, or as the identity, and log |det| is the sum of the logarithms of U's diagonal.
+    It begins as a random rotation, and log |det| is the sum of the logarithms of U's diagonal.
     """
 
     permutation: Tensor
     sign: Tensor
 
-    def __init__(self, channels: int, *, identity: bool = False) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        start = torch.eye(channels) if identity else torch.linalg.qr(torch.randn(channels, channels)).Q
-        permutation, lower, upper = torch.linalg.lu(start)
+        permutation, lower, upper = torch.linalg.lu(torch.linalg.qr(torch.randn(channels, channels)).Q)
         diagonal = upper.diagonal()
         self.register_buffer("permutation", permutation)
         self.register_buffer("sign", diagonal.sign())
@@ -138,17 +138,13 @@ class Squeeze(nn.Module):
 class Logit(nn.Module):
     """Pixels in [0, 1] to the real line: logit(alpha + (1 - 2 alpha) x)."""
 
-    def __init__(self, alpha: float = 0.05) -> None:
-        super().__init__()
-        self.alpha = alpha
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        p = (self.alpha + (1 - 2 * self.alpha) * x).clamp(SATURATED, 1 - SATURATED)
-        slope = math.log(1 - 2 * self.alpha) - p.log() - (1 - p).log()
+        p = (ALPHA + (1 - 2 * ALPHA) * x).clamp(SATURATED, 1 - SATURATED)
+        slope = math.log(1 - 2 * ALPHA) - p.log() - (1 - p).log()
         return p.logit(), slope.flatten(1).sum(1)
 
     def inverse(self, z: Tensor) -> Tensor:
-        return (z.sigmoid() - self.alpha) / (1 - 2 * self.alpha)
+        return (z.sigmoid() - ALPHA) / (1 - 2 * ALPHA)
 
 
 class Flow(nn.Module):
@@ -265,9 +261,7 @@ def vector_flow(
     return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
 
 
-def image_flow(
-    shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64, alpha: float = 0.05
-) -> Flow:
+def image_flow(shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64) -> Flow:
     """Return a flow for images (N, C, H, W) with pixels in [0, 1].
 
     `levels` squeezes, each followed by `steps` steps of Glow.
@@ -280,7 +274,7 @@ def image_flow(
         raise Misuse(f"images of {height}x{width} with levels={levels}: expected sides divisible by {2**levels}")
 
     net = partial(convolution_net, hidden=hidden)
-    layers: list[nn.Module] = [Logit(alpha)]
+    layers: list[nn.Module] = [Logit()]
     for _ in range(levels):
         channels *= 4
         layers.append(Squeeze())

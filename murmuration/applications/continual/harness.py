@@ -45,10 +45,8 @@ class AccuracyMatrix:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or not self.values.size or np.isnan(self.values[-1]).any():
-            raise Misuse(
-                f"accuracies of shape {self.values.shape}: expected one row for each segment and one column for each"
-                " task, all known in the last row"
-            )
+            expected = "one row for each segment and one column for each task, all known in the last row"
+            raise Misuse(f"accuracies of shape {self.values.shape}: expected {expected}")
 
     @property
     def final_average(self) -> float:
@@ -329,9 +327,8 @@ def restored(place: Path, learner: Learner, stream: TaskStream, plan: BatchPlan)
         return Progress()
     record = read_record(place / LATEST)
     if record["stream"] != identity(stream, plan):
-        raise Failure(
-            f"{place} holds a checkpoint of another stream, or the data has changed: choose another directory"
-        )
+        reason = "holds a checkpoint of another stream, or the data has changed"
+        raise Failure(f"{place} {reason}: choose another directory")
     learner.restore(State(read_tensors(place / record["file"], record["sha256"]), record["facts"]))
     return Progress(**record["progress"])
 

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -80,15 +80,14 @@ class TaskStream:
 
     def seen(self, segment: int) -> list[int]:
         """Return the tasks of a segment and of those before it."""
-        return sorted({task for tasks in self.segments[: segment + 1] for task in tasks})
+        return sorted({*chain(*self.segments[: segment + 1])})
 
     def segment_rows(self, segment: int) -> tuple[Tensor, Tensor]:
         """Return inputs (N, ...) and labels (N,) to learn from.
 
         A task that comes n times shows other examples each time.
         """
-        occurrences = Counter(task for tasks in self.segments for task in tasks)
-        before = Counter(task for tasks in self.segments[:segment] for task in tasks)
+        occurrences, before = (Counter(chain(*segments)) for segments in (self.segments, self.segments[:segment]))
         parts = [self.tasks[task].train[before[task] :: occurrences[task]] for task in self.segments[segment]]
         return torch.cat([part.prepared for part in parts]), torch.cat([part.y for part in parts])
 
@@ -160,17 +159,18 @@ def open_stream(
     >>> [task.name for task in stream.tasks], stream.input_shape
     (['0, 1', '2, 3', '4, 5', '6, 7', '8, 9'], (1, 8, 8))
     """
-    listed_sources = [sources] if isinstance(sources, str) else list(sources)
+    opened = [sources] if isinstance(sources, str) else list(sources)
     if scenario is not None and scenario not in get_args(Scenario):
         raise unknown("scenario", scenario, get_args(Scenario))
     options = LoadOptions(target, seed, size=size, drop=tuple(drop), in_memory=True)
-    if len(listed_sources) == 1:
-        parts, classes, name = split_parts(listed_sources[0], options, scenario or "class")
+    if len(opened) == 1:
+        kind = scenario or "class"
+        parts, classes, name = split_parts(opened[0], options, kind)
+    elif any(isinstance(source, str) and source.startswith(SPLIT) for source in opened):
+        raise Misuse(f"{listed(map(str, opened))}: expected one split:DATA:5x2 alone, or several data sets")
     else:
-        if any(isinstance(source, str) and source.startswith(SPLIT) for source in listed_sources):
-            raise Misuse(f"{listed(map(str, listed_sources))}: expected one split:DATA:5x2 alone, or several data sets")
-        parts, classes, name = listed_parts(listed_sources, options)
-    kind = scenario or ("class" if len(listed_sources) == 1 else scenario_of(parts))
+        parts, classes, name = listed_parts(opened, options)
+        kind = scenario or scenario_of(parts)
     check_labels(parts, kind, classes)
     tasks, preparation = prepared_tasks(parts, prepare, examples, seed)
     if project is not None:
@@ -200,10 +200,10 @@ def loaded(source: Any, options: LoadOptions) -> tuple[Part, tuple[str, ...]]:
         raise Misuse(f"{name} is {task}: a stream of tasks needs a target of classes")
     labels = {part: y.numpy() for part, y in targets.items()}
     rows = split_rows(labels, options.seed, val=None if "val" in raw.parts else 0.0)
-    train, test = (
-        (take(raw.parts[split].inputs, indices), targets[split][torch.from_numpy(indices)])
-        for split, indices in (rows["train"], rows["test"])
-    )
+    pairs = []
+    for split, indices in (rows["train"], rows["test"]):
+        pairs.append((take(raw.parts[split].inputs, indices), targets[split][torch.from_numpy(indices)]))
+    train, test = pairs
     return Part(name, raw, tuple(range(len(classes))), train, test, fingerprint(raw)), classes
 
 
@@ -243,11 +243,9 @@ def class_groups(text: str, classes: tuple[str, ...], stream: str) -> list[tuple
     if counted:
         tasks, per_task = map(int, counted.groups())
         if tasks * per_task > len(classes):
-            possible = max(1, len(classes) // per_task)
-            raise Misuse(
-                f"'{stream}' asks for {tasks * per_task} classes, and the data has {len(classes)}: it would end in the"
-                f" middle; write {possible}x{per_task}"
-            )
+            shortage = f"'{stream}' asks for {tasks * per_task} classes, and the data has {len(classes)}"
+            fitting = f"{max(1, len(classes) // per_task)}x{per_task}"
+            raise Misuse(f"{shortage}: it would end in the middle; write {fitting}")
         return [tuple(range(task * per_task, (task + 1) * per_task)) for task in range(tasks)]
     groups = [tuple(name.strip() for name in group.split("+")) for group in text.split("/")]
     if len(groups) == 1:
@@ -304,10 +302,8 @@ def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, 
             raise Misuse(f"{number} has one class, {classes[min(labels)]}: expected at least 2 in every task")
         for label in part.labels if scenario == "class" else ():
             if label in owner:
-                raise Misuse(
-                    f"class {classes[label]} is in tasks {owner[label] + 1} and {place + 1}: expected a class in one"
-                    " task, or scenario='domain'"
-                )
+                both = f"class {classes[label]} is in tasks {owner[label] + 1} and {place + 1}"
+                raise Misuse(f"{both}: expected a class in one task, or scenario='domain'")
             owner[label] = place
 
 

@@ -122,10 +122,8 @@ def require_own_heads(ensemble: Ensemble) -> Population:
     Structure(group.module).require_parts()
     heads = {f"{HEAD}{name}" for name, _ in group.module.get_submodule("head").named_parameters()}
     if not ensemble.recipe.weights.point_estimates or not heads <= set(group.population.own):
-        raise Misuse(
-            f"recipe {ensemble.recipe.name}: expected members with heads of their own and point estimates, such as"
-            " deep-ensemble or last-layer-ensemble"
-        )
+        expected = "members with heads of their own and point estimates, such as deep-ensemble or last-layer-ensemble"
+        raise Misuse(f"recipe {ensemble.recipe.name}: expected {expected}")
     return group.population
 
 

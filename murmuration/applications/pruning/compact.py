@@ -6,6 +6,7 @@ maps zero to log 2 and batch normalisation to its shift, so networks with these 
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -107,6 +108,5 @@ def layers_in_order(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]
     """Return the layers of nested sequences in their order; anything else counts as one layer."""
     if not isinstance(module, nn.Sequential):
         return [(name, module)]
-    return [
-        leaf for key, part in module.named_children() for leaf in layers_in_order(f"{name}.{key}".lstrip("."), part)
-    ]
+    parts = (layers_in_order(f"{name}.{key}".lstrip("."), part) for key, part in module.named_children())
+    return list(chain(*parts))

@@ -141,15 +141,13 @@ def plan_pruning(
     if request.sparsity is None and request.threshold is None and not request.structured:
         request = replace(request, threshold=masks.RULES[request.rule].usual)
     by_validation = request.sparsity is None and request.threshold is None
-    if by_validation and not curve:
-        raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
     if by_validation:
+        if not curve:
+            raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
         request = replace(request, sparsity=largest_sparsity(curve, tolerance))
         if not request.sparsity:
-            raise Misuse(
-                f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
-                " give a larger tolerance, or a sparsity and fine-tune"
-            )
+            lost = f"more is lost on validation examples at sparsity {curve[1].asked:g} already"
+            raise Misuse(f"tolerance={tolerance}: {lost}; give a larger tolerance, or a sparsity and fine-tune")
     source = fitting.source_again(ensemble.manifest, net)
     return PruningPlan(Path(run), ensemble, opened, source, trace, request, curve, by_validation)
 

@@ -128,10 +128,9 @@ def uncertainty(photographs: Sequence[PhotoScores]) -> Markup:
         " length of the bicubic image, a baseline that a map should beat."
     )
     columns = ["Photograph", *(label for label, _ in UNCERTAINTY_COLUMNS.values())]
-    rows = [
-        (record["photograph"], [how(record[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
-        for record in records_of(photographs)
-    ]
+    rows = []
+    for record in records_of(photographs):
+        rows.append((record["photograph"], [how(record[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()]))
     board = table("Uncertainty against errors", columns, rows)
     return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(photographs))]))
 
@@ -142,11 +141,9 @@ def bins_figure(photographs: Sequence[PhotoScores]) -> Figure | None:
     if not max(std for std, _ in pairs):
         return None
     stds, errors = zip(*pairs, strict=True)
-    points = scatter("lines+markers", stds, errors) | {
-        "marker": {"color": colour(0), "size": 8},
-        "line": {"color": colour(0)},
-        "hovertemplate": "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>",
-    }
+    points = scatter("lines+markers", stds, errors)
+    points |= {"marker": {"color": colour(0), "size": 8}, "line": {"color": colour(0)}}
+    points["hovertemplate"] = "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>"
     across, up = axis("standard deviation over draws"), axis("root mean square error") | {"rangemode": "tozero"}
     title = "Error by standard deviation, one point per tenth of all pixels"
     label = "Root mean square error of pixels in ten bins by their standard deviation"
