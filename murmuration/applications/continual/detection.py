@@ -142,10 +142,8 @@ class TaskDetector:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
         self.task, self.seen, self.suspicious = state["task"], state["seen"], state["suspicious"]
-        self.windows = {
-            int(task): [deque(values, maxlen=self.config.window) for values in task_windows]
-            for task, task_windows in state["windows"].items()
-        }
+        length, stored = self.config.window, state["windows"].items()
+        self.windows = {int(task): [deque(values, maxlen=length) for values in windows] for task, windows in stored}
 
     def remember(self, statistics: Sequence[float]) -> None:
         """Add the statistics of a batch to those of the task at hand."""

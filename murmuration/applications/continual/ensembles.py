@@ -53,13 +53,12 @@ class HCLEnsemble:
     @torch.no_grad()
     def predict(self, x: Tensor) -> Predictive:
         """Return predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
-        parts = []
+        pairs, parts = self.learners[0].current().pairs(), []
         for learner in self.learners:
             z, _ = learner.flow(learner.continuous(x, training=False))
             classes = learner.current()
-            order = [classes.table[pair] for pair in self.learners[0].current().pairs()]
-            parts.append(classes.log_density(z)[:, order])
-        return Predictive(torch.stack(parts), Categorical(len(self.learners[0].current())))
+            parts.append(classes.log_density(z)[:, [classes.table[pair] for pair in pairs]])
+        return Predictive(torch.stack(parts), Categorical(len(pairs)))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the label (N,) and the task (N,) of the class with the largest mean probability."""

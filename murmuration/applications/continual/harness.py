@@ -262,14 +262,9 @@ def detection_of(
         alarms += max(0, len(inside) - 1)
     delays = [change["delay"] for change in changes if change["delay"] is not None]
     recurring_right = [change["right"] for change in changes if change["recurring"]]
-    return {
-        "changes": changes,
-        "false_alarms": alarms,
-        "misses": len(changes) - len(delays),
-        "mean_delay": float(np.mean(delays)) if delays else None,
-        "recurring": len(recurring_right),
-        "recognised": sum(recurring_right),
-    }
+    mean_delay = float(np.mean(delays)) if delays else None
+    counts = {"false_alarms": alarms, "misses": len(changes) - len(delays), "mean_delay": mean_delay}
+    return {"changes": changes, **counts, "recurring": len(recurring_right), "recognised": sum(recurring_right)}
 
 
 def outcome_of(learner: Learner, stream: TaskStream, progress: Progress, starts: list[int], told: bool) -> Outcome:

@@ -191,12 +191,11 @@ def identification(outcomes: Outcomes) -> Markup:
 def timeline(name: str, outcome: Outcome, stream: TaskStream) -> Figure:
     """Return the tasks of the stream over its batches, and those that a method named."""
     starts, events = outcome.record["starts"], outcome.record["events"]
-    order = [tasks[0] for tasks in stream.segments]
-    true = scatter("lines", starts, [*(task + 1 for task in order), order[-1] + 1], "task")
+    order = [tasks[0] + 1 for tasks in stream.segments]
+    true = scatter("lines", starts, [*order, order[-1]], "task")
     true |= {"line": {"shape": "hv", "color": colour(0), "width": 2}}
-    steps = [*(step for step, _ in events), starts[-1]]
-    named = [*(task + 1 for _, task in events), events[-1][1] + 1]
-    guess = scatter("lines+markers", steps, named, f"named by {name}")
+    steps, named = zip(*events, (starts[-1], events[-1][1]), strict=True)
+    guess = scatter("lines+markers", steps, [task + 1 for task in named], f"named by {name}")
     guess |= {"line": {"shape": "hv", "color": colour(1), "dash": "dash"}, "marker": {"color": colour(1), "size": 6}}
     panel = layout(axis("batch"), axis("number of the task") | {"dtick": 1 if len(order) <= FEW else None})
     label = f"Tasks of the stream, and those named by {name}: {len(events)} decisions"

@@ -133,9 +133,10 @@ def run_epoch(gan: Gan, real: Tensor, epoch: int) -> dict[str, float]:
 
 
 def train_step(gan: Gan, real: Tensor, step: int) -> dict[str, float]:
-    """Return one step of the discriminator, then one of the generator.
+    """Take one step of the discriminator, then one of the generator.
 
-    Returns losses, KL and mean probabilities of real.
+    Returns:
+        Losses, KL and mean probabilities of real.
     """
     generator, discriminator, config = gan.generator, gan.discriminator, gan.config
     generator.structure.train(True)

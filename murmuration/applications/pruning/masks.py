@@ -208,12 +208,9 @@ def count_parameters(population: Population) -> ParameterCounts:
     """Return the counts of a population."""
     tensors = [*population.own.items(), *population.shared.items(), *population.fixed.items()]
     weights = [tensor for name, tensor in tensors if not is_auxiliary(name)]
-    return ParameterCounts(
-        sum(tensor.numel() for tensor in weights),
-        sum(int(tensor.count_nonzero()) for tensor in weights),
-        population.parameters_stored(),
-        sum(tensor.numel() for _, tensor in tensors),
-    )
+    nonzero = sum(int(tensor.count_nonzero()) for tensor in weights)
+    dense, stored = (sum(tensor.numel() for tensor in some) for some in (weights, [tensor for _, tensor in tensors]))
+    return ParameterCounts(dense, nonzero, population.parameters_stored(), stored)
 
 
 def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:

@@ -193,7 +193,13 @@ def prune(
         source, population = compact_source(planned, population)
         before = record["counts"]["numbers_before"]
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
-    spec = spec_of(planned, source, population, finetune, lr, device if finetune else CPU)
+    recipe, plan = ensemble.recipe, plan_from_json(ensemble.manifest["plan"], device=device if finetune else CPU)
+    if finetune:
+        recipe = replace(recipe, weights=weights.without_warmup())  # it starts from a trained posterior
+        plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
+    assert ensemble.likelihood is not None  # runs always say what their outputs mean
+    gamma = ensemble.manifest.get("gamma")
+    spec = TrainSpec(source.build, planned.data, ensemble.likelihood, recipe, plan, gamma=gamma)
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
         trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
@@ -228,20 +234,6 @@ def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, co
         raise Misuse(f"lr={lr} without finetune: nothing is trained; give the epochs too")
     if compact and not pruning.structured:
         raise Misuse("compact without structured: single weights leave no channel to take out; add structured")
-
-
-def spec_of(
-    planned: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None, device: str | None
-) -> TrainSpec:
-    """Return the spec of fine-tuning; without fine-tuning, the spec that made the members."""
-    ensemble, plan = planned.ensemble, plan_from_json(planned.ensemble.manifest["plan"], device=device)
-    assert ensemble.likelihood is not None  # runs always say what their outputs mean
-    recipe = ensemble.recipe
-    if finetune:
-        recipe = replace(recipe, weights=recipe.weights.without_warmup())  # it starts from a trained posterior
-        plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
-    gamma = ensemble.manifest.get("gamma")
-    return TrainSpec(source.build, planned.data, ensemble.likelihood, recipe, plan, gamma=gamma)
 
 
 def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:

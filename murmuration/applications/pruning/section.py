@@ -107,11 +107,9 @@ def sentences(record: Record) -> list[str]:
     removed = "channels by their mean magnitude" if record["structured"] else f"weights by {RULES[record['rule']]}"
     line = f", threshold {record['threshold']:g}" if record["threshold"] is not None else ""
     by = "; validation examples chose how far" if record["chosen"] else ""
-    remaining = (
-        f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
-        if record.get("compact")
-        else f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
-    )
+    remaining = f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
+    if record.get("compact"):
+        remaining = f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
     lines = [
         f"{percent(record['reached'])} of the kernels' weights are gone: {removed}, {record['scope']}{line}{by}.",
         f"{remaining}; {counts['numbers']:,} numbers describe them ({counts['numbers_before']:,} before pruning), "

@@ -145,22 +145,16 @@ def evaluate(
     show: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> list[PhotoScores]:
     """Return scores of a run's test photographs, one at a time, so that memory stays small."""
-    scores, files = [], held_out_files(ensemble.manifest)
+    scores, files, scale = [], held_out_files(ensemble.manifest), scale_of(ensemble)
+    assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
     for done, path in enumerate(files):
         show(path.name, done, len(files))
-        reconstruction = reconstruct(ensemble, path.stem, luma_of(path), draws)
-        assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
+        truth = trimmed(luma_of(path), scale)
+        small = downscaled(truth, scale)
+        plain = enlarged(small[None, None], scale)[0, 0].clamp(0, 1)
+        reconstruction = Reconstruction(path.stem, small, truth, plain, *upscale(ensemble, small, draws=draws))
         scores.append(score_photograph(reconstruction, ensemble.likelihood.noise_std))
     return scores
-
-
-def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | None = None) -> Reconstruction:
-    """Downscale a photograph (H, W), and upscale it by the ensemble and by bicubic interpolation."""
-    scale = scale_of(ensemble)
-    truth = trimmed(picture, scale)
-    small = downscaled(truth, scale)
-    plain = enlarged(small[None, None], scale)[0, 0].clamp(0, 1)
-    return Reconstruction(name, small, truth, plain, *upscale(ensemble, small, draws=draws))
 
 
 def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:

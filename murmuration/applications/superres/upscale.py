@@ -185,12 +185,7 @@ def record_of(path: Path, small: Tensor, prediction: PixelPrediction) -> dict[st
     def quantile(level: float) -> float:  # torch's own refuses more than 16 million values
         return float(ordered[min(int(level * len(ordered)), len(ordered) - 1)])
 
-    return {
-        "image": str(path),
-        "width": small.shape[1],
-        "height": small.shape[0],
-        "upscaled_width": prediction.mean.shape[1],
-        "upscaled_height": prediction.mean.shape[0],
-        "std": {"mean": float(std.mean()), "median": quantile(0.5), "q95": quantile(0.95), "max": quantile(1.0)},
-        "white_std": quantile(WHITE_QUANTILE),
-    }
+    (height, width), (upscaled_height, upscaled_width) = small.shape, prediction.mean.shape
+    sizes = {"width": width, "height": height, "upscaled_width": upscaled_width, "upscaled_height": upscaled_height}
+    stds = {"mean": float(std.mean()), "median": quantile(0.5), "q95": quantile(0.95), "max": quantile(1.0)}
+    return {"image": str(path), **sizes, "std": stds, "white_std": quantile(WHITE_QUANTILE)}
