@@ -160,7 +160,11 @@ class NetworkLearner:
         total = loss if penalty is None else loss + self.config.penalty * penalty
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the network is {total.item()}: lower lr={self.config.lr:g}")
-        self.step(own, total)
+        gradients = list(torch.autograd.grad(total, list(own.values())))
+        moments = [[named[name] for name in own] for named in self.moments.values()]
+        with torch.no_grad():
+            when = StepTime(self.config.lr, self.steps, TrainTime(self.steps, 1, 1), lambda likes: [])
+            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
         rng = generator(self.config.seed, "examples", ALL_MEMBERS, self.steps)
         for reservoir in self.reservoirs.values():
             reservoir.add(x, y, rng)
@@ -185,13 +189,6 @@ class NetworkLearner:
         self.structure.train(training)
         realised = self.family.realise(own, {}, noise, training=training).with_buffers(self.population.buffers)
         return run_members(self.structure, realised, x, noise, direct=False)
-
-    def step(self, own: Named, loss: Tensor) -> None:
-        gradients = list(torch.autograd.grad(loss, list(own.values())))
-        moments = [[named[name] for name in own] for named in self.moments.values()]
-        with torch.no_grad():
-            when = StepTime(self.config.lr, self.steps, TrainTime(self.steps, 1, 1), lambda likes: [])
-            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
 
     def change(self, own: Named) -> Tensor | None:
         """Return half the sum over all weights of F (w - w*)^2, with F their importance and w* their values then."""

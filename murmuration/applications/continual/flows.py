@@ -34,10 +34,9 @@ class Coupling(nn.Module):
 
     def __init__(self, channels: int, make_net: Callable[[int, int], nn.Module], *, swap: bool = False) -> None:
         super().__init__()
-        width = channels - channels // 2 if not swap else channels // 2
-        self.kept, self.swap = width, swap
-        self.net = make_net(width, 2 * (channels - width))
-        self.bound = nn.Parameter(torch.ones(channels - width))
+        self.swap, self.kept = swap, channels // 2 if swap else channels - channels // 2
+        self.net = make_net(self.kept, 2 * (channels - self.kept))
+        self.bound = nn.Parameter(torch.ones(channels - self.kept))
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the channels that are kept, and those that change."""
@@ -153,9 +152,8 @@ class Flow(nn.Module):
     def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...], *, pixels: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.shape = shape  # of one input
+        self.shape, self.dimensions = shape, math.prod(shape)  # of one input
         self.pixels = pixels  # whether inputs are pixels in [0, 1), which are dequantised first
-        self.dimensions = math.prod(shape)
         self.latent_shape = shape
         for _ in (layer for layer in layers if isinstance(layer, Squeeze)):
             channels, height, width = self.latent_shape

@@ -71,7 +71,7 @@ class AccuracyMatrix:
     @property
     def largest_forgetting(self) -> float:
         """The best accuracy on a task at any time minus that at the end, mean over the same tasks."""
-        earlier = ~np.isnan(self.values[:-1]).all(axis=0) if len(self.values) > 1 else np.zeros(0, dtype=bool)
+        earlier = ~np.isnan(self.values[:-1]).all(axis=0)
         if not earlier.any():
             return 0.0
         return float((np.nanmax(self.values[:, earlier], axis=0) - self.values[-1, earlier]).mean())
@@ -80,11 +80,6 @@ class AccuracyMatrix:
         rows = [[None if np.isnan(value) else float(value) for value in row] for row in self.values]
         names = ("final_average", "standard_error", "forgetting", "largest_forgetting")
         return {"accuracy": rows, "examples": list(self.examples), **{name: getattr(self, name) for name in names}}
-
-
-def accuracy_from_json(record: dict[str, Any]) -> AccuracyMatrix:
-    """Return the matrix of `AccuracyMatrix.to_json`."""
-    return AccuracyMatrix(np.array(record["accuracy"], dtype=float), tuple(record["examples"]))
 
 
 @dataclass
@@ -110,7 +105,9 @@ class Outcome:
 
     @property
     def accuracy(self) -> AccuracyMatrix:
-        return accuracy_from_json(self.record["accuracy"])
+        """The matrix of `AccuracyMatrix.to_json`."""
+        record = self.record["accuracy"]
+        return AccuracyMatrix(np.array(record["accuracy"], dtype=float), tuple(record["examples"]))
 
 
 def run_method(name: str, stream: TaskStream, plan: BatchPlan, settings: MethodSettings, **options: Any) -> Outcome:
@@ -171,9 +168,9 @@ def run_learner(
         ends = progress.step == starts[batch.segment + 1]
         if ends:
             meaning = None if told else meanings(progress.counts)
-            accuracy, task_id = evaluated(learner, stream, batch.segment, meaning)
-            progress.accuracy.append(accuracy)
-            progress.task_id.append(task_id)
+            scores = evaluated(learner, stream, batch.segment, meaning)
+            progress.accuracy.append(scores[0])
+            progress.task_id.append(scores[1])
         if place is not None and (ends or time.monotonic() - saved >= every):
             progress.seconds = time.monotonic() - begun
             save(place, learner, progress, stream, plan)
@@ -274,19 +271,10 @@ def outcome_of(learner: Learner, stream: TaskStream, progress: Progress, starts:
     last = [value for value in progress.task_id[-1] if value is not None]
     meaning, order = None if told else meanings(progress.counts), [tasks[0] for tasks in stream.segments]
     noticed = None if meaning is None or not progress.events else detection_of(order, starts, progress.events, meaning)
-    record: dict[str, Any] = {
-        "accuracy": matrix.to_json(),
-        "task_id": {"accuracy": progress.task_id, "final_average": float(np.mean(last)) if last else None},
-        "detection": noticed,
-        "told": told,
-        "events": progress.events,
-        "counts": progress.counts,
-        "starts": starts,
-        "losses": progress.losses,
-        "memory": learner.memory(),
-        "steps": progress.step,
-        "seconds": progress.seconds,
-    }
+    task_id = {"accuracy": progress.task_id, "final_average": float(np.mean(last)) if last else None}
+    record: dict[str, Any] = {"accuracy": matrix.to_json(), "task_id": task_id, "detection": noticed, "told": told}
+    record |= {"events": progress.events, "counts": progress.counts, "starts": starts, "losses": progress.losses}
+    record |= {"memory": learner.memory(), "steps": progress.step, "seconds": progress.seconds}
     flow = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
     if not isinstance(flow, HCL):
         return Outcome(record, {})

@@ -27,16 +27,8 @@ IMAGE = "width:56px;height:56px;image-rendering:pixelated;display:block"
 
 def continual_page(outcomes: Outcomes, stream: TaskStream, settings: Mapping[str, Any]) -> str:
     """Return the page on some methods in one stream."""
-    parts = (
-        summary(outcomes, stream),
-        scores(outcomes),
-        matrices(outcomes, stream),
-        changes(outcomes, stream),
-        identification(outcomes),
-        generated(outcomes, stream),
-        memory(outcomes),
-        settings_list(settings, stream),
-    )
+    parts = [summary(outcomes, stream), scores(outcomes), matrices(outcomes, stream), changes(outcomes, stream)]
+    parts += [identification(outcomes), generated(outcomes, stream), memory(outcomes), settings_list(settings, stream)]
     return framed("Continual learning", f"{stream.name} · {', '.join(outcomes)}", join(parts))
 
 
@@ -54,10 +46,9 @@ def sentences(outcomes: Outcomes, stream: TaskStream) -> list[str]:
             other = accuracies[REFERENCE]
             gap = best.final_average - other.final_average
             sure = "more" if gap > np.hypot(other.standard_error, best.standard_error) else "less"
-            lines.append(
-                f"Streaming discriminant analysis, which needs no training, reaches {percent(other.final_average)}: the"
-                f" difference is {sure} than one standard error."
-            )
+            reaches = f"which needs no training, reaches {percent(other.final_average)}"
+            difference = f"the difference is {sure} than one standard error"
+            lines.append(f"Streaming discriminant analysis, {reaches}: {difference}.")
     for name in order:
         lost, detection, noticed = accuracies[name].forgetting, outcomes[name].record["detection"], ""
         if detection is not None:
@@ -128,8 +119,7 @@ def progress_figure(outcomes: Outcomes) -> Figure | None:
     if not data or len(data[0]["x"]) < 2:
         return None
     across = axis("tasks learned") | {"dtick": 1 if len(data[0]["x"]) <= FEW else None}
-    up = axis("accuracy") | {"tickformat": ".0%", "rangemode": "tozero"}
-    panel = layout(across, up) | {"showlegend": True}
+    panel = layout(across, axis("accuracy") | {"tickformat": ".0%", "rangemode": "tozero"}) | {"showlegend": True}
     title = "Mean accuracy over the tasks learned so far"
     return Figure("progress", title, f"{title}, by method", data, panel)
 

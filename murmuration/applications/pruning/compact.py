@@ -97,8 +97,7 @@ def require_chain(module: nn.Module, trace: KernelTrace) -> None:
     if cut_layers != [name.rpartition(".")[0] for name in trace.names]:
         raise Misuse("compact: the net is not a plain chain of layers, each used once; leave compact out")
     for name, layer in layers:
-        if isinstance(layer, POINTWISE) and bool(layer(torch.zeros(1)) != 0):
-            value = float(layer(torch.zeros(1)))
+        if isinstance(layer, POINTWISE) and (value := float(layer(torch.zeros(1)))):
             raise Misuse(f"compact: {type(layer).__name__} '{name}' makes {value:.3g} of 0: silent channels are heard")
         if not isinstance(layer, CUT + QUIET + POINTWISE) or getattr(layer, "groups", 1) != 1:
             raise Misuse(f"compact: it is not known what {type(layer).__name__} '{name}' makes of silent channels")

@@ -82,12 +82,9 @@ def curve(entry: str, record: Record, name: str, place: int) -> Figure:
 def _points(across: list[float], scores: list[Score], ink: str, mark: str, name: str) -> dict[str, Any]:
     size = 8 if mark == "circle" else 14
     values, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-    return scatter("markers", across, values, name) | {
-        "line": {"color": ink, "width": 2},
-        "marker": {"color": ink, "symbol": mark, "size": size},
-        "error_y": whiskers(values, low, high) | {"color": ink, "width": 2},
-        "hovertemplate": "%{x:.1%} gone: %{y:.4g}<extra></extra>",
-    }
+    line, marker = {"color": ink, "width": 2}, {"color": ink, "symbol": mark, "size": size}
+    look = {"line": line, "marker": marker, "error_y": whiskers(values, low, high) | line}
+    return scatter("markers", across, values, name) | look | {"hovertemplate": "%{x:.1%} gone: %{y:.4g}<extra></extra>"}
 
 
 def table_rows(record: Record) -> tuple[list[str], list[list[str]]]:

@@ -6,7 +6,6 @@ Quality of the reconstructed image, and whether its standard deviations tell whe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -132,12 +131,6 @@ class PhotoScores:
         return {"photograph": self.crop.name, **self.scores}
 
 
-def held_out_files(manifest: dict[str, Any]) -> list[Path]:
-    """Return the files of the photographs that a run neither trained nor validated on."""
-    patches = patches_of(manifest)
-    return photographs(patches.folder, patches.seed)["test"]
-
-
 def evaluate(
     ensemble: Ensemble,
     *,
@@ -145,7 +138,8 @@ def evaluate(
     show: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> list[PhotoScores]:
     """Return scores of a run's test photographs, one at a time, so that memory stays small."""
-    scores, files, scale = [], held_out_files(ensemble.manifest), scale_of(ensemble)
+    patches, scores = patches_of(ensemble.manifest), []
+    files, scale = photographs(patches.folder, patches.seed)["test"], scale_of(ensemble)
     assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
     for done, path in enumerate(files):
         show(path.name, done, len(files))

@@ -80,19 +80,14 @@ def records_of(photographs: Sequence[PhotoScores]) -> list[dict[str, Any]]:
 
 def crops(photographs: Sequence[PhotoScores]) -> Markup:
     """Return six images of a window of each photograph."""
-    reading = (
-        f"The window of {CROP} small pixels with the largest bicubic error. Maps are black at 0 and white at the value"
-        " below each."
-    )
+    maps = "Maps are black at 0 and white at the value below each."
+    reading = f"The window of {CROP} small pixels with the largest bicubic error. {maps}"
     rows = []
     for window in (photograph.crop for photograph in photographs):
-        figures = [
-            Markup(
-                f'<figure style="margin:0"><img style="{IMAGE}" src="{png(pixels)}"'
-                f' alt="{text(window.name)}: {text(label)}"><figcaption>{text(label)}</figcaption></figure>'
-            )
-            for label, pixels in panels(window)
-        ]
+        figures = []
+        for label, pixels in panels(window):
+            image = f'<img style="{IMAGE}" src="{png(pixels)}" alt="{text(window.name)}: {text(label)}">'
+            figures.append(Markup(f'<figure style="margin:0">{image}{tag("figcaption", label)}</figure>'))
         rows += [tag("h3", window.name), Markup(f'<div style="{ROW}">{join(figures)}</div>')]
     return section("crops", "Images", reading, join(rows))
 

@@ -172,7 +172,7 @@ def cut_patches(paths: Sequence[Path], patches: Patches, count: int, rng: np.ran
     One photograph is open at a time, so that a folder of any size fits into memory.
     """
     need = patches.size * patches.scale
-    x, y = np.empty((count, 1, patches.size, patches.size), np.float32), np.empty((count, need**2), np.float32)
+    x, y = np.empty((count, 1, patches.size, patches.size), np.float32), np.empty((count, need, need), np.float32)
     source = rng.integers(len(paths), size=count)
     for place, path in enumerate(paths):
         large = trimmed(luma_of(path), patches.scale)
@@ -180,22 +180,14 @@ def cut_patches(paths: Sequence[Path], patches: Patches, count: int, rng: np.ran
             expected = f"expected at least {need}x{need} for patches of size={patches.size}, or a smaller size"
             raise Misuse(f"'{path}' has {large.shape[1]}x{large.shape[0]} pixels: {expected}")
         small = downscaled(large, patches.scale)
-        for row in (source == place).nonzero()[0]:
-            x[row, 0], y[row] = random_patch(small, large, patches, rng)
-    return RawPart(x, y)
-
-
-def random_patch(small: Tensor, large: Tensor, patches: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return one random window (s, s) of a small image and (r^2 s^2,) of the large one, rotated and mirrored alike."""
-    size, scale = patches.size, patches.scale
-    row, column = (int(rng.integers(side - size + 1)) for side in small.shape)
-    turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))
-
-    def window(picture: Tensor, factor: int) -> Tensor:
-        there = picture[factor * row : factor * (row + size), factor * column : factor * (column + size)].rot90(turns)
-        return there.flip(1) if mirrored else there
-
-    return window(small, 1), window(large, scale).flatten()
+        for patch in (source == place).nonzero()[0]:
+            row, column = (int(rng.integers(side - patches.size + 1)) for side in small.shape)
+            turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))
+            for picture, factor, target in ((small, 1, x[patch, 0]), (large, patches.scale, y[patch])):
+                top, left, side = factor * row, factor * column, factor * patches.size
+                window = picture[top : top + side, left : left + side].rot90(turns)
+                target[:] = window.flip(1) if mirrored else window
+    return RawPart(x, y.reshape(count, -1))
 
 
 def train(data: mm.Data, *, net: str = "subpixel", noise_std: float = 0.02, **settings: Any) -> mm.Ensemble:

@@ -11,11 +11,11 @@ from murmuration.applications.superres.evaluation import (
     Reconstruction,
     error_bins,
     evaluate,
-    held_out_files,
     mean_scores,
     score_photograph,
 )
 from murmuration.applications.superres.page import panels, score_rows, sentences
+from murmuration.applications.superres.training import patches_of, photographs
 
 
 def seen(error: float, std: float, bicubic_error: float = 0.1) -> Reconstruction:
@@ -62,7 +62,9 @@ def test_sentences_are_no_kinder_than_numbers():
 
 def test_a_run_is_judged_on_photographs_it_never_saw(photo_folder: Path, upscaler):
     found = evaluate(upscaler)
-    assert [each.crop.name for each in found] == [path.stem for path in held_out_files(upscaler.manifest)]
+    patches = patches_of(upscaler.manifest)
+    held_out = photographs(patches.folder, patches.seed)["test"]
+    assert [each.crop.name for each in found] == [path.stem for path in held_out]
     assert mean_scores(found)["psnr"] == sum(each.scores["psnr"] for each in found) / len(found)
     errors = torch.cat([each.error for each in found])
     assert sum(error**2 for _, error in error_bins(found)) / 10 == pytest.approx(
