@@ -40,7 +40,7 @@ def measured(ensemble: mm.Ensemble, data: mm.Data, part: str) -> dict[str, Any]:
 def pruned(run: Path, name: str, pruning: Pruning, out: Path) -> dict[str, Any]:
     """The scores of one pruning before and after fine-tuning."""
     plan = plan_pruning(run, pruning)
-    left = prune_population(plan.population, plan.ensemble.recipe.weights, plan.trace, plan.pruning)
+    left = prune_population(plan.ensemble.groups[0].population, plan.ensemble.recipe.weights, plan.trace, plan.pruning)
     done = prune(plan, out, finetune=FINETUNE, compact=pruning.structured)
     return {
         "name": name,

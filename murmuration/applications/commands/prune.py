@@ -2,28 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from murmuration.cli.console import help_text, print_table
-from murmuration.cli.options import (
-    CHECKPOINT_SECONDS,
-    CheckpointSeconds,
-    Json,
-    OwnNet,
-    RunDevice,
-    RunPath,
-    grouped,
-    network,
-    option,
-    switch,
-)
+from murmuration.cli.options import CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, grouped, option, switch
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
-
-if TYPE_CHECKING:
-    from murmuration.applications.pruning import Pruning
-    from murmuration.prediction.ensemble import Ensemble
 
 HELP = help_text(
     "Prune a trained run and write the result as a new run with its scores and a report. Weights are ranked by the "
@@ -53,18 +39,6 @@ class PruningOptions:
     ] = None
     structured: Annotated[bool, switch("--structured", "Remove whole channels.", "Pruning")] = False
 
-    def pruning(self) -> "Pruning":
-        """Return the pruning settings, checked as far as they can be without a run."""
-        from murmuration.applications.pruning import Pruning
-
-        return Pruning(self.rule, self.sparsity, self.threshold, self.scope, self.structured)
-
-
-Tolerance = Annotated[
-    float, option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X")
-]
-Compact = Annotated[bool, switch("--compact", "Rebuild the network without the removed channels.", "Pruning")]
-
 
 @grouped
 def prune(
@@ -72,8 +46,12 @@ def prune(
     run: RunPath,
     out: Annotated[str | None, typer.Option(help="Run directory; RUN-pruned-<n> if left out.", metavar="DIR")] = None,
     rules: PruningOptions,
-    tolerance: Tolerance = 0.01,
-    compact: Compact = False,
+    tolerance: Annotated[
+        float, option("Largest loss of accuracy, or relative growth of RMSE, when sparsity is chosen.", "Pruning", "X")
+    ] = 0.01,
+    compact: Annotated[
+        bool, switch("--compact", "Rebuild the network without the removed channels.", "Pruning")
+    ] = False,
     net: OwnNet = None,
     finetune: Annotated[int, option("Epochs of fine-tuning with the run's recipe.", "Training", "N")] = 0,
     lr: Annotated[float | None, option("Learning rate of fine-tuning; by default the run's.", "Training", "X")] = None,
@@ -82,13 +60,15 @@ def prune(
     as_json: Json = False,
 ) -> None:
     """Prune a run and evaluate the result."""
-    from murmuration.applications.pruning import check_request, plan_pruning, prune as prune_run
+    from murmuration.applications.pruning import Pruning, check_request, plan_pruning, prune as prune_run
+    from murmuration.applications.pruning.section import sentences, table_rows
+    from murmuration.cli.options import network
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import derived_run_path, read_manifest, with_resume_hint
     from murmuration.evaluation import evaluate_ensemble
     from murmuration.runs.directory import new_run
 
-    pruning, path = rules.pruning(), Path(out) if out else derived_run_path(Path(run), "pruned")
+    pruning, path = Pruning(**vars(rules)), Path(out) if out else derived_run_path(Path(run), "pruned")
     check_request(pruning, finetune=finetune, lr=lr, compact=compact)
     read_manifest(Path(run))
     with with_resume_hint(path), new_run(path):
@@ -98,18 +78,10 @@ def prune(
             more: dict[str, Any] = {"lr": lr, "compact": compact, "checkpoint_seconds": checkpoint_seconds}
             ensemble = prune_run(planned, path, finetune=finetune, device=device, show=bar, **more)
         evaluation = evaluate_ensemble(ensemble, planned.data)
+        record = ensemble.manifest["pruning"]
+        columns, rows = table_rows(record)
+        if rows and not as_json:
+            print_table(columns, rows, title=f"{record['of']} on validation examples, before any fine-tuning")
         if not as_json:
-            show_pruning(ensemble)
+            print("\n".join(sentences(record)))
         leave_results(path, evaluation, as_json=as_json)
-
-
-def show_pruning(ensemble: "Ensemble") -> None:
-    """Print the sparsity-accuracy curve as a table, then the chosen sparsity and the size of the result."""
-    from murmuration.applications.pruning.section import sentences, table_rows
-
-    record = ensemble.manifest["pruning"]
-    columns, rows = table_rows(record)
-    if rows:
-        print_table(columns, rows, title=f"{record['of']} on validation examples, before any fine-tuning")
-    for line in sentences(record):
-        print(line)

@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from murmuration.applications.commands.results import leave_page
 from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
-from murmuration.cli.options import (
-    CHECKPOINT_SECONDS,
-    CheckpointSeconds,
-    Device,
-    Json,
-    Precision,
-    RunDevice,
-    RunPath,
-    grouped,
-    option,
-)
+from murmuration.cli.options import CheckpointSeconds, Device, Json, Precision, RunDevice, RunPath, grouped, option
+from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
 
 if TYPE_CHECKING:
@@ -47,8 +39,6 @@ NUMBERS = "numbers.json"
 # Default weights of the recipe bayes. Random biases would make every flat patch uncertain, and a step with `local`
 # takes twice as long.
 WEIGHTS = "gaussian:estimator=draw,beta=1,bias=point"
-
-Draws = Annotated[int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")]
 
 app = typer.Typer(
     help=HELP,
@@ -129,26 +119,14 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     """Evaluate a run on its test photographs, and write scores and a report."""
     from murmuration.applications.superres.evaluation import evaluate, mean_scores
     from murmuration.applications.superres.page import SCORE_COLUMNS, score_rows, sentences, superres_page
-    from murmuration.reports.report import METRICS, REPORT
-    from murmuration.runs.directory import replace_files
-    from murmuration.system.files import json_bytes
 
     with counting_bar("evaluating", quiet=as_json) as show:
         scores = evaluate(ensemble, show=show)
-    record = {
-        "run": str(path),
-        "mean": mean_scores(scores),
-        "photographs": [photograph.to_json() for photograph in scores],
-    }
-    subtitle = f"{path} · {ensemble.recipe.name} · {len(scores)} photographs"
-    page = superres_page(scores, title="Super-resolution", subtitle=subtitle)
-    replace_files(path, {METRICS: json_bytes(record), REPORT: page.encode()})
-    if as_json:
-        return print_json(record)
-    print_table(["", *SCORE_COLUMNS], score_rows(scores), title="test photographs")
-    for sentence in sentences(scores):
-        print(f"- {sentence}")
-    print(f"report: {path / REPORT}")
+    photographs = [photograph.to_json() for photograph in scores]
+    record = {"run": str(path), "mean": mean_scores(scores), "photographs": photographs}
+    page = superres_page(scores, f"{path} · {ensemble.recipe.name} · {len(scores)} photographs")
+    table = "test photographs", SCORE_COLUMNS, score_rows(scores)
+    leave_page(path, record, page, table, sentences(scores), as_json=as_json)
 
 
 @app.command(
@@ -158,7 +136,9 @@ def apply(
     run: RunPath,
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],
     out: Annotated[str, typer.Option(help="A new directory.", metavar="DIR")],
-    draws: Draws = None,
+    draws: Annotated[
+        int | None, option("Draws of the weights; as the recipe says if left out.", "Options", "N")
+    ] = None,
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
@@ -168,8 +148,7 @@ def apply(
     from murmuration.runs.directory import require_free
     from murmuration.system.files import write_json
 
-    place = Path(out)
-    require_free(place)
+    require_free(place := Path(out))
     ensemble = load_run(Path(run), posthoc=False, device=device)
     try:
         with counting_bar("upscaling", quiet=as_json) as show:
@@ -180,13 +159,6 @@ def apply(
     write_json(place / NUMBERS, record)
     if as_json:
         return print_json(record)
-    rows = [
-        [
-            row["upscaled"],
-            f"{row['upscaled_width']}x{row['upscaled_height']}",
-            f"{row['std']['mean']:.4f}",
-            f"{row['white_std']:.4f}",
-        ]
-        for row in numbers
-    ]
+    line = "{upscaled}|{upscaled_width}x{upscaled_height}|{std[mean]:.4f}|{white_std:.4f}"
+    rows = [line.format_map(row).rsplit("|", 3) for row in numbers]
     print_table(["", "pixels", "mean std", "white in the map"], rows, title=f"in {place}")

@@ -11,29 +11,91 @@ With several members a network is a deep ensemble; each draws replayed examples 
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses
-from murmuration.applications.continual.learner import State, inside, size_of
-from murmuration.applications.continual.memories import BalancedReservoir, Reservoir
+from murmuration.applications.continual.learner import CHUNK, State, memory_of, named_by_part, nothing_seen
+from murmuration.applications.continual.settings import NOT_NEGATIVE, POSITIVE, Expected
 from murmuration.core.dynamics import Optimizer, StepTime, TrainTime
-from murmuration.core.population import Named, populate
+from murmuration.core.population import Named, below, populate
 from murmuration.core.weights import Point, Structure, run_members, trace_kernels
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, require_integer
+from murmuration.system.settings import AtLeast, check_settings
 from murmuration.system.streams import ALL_MEMBERS, Noise, generator, global_stream
 
-Memory = Literal["none", "reservoir", "balanced"]
-MEMORIES: dict[str, type[Reservoir]] = {"reservoir": Reservoir, "balanced": BalancedReservoir}
 OPTIMIZER = Optimizer("adam")
-CHUNK = 1000  # inputs that are classified at once
+
+
+class Reservoir:
+    """A memory of examples for replay: a uniform sample of all examples seen (algorithm R, Vitter 1985)."""
+
+    def __init__(self, capacity: int) -> None:
+        require_integer("capacity", capacity, 1)
+        self.capacity, self.seen = capacity, Counter[int]()  # label -> examples
+        self.x, self.y = torch.zeros(0), torch.zeros(0, dtype=torch.int64)  # (n, ...), (n,)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def add(self, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
+        """Offer examples x (N, ...) with labels y (N,) to the memory, which stores or drops each."""
+        uniform = torch.rand(len(y), 2, generator=generator, dtype=torch.float64).tolist()
+        row_of_slot: dict[int, int] = {}  # the last row that a slot is given to
+        labels = self.y.tolist()
+        for row, label in enumerate(y.tolist()):
+            self.seen[label] += 1
+            slot = len(labels) if len(labels) < self.capacity else self.slot(label, labels, *uniform[row])
+            if slot is not None:
+                labels[slot : slot + 1] = [label]
+                row_of_slot[slot] = row
+        before = self.x if len(self) else x[:0]
+        self.x = torch.cat([before, x.new_zeros(len(labels) - len(self), *x.shape[1:])])
+        self.x[list(row_of_slot)] = x[list(row_of_slot.values())]
+        self.y = torch.tensor(labels, dtype=torch.int64)
+
+    def slot(self, label: int, labels: list[int], first: float, second: float) -> int | None:
+        """Return the slot of an example in a full memory, from two uniform numbers; None to drop it."""
+        index = int(first * self.seen.total())
+        return index if index < self.capacity else None
+
+    def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return examples x (count, ...) and y (count,) of the memory, with replacement."""
+        rows = torch.randint(len(self), (count,), generator=generator)
+        return self.x[rows], self.y[rows]
+
+
+class BalancedReservoir(Reservoir):
+    """Equally many examples of every class, as far as there are, each class a uniform sample (Chrysakis, Moens 2020).
+
+    An example of a class that is not among the largest takes the place of one of a largest class. One of a largest
+    class takes the place of another of its class, as in a reservoir of its own.
+    """
+
+    def slot(self, label: int, labels: list[int], first: float, second: float) -> int | None:
+        counts = Counter(labels)
+        most = max(counts.values())
+        if counts[label] < most:
+            largest = [stored for stored in sorted(counts) if counts[stored] == most]
+            out = largest[int(first * len(largest))]
+        elif first * self.seen[label] < counts[label]:
+            out = label
+        else:
+            return None
+        rows = [row for row, stored in enumerate(labels) if stored == out]
+        return rows[int(second * len(rows))]
+
+
+MEMORIES: dict[str, type[Reservoir]] = {"reservoir": Reservoir, "balanced": BalancedReservoir}
+MEMORY_NAMES = Expected("none, reservoir or balanced", lambda name: name in ("none", *MEMORIES))
 
 
 @dataclass(frozen=True)
@@ -41,23 +103,16 @@ class NetworkConfig:
     """Settings of networks that are trained in a stream."""
 
     net: str = "mlp"
-    members: int = 1
-    lr: float = 1e-3
-    memory: Memory = "none"
-    capacity: int = 500  # examples in the memory
-    penalty: float = 0.0  # strength of elastic weight consolidation; 0: none
-    fisher_examples: int = 200  # of each task, by which the importance of weights is measured
+    members: Annotated[int, AtLeast(1)] = 1
+    lr: Annotated[float, POSITIVE] = 1e-3
+    memory: Annotated[str, MEMORY_NAMES] = "none"
+    capacity: Annotated[int, AtLeast(1)] = 500  # examples in the memory
+    penalty: Annotated[float, NOT_NEGATIVE] = 0.0  # strength of elastic weight consolidation; 0: none
+    fisher_examples: Annotated[int, AtLeast(1)] = 200  # of each task, by which the importance of weights is measured
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.memory not in ("none", *MEMORIES):
-            raise Misuse(f"memory='{self.memory}': expected none, reservoir or balanced")
-        for name in ("members", "capacity", "fisher_examples"):
-            require_integer(name, getattr(self, name), 1)
-        if not 0 < self.lr < math.inf:
-            raise Misuse(f"lr={self.lr:g}: expected a positive number")
-        if not 0 <= self.penalty < math.inf:
-            raise Misuse(f"penalty={self.penalty:g}: expected a number that is not negative")
+        check_settings(self)
 
 
 class NetworkLearner:
@@ -78,9 +133,11 @@ class NetworkLearner:
         self.family = Point().in_network(trace_kernels(module, torch.zeros(2, *input_shape)))
         self.population = populate(build, self.config.members)
         self.moments = OPTIMIZER.init(self.population.own)
-        kind = MEMORIES.get(self.config.memory)
-        self.replay = None if kind is None else kind(self.config.capacity)
-        self.recent = Reservoir(self.config.fisher_examples)  # of the task at hand, for the importance of weights
+        self.reservoirs: dict[str, Reservoir] = {}
+        if self.config.memory in MEMORIES:
+            self.reservoirs["memory"] = MEMORIES[self.config.memory](self.config.capacity)  # for replay
+        if self.config.penalty:
+            self.reservoirs["recent"] = Reservoir(self.config.fisher_examples)  # of the task, for importance of weights
         self.importance: Named = {}
         self.anchor: Named = {}
         self.task: int | None = None
@@ -103,12 +160,14 @@ class NetworkLearner:
         total = loss if penalty is None else loss + self.config.penalty * penalty
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the network is {total.item()}: lower lr={self.config.lr:g}")
-        self.step(own, total)
+        gradients = list(torch.autograd.grad(total, list(own.values())))
+        moments = [[named[name] for name in own] for named in self.moments.values()]
+        with torch.no_grad():
+            when = StepTime(self.config.lr, self.steps, TrainTime(self.steps, 1, 1), lambda likes: [])
+            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
         rng = generator(self.config.seed, "examples", ALL_MEMBERS, self.steps)
-        if self.replay is not None:
-            self.replay.add(x, y, rng)
-        if self.config.penalty:
-            self.recent.add(x, y, rng)
+        for reservoir in self.reservoirs.values():
+            reservoir.add(x, y, rng)
         self.steps += 1
         return {"loss": loss.item() / self.config.members} | ({} if penalty is None else {"penalty": penalty.item()})
 
@@ -117,12 +176,10 @@ class NetworkLearner:
 
         The batch for each member, and examples of its own from the memory.
         """
-        members, memory = self.config.members, self.replay
-        if memory is None or not len(memory):
+        members, seed, memory = self.config.members, self.config.seed, self.reservoirs.get("memory")
+        if not memory:
             return x.expand(members, *x.shape), y.expand(members, *y.shape)
-        pairs = [
-            memory.draw(len(y), generator(self.config.seed, "draws", member, self.steps)) for member in range(members)
-        ]
+        pairs = [memory.draw(len(y), generator(seed, "draws", member, self.steps)) for member in range(members)]
         inputs = torch.stack([torch.cat([x, old]) for old, _ in pairs])
         return inputs, torch.stack([torch.cat([y, old]) for _, old in pairs])
 
@@ -132,13 +189,6 @@ class NetworkLearner:
         self.structure.train(training)
         realised = self.family.realise(own, {}, noise, training=training).with_buffers(self.population.buffers)
         return run_members(self.structure, realised, x, noise, direct=False)
-
-    def step(self, own: Named, loss: Tensor) -> None:
-        gradients = list(torch.autograd.grad(loss, list(own.values())))
-        moments = [[named[name] for name in own] for named in self.moments.values()]
-        with torch.no_grad():
-            when = StepTime(self.config.lr, self.steps, TrainTime(self.steps, 1, 1), lambda likes: [])
-            OPTIMIZER.update([self.population.own[name] for name in own], gradients, moments, when)
 
     def change(self, own: Named) -> Tensor | None:
         """Return half the sum over all weights of F (w - w*)^2, with F their importance and w* their values then."""
@@ -155,52 +205,46 @@ class NetworkLearner:
         rng = generator(self.config.seed, "noise", ALL_MEMBERS, self.steps)
         own = {name: tensor.data.requires_grad_() for name, tensor in self.population.own.items()}
         fisher = {name: torch.zeros_like(tensor) for name, tensor in self.population.own.items()}
-        for x in self.recent.x:
+        recent = self.reservoirs["recent"]
+        for x in recent.x:
             logits = self.logits(own, x.expand(self.config.members, 1, *x.shape), training=False)[:, 0]  # (M, K)
             labels = torch.multinomial(logits.detach().softmax(1), 1, generator=rng)[:, 0]
             gradients = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), list(own.values()))
             for name, gradient in zip(own, gradients, strict=True):
-                fisher[name] += gradient.square() / len(self.recent)
+                fisher[name] += gradient.square() / len(recent)
         self.importance = {name: self.importance.get(name, 0) + value for name, value in fisher.items()}
         self.anchor = {name: tensor.clone() for name, tensor in self.population.own.items()}
-        self.recent = Reservoir(self.config.fisher_examples)
+        self.reservoirs["recent"] = Reservoir(self.config.fisher_examples)
 
     @torch.no_grad()
     def predict(self, x: Tensor) -> Predictive:
         """Return predictions (M, N, K) of the members."""
-        parts = [
-            self.logits(self.population.own, part.expand(self.config.members, *part.shape), training=False)
-            for part in x.split(CHUNK)
-        ]
+        own, members = self.population.own, self.config.members
+        parts = [self.logits(own, part.expand(members, *part.shape), training=False) for part in x.split(CHUNK)]
         return Predictive(torch.cat(parts, dim=1), Categorical(self.outputs))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the most probable label (N,) among those seen, and -1 (N,): networks tell no tasks apart."""
         if not self.seen:
-            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+            raise nothing_seen()
         labels = torch.tensor(sorted(self.seen))
         return labels[self.predict(x).mean[:, labels].argmax(1)], torch.full((len(x),), -1)
 
     def memory(self) -> dict[str, int]:
         """Return bytes by kind."""
-        stored = [] if self.replay is None else [self.replay.x, self.replay.y]
-        return {
-            "network": size_of(self.population.to_tensors().values()),
-            "snapshots": size_of([*self.importance.values(), *self.anchor.values()]),
-            "statistics": 0,
-            "examples": size_of([*stored, self.recent.x, self.recent.y]),
-        }
+        examples = [tensor for reservoir in self.reservoirs.values() for tensor in (reservoir.x, reservoir.y)]
+        frozen = [*self.importance.values(), *self.anchor.values()]
+        return memory_of(self.population.to_tensors().values(), frozen, (), examples)
 
     def state(self) -> State:
         """Return all that a later batch depends on."""
         parts: dict[str, Named] = {"population": self.population.to_tensors(), **self.moments}
         parts |= {"importance": self.importance, "anchor": self.anchor}
         facts: dict[str, Any] = {"task": self.task, "steps": self.steps, "seen": sorted(self.seen)}
-        for name, memory in (("memory", self.replay), ("recent", self.recent)):
-            if memory is not None:
-                parts[name] = {"x": memory.x, "y": memory.y}
-                facts[name] = {str(label): count for label, count in memory.seen.items()}
-        return State({f"{part}/{name}": t for part, named in parts.items() for name, t in named.items()}, facts)
+        for name, reservoir in self.reservoirs.items():
+            parts[name] = {"x": reservoir.x, "y": reservoir.y}
+            facts[name] = {str(label): count for label, count in reservoir.seen.items()}
+        return State(named_by_part(parts), facts)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same settings."""
@@ -208,15 +252,11 @@ class NetworkLearner:
         for prefix, named in {"population": self.population.to_tensors(), **self.moments}.items():
             for name, tensor in named.items():
                 tensor.copy_(tensors[f"{prefix}/{name}"])
-        for kind in ("importance", "anchor"):
-            stored = inside(tensors, kind)
-            setattr(self, kind, {name: stored[name] for name in self.population.own} if stored else {})
+        self.importance, self.anchor = below(tensors, "importance"), below(tensors, "anchor")
         self.task, self.steps, self.seen = facts["task"], facts["steps"], set(facts["seen"])
-        for name, memory in (("memory", self.replay), ("recent", self.recent)):
-            if memory is not None:
-                stored = inside(tensors, name)
-                memory.x, memory.y = stored["x"].clone(), stored["y"].clone()
-                memory.seen = {int(label): count for label, count in facts[name].items()}
+        for name, reservoir in self.reservoirs.items():
+            reservoir.x, reservoir.y = tensors[f"{name}/x"].clone(), tensors[f"{name}/y"].clone()
+            reservoir.seen = Counter({int(label): count for label, count in facts[name].items()})
 
 
 class ClassMeans:
@@ -245,7 +285,7 @@ class ClassMeans:
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the label (N,) of the nearest mean, and its task (N,), -1 if tasks were not told."""
         if not self.statistics.means:
-            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+            raise nothing_seen()
         self.classes = self.classes or self.statistics.classes(self.shrinkage)
         index = torch.cat([self.classes.classify(part.flatten(1)) for part in x.split(CHUNK)])
         tasks = self.classes.tasks[index] if self.told else torch.full((len(x),), -1)
@@ -254,16 +294,15 @@ class ClassMeans:
     def memory(self) -> dict[str, int]:
         """Return bytes by kind; the nearest mean needs no covariance."""
         state = self.statistics.state()
-        needed = state.values() if self.shrinkage is not None else [state["means"]]
-        return {"network": 0, "snapshots": 0, "statistics": size_of(needed), "examples": 0}
+        return memory_of((), (), state.values() if self.shrinkage is not None else [state["means"]], ())
 
     def state(self) -> State:
         """Return the statistics."""
-        return State({f"statistics/{name}": t for name, t in self.statistics.state().items()}, {"told": self.told})
+        return State(named_by_part({"statistics": self.statistics.state()}), {"told": self.told})
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned."""
-        self.statistics.restore(inside(state.tensors, "statistics"))
+        self.statistics.restore(below(state.tensors, "statistics"))
         self.told, self.classes = state.facts["told"], None
 
 

@@ -10,44 +10,36 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from murmuration.applications.continual.settings import Expected
 from murmuration.system.errors import Misuse
+from murmuration.system.settings import check_settings
 
 Change = Literal["same", "recurring", "new", "unsure"]
-Rule = Literal["deviation", "dose"]
 FLOOR = 1e-6  # of a standard deviation
+RULE = Expected("deviation or dose", lambda rule: rule in ("deviation", "dose"))
+DEVIATIONS = Expected("a positive number of standard deviations, such as 5", lambda value: value > 0)
+
+
+def at_least(least: int) -> Expected:
+    return Expected(f"a whole number, at least {least}", lambda value: value >= least)
 
 
 @dataclass(frozen=True)
 class DetectionConfig:
     """Settings of the detector."""
 
-    window: int = 100  # batches that statistics are remembered for
-    threshold: float = 5.0  # standard deviations
-    warmup: int = 100  # batches of a new task that are not tested: statistics move fast
-    confirm: int = 2  # batches in a row that make a change
-    rule: Rule = "deviation"
+    window: Annotated[int, at_least(2)] = 100  # batches that statistics are remembered for
+    threshold: Annotated[float, DEVIATIONS] = 5.0  # standard deviations
+    warmup: Annotated[int, at_least(0)] = 100  # batches of a new task that are not tested: statistics move fast
+    confirm: Annotated[int, at_least(1)] = 2  # batches in a row that make a change
+    rule: Annotated[str, RULE] = "deviation"
 
     def __post_init__(self) -> None:
-        for name, least in (("window", 2), ("warmup", 0), ("confirm", 1)):
-            if getattr(self, name) < least:
-                raise Misuse(f"{name}={getattr(self, name)}: expected a whole number, at least {least}")
-        if self.rule not in get_args(Rule):
-            raise Misuse(f"rule='{self.rule}': expected deviation or dose")
-        if not self.threshold > 0:
-            raise Misuse(f"threshold={self.threshold:g}: expected a positive number of standard deviations, such as 5")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a batch is: of the task at hand, of a known one, of a new one, or not decided yet."""
-
-    change: Change
-    task: int  # the task at hand after the decision
-    distance: float  # from the task at hand before it, in standard deviations
+        check_settings(self)
 
 
 def deviation(values: Sequence[float], value: float) -> float:
@@ -102,28 +94,34 @@ class TaskDetector:
         """Return whether a batch with these statistics is taken as one of the task at hand."""
         return self.seen < self.config.warmup or self.distance(statistics, self.task) <= self.config.threshold
 
-    def observe(self, by_task: Mapping[int, Sequence[float]]) -> Decision:
-        """Decide on a batch from its statistics under every known task, and under the task at hand."""
+    def observe(self, by_task: Mapping[int, Sequence[float]]) -> Change:
+        """Decide on a batch from its statistics under every known task, and under the task at hand.
+
+        Returns:
+            Whether it is of the task at hand, of a known one, of a new one, or not decided yet.
+        """
         statistics = by_task[self.task]
         if not all(math.isfinite(value) for value in statistics):
             raise Misuse("a statistic of the batch is not finite: the flow has diverged")
-        away = self.distance(statistics, self.task)
         if self.is_typical(statistics):
             self.remember(statistics)
-            return Decision("same", self.task, away)
+            return "same"
         self.suspicious += 1
-        distances = {
-            task: self.distance(by_task[task], task) for task in self.windows if task != self.task and task in by_task
-        }
-        nearest = min(distances, key=distances.__getitem__, default=None)
         if self.suspicious < self.config.confirm:
-            return Decision("unsure", self.task, away)
-        if nearest is not None and distances[nearest] <= self.config.threshold:
+            return "unsure"
+        nearest = self.nearest({t: by_task[t] for t in self.windows if t != self.task and t in by_task})
+        if nearest is not None:
             self.begin(nearest, known=True)
             self.remember(by_task[nearest])
-            return Decision("recurring", self.task, away)
+            return "recurring"
         self.begin(max(self.windows, default=self.task) + 1, known=False)
-        return Decision("new", self.task, away)
+        return "new"
+
+    def nearest(self, by_task: Mapping[int, Sequence[float]]) -> int | None:
+        """Return the task for which a batch is most typical, by its statistics; None if it is for none of them."""
+        distances = {task: self.distance(statistics, task) for task, statistics in by_task.items()}
+        task = min(distances, key=distances.__getitem__, default=None)
+        return task if task is not None and distances[task] <= self.config.threshold else None
 
     def begin(self, task: int, *, known: bool) -> None:
         """Make a task the one at hand; a known one needs no warm-up."""
@@ -144,10 +142,8 @@ class TaskDetector:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` returned."""
         self.task, self.seen, self.suspicious = state["task"], state["seen"], state["suspicious"]
-        self.windows = {
-            int(task): [deque(values, maxlen=self.config.window) for values in task_windows]
-            for task, task_windows in state["windows"].items()
-        }
+        length, stored = self.config.window, state["windows"].items()
+        self.windows = {int(task): [deque(values, maxlen=length) for values in windows] for task, windows in stored}
 
     def remember(self, statistics: Sequence[float]) -> None:
         """Add the statistics of a batch to those of the task at hand."""

@@ -21,7 +21,8 @@ from torch import Tensor
 from murmuration.applications.continual.flows import bayesian_layers
 from murmuration.applications.continual.hcl import COMPARED, HCL, Snapshot
 from murmuration.applications.continual.latents import LatentClasses
-from murmuration.applications.continual.learner import State, inside
+from murmuration.applications.continual.learner import State, named_by_part, nothing_seen
+from murmuration.core.population import below
 from murmuration.likelihoods import Categorical
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse, unknown
@@ -52,20 +53,19 @@ class HCLEnsemble:
     @torch.no_grad()
     def predict(self, x: Tensor) -> Predictive:
         """Return predictions (M, N, C) over the classes of all tasks, in the order of the first flow's."""
-        parts = []
+        pairs, parts = self.learners[0].current().pairs(), []
         for learner in self.learners:
             z, _ = learner.flow(learner.continuous(x, training=False))
             classes = learner.current()
-            order = [classes.table[pair] for pair in self.learners[0].current().pairs()]
-            parts.append(classes.log_density(z)[:, order])
-        return Predictive(torch.stack(parts), Categorical(len(self.learners[0].current())))
+            parts.append(classes.log_density(z)[:, [classes.table[pair] for pair in pairs]])
+        return Predictive(torch.stack(parts), Categorical(len(pairs)))
 
     def classify(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the label (N,) and the task (N,) of the class with the largest mean probability."""
         self.learners[0].check(x)
         classes = self.learners[0].current()
         if not len(classes):
-            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+            raise nothing_seen()
         index = self.predict(x).mean.argmax(1)
         return classes.labels[index], classes.tasks[index]
 
@@ -81,22 +81,19 @@ class HCLEnsemble:
             scores = densities.mean(0) if by == "density" else -densities.std(0, correction=0)
         return torch.tensor(tasks)[scores.argmax(1)]
 
-    def generated(self, task: int, count: int) -> Tensor:
-        return self.learners[0].generated(task, count)
-
     def memory(self) -> dict[str, int]:
         """Return bytes by kind, of all flows."""
         parts = [learner.memory() for learner in self.learners]
         return {kind: sum(part[kind] for part in parts) for kind in parts[0]}
 
     def state(self) -> State:
-        states = [learner.state() for learner in self.learners]
-        tensors = {f"{m}/{name}": t for m, state in enumerate(states) for name, t in state.tensors.items()}
-        return State(tensors, {str(m): state.facts for m, state in enumerate(states)})
+        states = {str(m): learner.state() for m, learner in enumerate(self.learners)}
+        tensors = named_by_part({m: state.tensors for m, state in states.items()})
+        return State(tensors, {m: state.facts for m, state in states.items()})
 
     def restore(self, state: State) -> None:
         for m, learner in enumerate(self.learners):
-            learner.restore(State(inside(state.tensors, str(m)), state.facts[str(m)]))
+            learner.restore(State(below(state.tensors, str(m)), state.facts[str(m)]))
 
 
 class BayesianHCL(HCLEnsemble):
@@ -112,20 +109,16 @@ class BayesianHCL(HCLEnsemble):
     def learners(self) -> list[HCL]:  # type: ignore[override]
         """The learner with drawn weights, once for each member; the draws are the same until it learns again."""
         if self.flows is None:
-            self.flows = self.drawn()
+            self.learner.current()  # once for all
+            rng = torch.Generator().manual_seed(self.learner.config.seed)
+            self.flows = []
+            for _ in range(self.members):
+                learner = copy.copy(self.learner)
+                learner.flow = copy.deepcopy(self.learner.flow)
+                for layer in bayesian_layers(learner.flow):
+                    layer.redraw(rng)
+                self.flows.append(learner)
         return self.flows
-
-    def drawn(self) -> list[HCL]:
-        self.learner.current()  # once for all
-        rng = torch.Generator().manual_seed(self.learner.config.seed)
-        learners = []
-        for _ in range(self.members):
-            learner = copy.copy(self.learner)
-            learner.flow = copy.deepcopy(self.learner.flow)
-            for layer in bayesian_layers(learner.flow):
-                layer.redraw(rng)
-            learners.append(learner)
-        return learners
 
     @property
     def task(self) -> int | None:

@@ -11,6 +11,7 @@ their weights is a flow.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -21,6 +22,7 @@ from murmuration.core.weights.gaussian import softplus_inverse
 from murmuration.core.weights.priors import gaussian_kl
 from murmuration.system.errors import Misuse
 
+ALPHA = 0.05  # of a logit: pixels 0 and 1 become finite
 SATURATED = 1e-6  # of a logit: an input from latents far away, whose sigmoid rounds to 0 or 1, has finite latents
 
 
@@ -32,24 +34,21 @@ class Coupling(nn.Module):
 
     def __init__(self, channels: int, make_net: Callable[[int, int], nn.Module], *, swap: bool = False) -> None:
         super().__init__()
-        width = channels - channels // 2 if not swap else channels // 2
-        self.kept, self.swap = width, swap
-        self.net = make_net(width, 2 * (channels - width))
-        self.bound = nn.Parameter(torch.ones(channels - width))
+        self.swap, self.kept = swap, channels // 2 if swap else channels - channels // 2
+        self.net = make_net(self.kept, 2 * (channels - self.kept))
+        self.bound = nn.Parameter(torch.ones(channels - self.kept))
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the channels that are kept, and those that change."""
-        if self.swap:
-            return x[:, x.shape[1] - self.kept :], x[:, : x.shape[1] - self.kept]
-        return x[:, : self.kept], x[:, self.kept :]
+        changed = x.shape[1] - self.kept
+        return (x[:, changed:], x[:, :changed]) if self.swap else (x[:, : self.kept], x[:, self.kept :])
 
     def joined(self, kept: Tensor, changed: Tensor) -> Tensor:
         return torch.cat([changed, kept] if self.swap else [kept, changed], dim=1)
 
     def scale_and_shift(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         raw, shift = self.net(kept).chunk(2, dim=1)
-        bound = self.bound.view(-1, *(1,) * (kept.dim() - 2))
-        return bound * torch.tanh(raw), shift
+        return per_channel(self.bound, kept) * torch.tanh(raw), shift
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         unchanged, changed = self.halves(x)
@@ -62,6 +61,11 @@ class Coupling(nn.Module):
         return self.joined(unchanged, changed * (-scale).exp() - shift)
 
 
+def per_channel(values: Tensor, like: Tensor) -> Tensor:
+    """Return values (C,) in a shape that broadcasts with inputs (N, C, ...)."""
+    return values.view(-1, *(1,) * (like.dim() - 2))
+
+
 class ActNorm(nn.Module):
     """A shift and a scale of each channel, set so that the first batch has mean 0 and variance 1 if `fit` is called."""
 
@@ -69,16 +73,12 @@ class ActNorm(nn.Module):
         super().__init__()
         self.shift, self.log_scale = nn.Parameter(torch.zeros(channels)), nn.Parameter(torch.zeros(channels))
 
-    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
-        return values.view(-1, *(1,) * (like.dim() - 2))
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        scale, positions = self.per_channel(self.log_scale, x), math.prod(x.shape[2:])
-        z = (x + self.per_channel(self.shift, x)) * scale.exp()
-        return z, (positions * self.log_scale.sum()).expand(len(x))
+        z = (x + per_channel(self.shift, x)) * per_channel(self.log_scale, x).exp()
+        return z, (math.prod(x.shape[2:]) * self.log_scale.sum()).expand(len(x))
 
     def inverse(self, z: Tensor) -> Tensor:
-        return z * (-self.per_channel(self.log_scale, z)).exp() - self.per_channel(self.shift, z)
+        return z * (-per_channel(self.log_scale, z)).exp() - per_channel(self.shift, z)
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> None:
@@ -91,16 +91,15 @@ class ActNorm(nn.Module):
 class Convolution1x1(nn.Module):
     """An invertible matrix across channels, P L U with P a fixed rotation's permutation, L and U triangular.
 
-    It begins as a random rotation, or as the identity, and log |det| is the sum of the logarithms of U's diagonal.
+    It begins as a random rotation, and log |det| is the sum of the logarithms of U's diagonal.
     """
 
     permutation: Tensor
     sign: Tensor
 
-    def __init__(self, channels: int, *, identity: bool = False) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        start = torch.eye(channels) if identity else torch.linalg.qr(torch.randn(channels, channels)).Q
-        permutation, lower, upper = torch.linalg.lu(start)
+        permutation, lower, upper = torch.linalg.lu(torch.linalg.qr(torch.randn(channels, channels)).Q)
         diagonal = upper.diagonal()
         self.register_buffer("permutation", permutation)
         self.register_buffer("sign", diagonal.sign())
@@ -138,17 +137,13 @@ class Squeeze(nn.Module):
 class Logit(nn.Module):
     """Pixels in [0, 1] to the real line: logit(alpha + (1 - 2 alpha) x)."""
 
-    def __init__(self, alpha: float = 0.05) -> None:
-        super().__init__()
-        self.alpha = alpha
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        p = (self.alpha + (1 - 2 * self.alpha) * x).clamp(SATURATED, 1 - SATURATED)
-        slope = math.log(1 - 2 * self.alpha) - p.log() - (1 - p).log()
+        p = (ALPHA + (1 - 2 * ALPHA) * x).clamp(SATURATED, 1 - SATURATED)
+        slope = math.log(1 - 2 * ALPHA) - p.log() - (1 - p).log()
         return p.logit(), slope.flatten(1).sum(1)
 
     def inverse(self, z: Tensor) -> Tensor:
-        return (z.sigmoid() - self.alpha) / (1 - 2 * self.alpha)
+        return (z.sigmoid() - ALPHA) / (1 - 2 * ALPHA)
 
 
 class Flow(nn.Module):
@@ -157,21 +152,12 @@ class Flow(nn.Module):
     def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...], *, pixels: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.shape = shape  # of one input
+        self.shape, self.dimensions = shape, math.prod(shape)  # of one input
         self.pixels = pixels  # whether inputs are pixels in [0, 1), which are dequantised first
-        self.latent_shape = self._latent_shape()
-
-    @property
-    def dimensions(self) -> int:
-        return math.prod(self.shape)
-
-    def _latent_shape(self) -> tuple[int, ...]:
-        shape = self.shape
-        for layer in self.layers:
-            if isinstance(layer, Squeeze):
-                channels, height, width = shape
-                shape = (4 * channels, height // 2, width // 2)
-        return shape
+        self.latent_shape = shape
+        for _ in (layer for layer in layers if isinstance(layer, Squeeze)):
+            channels, height, width = self.latent_shape
+            self.latent_shape = (4 * channels, height // 2, width // 2)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return latents (N, D) and log |det dz/dx| (N,)."""
@@ -188,13 +174,13 @@ class Flow(nn.Module):
             x = layer.inverse(x)  # type: ignore[operator]
         return x
 
+    @torch.no_grad()
     def fit_actnorm(self, x: Tensor) -> None:
         """Set every ActNorm from the statistics of its inputs for a first batch."""
-        with torch.no_grad():
-            for layer in self.layers:
-                if isinstance(layer, ActNorm):
-                    layer.fit(x)
-                x, _ = layer(x)
+        for layer in self.layers:
+            if isinstance(layer, ActNorm):
+                layer.fit(x)
+            x, _ = layer(x)
 
 
 def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequential:
@@ -206,20 +192,14 @@ def dense_net(inputs: int, outputs: int, *, hidden: int, layers: int) -> nn.Sequ
 
 def convolution_net(inputs: int, outputs: int, *, hidden: int) -> nn.Module:
     """Return a coupling net for images, zero at first: 3x3, 1x1 and 3x3 convolutions."""
-    return nn.Sequential(
-        nn.Conv2d(inputs, hidden, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(hidden, hidden, 1),
-        nn.ReLU(),
-        zero(nn.Conv2d(hidden, outputs, 3, padding=1)),
-    )
+    first, second = nn.Conv2d(inputs, hidden, 3, padding=1), nn.Conv2d(hidden, hidden, 1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), zero(nn.Conv2d(hidden, outputs, 3, padding=1)))
 
 
 def zero(layer: nn.Linear | nn.Conv2d) -> nn.Module:
     """Return the layer with weights and biases of zero."""
-    nn.init.zeros_(layer.weight)
-    assert layer.bias is not None
-    nn.init.zeros_(layer.bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
     return layer
 
 
@@ -273,19 +253,13 @@ def vector_flow(
         raise Misuse(f"a flow of {dimensions} dimension: a coupling needs at least 2")
 
     def net(inputs: int, outputs: int) -> nn.Module:
-        layers_of_net = dense_net(inputs, outputs, hidden=hidden, layers=layers)
-        return (
-            nn.Sequential(*(BayesianLinear(m) if isinstance(m, nn.Linear) else m for m in layers_of_net))
-            if bayesian
-            else layers_of_net
-        )
+        parts = dense_net(inputs, outputs, hidden=hidden, layers=layers)
+        return nn.Sequential(*(BayesianLinear(m) if bayesian and isinstance(m, nn.Linear) else m for m in parts))
 
     return Flow([Coupling(dimensions, net, swap=bool(i % 2)) for i in range(couplings)], (dimensions,))
 
 
-def image_flow(
-    shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64, alpha: float = 0.05
-) -> Flow:
+def image_flow(shape: tuple[int, ...], *, levels: int = 2, steps: int = 4, hidden: int = 64) -> Flow:
     """Return a flow for images (N, C, H, W) with pixels in [0, 1].
 
     `levels` squeezes, each followed by `steps` steps of Glow.
@@ -297,10 +271,8 @@ def image_flow(
     if height % 2**levels or width % 2**levels:
         raise Misuse(f"images of {height}x{width} with levels={levels}: expected sides divisible by {2**levels}")
 
-    def net(inputs: int, outputs: int) -> nn.Module:
-        return convolution_net(inputs, outputs, hidden=hidden)
-
-    layers: list[nn.Module] = [Logit(alpha)]
+    net = partial(convolution_net, hidden=hidden)
+    layers: list[nn.Module] = [Logit()]
     for _ in range(levels):
         channels *= 4
         layers.append(Squeeze())
@@ -310,17 +282,5 @@ def image_flow(
 
 
 def dequantised(pixels: Tensor, noise: Tensor) -> Tensor:
-    """Return pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape.
-
-    (pixels + noise) / 256.
-    """
+    """Return pixels in [0, 1) from whole numbers 0 to 255 and uniform noise of the same shape."""
     return (pixels + noise) / 256
-
-
-def bits_per_dimension(log_density: Tensor, dimensions: int) -> Tensor:
-    """Return bits per dimension of pixels 0 to 255 from the log density of pixels divided by 256.
-
-    >>> bits_per_dimension(torch.tensor(0.0), 10).item()  # uniform on [0, 1]: all 256 values alike
-    8.0
-    """
-    return -log_density / (dimensions * math.log(2)) + math.log2(256)

@@ -13,15 +13,15 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from murmuration.applications.continual.accuracy import AccuracyMatrix
 from murmuration.applications.continual.ensembles import HCLEnsemble, Identification
 from murmuration.applications.continual.hcl import HCL
 from murmuration.applications.continual.learner import Learner, State
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream, batches, segment_starts
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import digest_of, read_record, read_tensors, write_record, write_tensors
 
 EVERY = 30.0  # seconds between checkpoints
@@ -30,8 +30,56 @@ SHOWN = 8  # generated inputs of each task
 Show = Callable[[str, int, int], None]
 
 
-def silent(text: str, done: int, total: int) -> None:
-    """Show no progress."""
+@dataclass(frozen=True, eq=False)
+class AccuracyMatrix:
+    """Accuracy (S, T): row i after segment i of the stream, column j on task j; NaN until the task has been learned.
+
+    >>> nan = float("nan")
+    >>> matrix = AccuracyMatrix(np.array([[0.98, nan, nan], [0.90, 0.95, nan], [0.80, 0.85, 0.97]]))
+    >>> round(matrix.final_average, 6), round(matrix.forgetting, 2)
+    (0.873333, 0.14)
+    """
+
+    values: NDArray[np.float64]
+    examples: tuple[int, ...] = ()  # test examples of each task, for the standard error
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or not self.values.size or np.isnan(self.values[-1]).any():
+            expected = "one row for each segment and one column for each task, all known in the last row"
+            raise Misuse(f"accuracies of shape {self.values.shape}: expected {expected}")
+
+    @property
+    def final_average(self) -> float:
+        """The mean accuracy over all tasks at the end."""
+        return float(np.mean(self.values[-1]))
+
+    @property
+    def standard_error(self) -> float:
+        """Of the final average, by the test examples of each task; NaN if their numbers are not known."""
+        last = self.values[-1]
+        error = np.sqrt(np.sum(last * (1 - last) / np.array(self.examples))) / len(last) if self.examples else math.nan
+        return float(error)
+
+    @property
+    def forgetting(self) -> float:
+        """Accuracy on a task when first learned minus at the end, mean over tasks learned before the last row."""
+        learned = np.argmax(~np.isnan(self.values), axis=0)  # (T,) the first row of each task
+        earlier = learned < len(self.values) - 1
+        lost = self.values[learned, np.arange(len(learned))] - self.values[-1]
+        return float(lost[earlier].mean()) if earlier.any() else 0.0
+
+    @property
+    def largest_forgetting(self) -> float:
+        """The best accuracy on a task at any time minus that at the end, mean over the same tasks."""
+        earlier = ~np.isnan(self.values[:-1]).all(axis=0)
+        if not earlier.any():
+            return 0.0
+        return float((np.nanmax(self.values[:, earlier], axis=0) - self.values[-1, earlier]).mean())
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [[None if np.isnan(value) else float(value) for value in row] for row in self.values]
+        names = ("final_average", "standard_error", "forgetting", "largest_forgetting")
+        return {"accuracy": rows, "examples": list(self.examples), **{name: getattr(self, name) for name in names}}
 
 
 @dataclass
@@ -41,9 +89,7 @@ class Progress:
     step: int = 0
     accuracy: list[list[float | None]] = field(default_factory=list)  # after each segment, on each task
     task_id: list[list[float | None]] = field(default_factory=list)  # fraction of inputs whose task is found
-    events: list[list[int]] = field(
-        default_factory=list
-    )  # [step, task at hand from there on, by the learner's numbers]
+    events: list[list[int]] = field(default_factory=list)  # [step, task from there on, by the learner's numbers]
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # learner's task -> task of the stream -> batches
     losses: list[dict[str, float]] = field(default_factory=list)  # means over some steps, and the last step
     open: list[dict[str, float]] = field(default_factory=list)  # losses of which there is no mean yet
@@ -59,20 +105,12 @@ class Outcome:
 
     @property
     def accuracy(self) -> AccuracyMatrix:
-        values = np.array(self.record["accuracy"]["accuracy"], dtype=float)
-        return AccuracyMatrix(values, tuple(self.record["accuracy"]["examples"]))
+        """The matrix of `AccuracyMatrix.to_json`."""
+        record = self.record["accuracy"]
+        return AccuracyMatrix(np.array(record["accuracy"], dtype=float), tuple(record["examples"]))
 
 
-def run_method(
-    name: str,
-    stream: TaskStream,
-    plan: BatchPlan,
-    settings: MethodSettings,
-    *,
-    place: Path | None = None,
-    show: Show = silent,
-    every: float = EVERY,
-) -> Outcome:
+def run_method(name: str, stream: TaskStream, plan: BatchPlan, settings: MethodSettings, **options: Any) -> Outcome:
     """Run a method, by name, on a stream of tasks.
 
     Args:
@@ -80,17 +118,15 @@ def run_method(
         stream: Stream of tasks.
         plan: Batches of the stream.
         settings: Settings of the methods.
-        place: Directory for checkpoints, from which an interrupted run resumes.
-        show: Progress callback `show(text, done, total)`.
-        every: Seconds between checkpoints.
+        **options: `place`, `show` and `every` of `run_learner`.
 
     Returns:
         The record of scores, and inputs drawn from flows.
     """
     method = method_named(name)
-    stream, told = method.stream(stream, settings), method.is_told(settings)
-    learner = method.build(stream, settings)
-    return run_learner(learner, stream, method.plan(plan), told=told, place=place, show=show, every=every, name=name)
+    used = method.stream(stream, settings)
+    learner = method.build(used, settings)
+    return run_learner(learner, used, method.plan(plan), told=method.is_told(settings), name=name, **options)
 
 
 def run_learner(
@@ -100,11 +136,25 @@ def run_learner(
     *,
     told: bool = False,
     place: Path | None = None,
-    show: Show = silent,
+    show: Show = lambda text, done, total: None,
     every: float = EVERY,
     name: str = "",
 ) -> Outcome:
-    """Return a learner in a stream, told the task of every batch or not."""
+    """Run a learner on a stream of tasks.
+
+    Args:
+        learner: The learner.
+        stream: Stream of tasks.
+        plan: Batches of the stream.
+        told: Whether the learner is told the task of every batch.
+        place: Directory for checkpoints, from which an interrupted run resumes.
+        show: Progress callback `show(text, done, total)`.
+        every: Seconds between checkpoints.
+        name: Name of the method, for the progress.
+
+    Returns:
+        The record of scores, and inputs drawn from flows.
+    """
     starts = segment_starts(stream, plan)
     progress = Progress() if place is None else restored(place, learner, stream, plan)
     begun, saved = time.monotonic() - progress.seconds, time.monotonic()
@@ -117,7 +167,8 @@ def run_learner(
         show(f"{name} task {batch.segment + 1}/{len(stream.segments)}".strip(), progress.step, starts[-1])
         ends = progress.step == starts[batch.segment + 1]
         if ends:
-            scores = evaluated(learner, stream, batch.segment, told, progress.counts)
+            meaning = None if told else meanings(progress.counts)
+            scores = evaluated(learner, stream, batch.segment, meaning)
             progress.accuracy.append(scores[0])
             progress.task_id.append(scores[1])
         if place is not None and (ends or time.monotonic() - saved >= every):
@@ -125,7 +176,7 @@ def run_learner(
             save(place, learner, progress, stream, plan)
             saved = time.monotonic()
     progress.seconds = time.monotonic() - begun
-    return Outcome(record_of(learner, stream, plan, progress, starts, told), samples_of(learner))
+    return outcome_of(learner, stream, progress, starts, told)
 
 
 def note_losses(progress: Progress, step: int, losses: dict[str, float], length: int) -> None:
@@ -133,32 +184,29 @@ def note_losses(progress: Progress, step: int, losses: dict[str, float], length:
     progress.open.append(losses)
     if (step + 1) % length:
         return
-    names = sorted({name for batch_losses in progress.open for name in batch_losses})
-    means = {
-        name: float(np.mean([batch_losses[name] for batch_losses in progress.open if name in batch_losses]))
-        for name in names
-    }
+    names = sorted({name for terms in progress.open for name in terms})
+    means = {name: float(np.mean([terms[name] for terms in progress.open if name in terms])) for name in names}
     progress.losses.append({"step": step + 1, **means})
     progress.open = []
 
 
-def note_task(progress: Progress, step: int, task: int, found: int | None) -> None:
+def note_task(progress: Progress, step: int, task: int, learned: int | None) -> None:
     """Record the task at hand by the learner's numbers."""
-    if found is None:
+    if learned is None:
         return
-    if not progress.events or progress.events[-1][1] != found:
-        progress.events.append([step, found])
-    row = progress.counts.setdefault(str(found), {})
+    if not progress.events or progress.events[-1][1] != learned:
+        progress.events.append([step, learned])
+    row = progress.counts.setdefault(str(learned), {})
     row[str(task)] = row.get(str(task), 0) + 1
 
 
 def evaluated(
-    learner: Learner, stream: TaskStream, segment: int, told: bool, counts: dict[str, dict[str, int]]
+    learner: Learner, stream: TaskStream, segment: int, meaning: dict[int, int] | None
 ) -> tuple[list[float | None], list[float | None]]:
     """Return accuracy and task-ID accuracy on the test examples of every task seen; None for the others.
 
     Where classes belong to one task, the task is that of the predicted class. Otherwise it is that which the learner
-    names; its own numbers are translated to the task that most of their batches came from.
+    names; its own numbers are translated by their `meaning`.
     """
     accuracy: list[float | None] = [None] * len(stream.tasks)
     task_id: list[float | None] = [None] * len(stream.tasks)
@@ -167,29 +215,15 @@ def evaluated(
         labels, tasks = learner.classify(test.prepared)
         accuracy[task] = float((labels == test.y).double().mean())
         if stream.scenario == "class":
-            own = torch.isin(labels, torch.tensor(stream.tasks[task].labels))
-        elif (tasks < 0).all():
-            continue
-        else:
-            meaning = meanings(counts)
-            own = torch.tensor([(named if told else meaning.get(named, -1)) == task for named in tasks.tolist()])
-        task_id[task] = float(own.double().mean())
+            task_id[task] = float(torch.isin(labels, torch.tensor(stream.tasks[task].labels)).double().mean())
+        elif not (tasks < 0).all():
+            task_id[task] = identification_rate(tasks, task, meaning)
     return accuracy, task_id
 
 
-def identified(
-    learner: HCLEnsemble, stream: TaskStream, told: bool, counts: dict[str, dict[str, int]]
-) -> dict[str, float]:
-    """Return the fraction of test inputs whose task is found, mean over tasks, by each way of identification."""
-    meaning = meanings(counts)
-    rates_by_way = {}
-    for by in get_args(Identification):
-        rates = []
-        for task, task_data in enumerate(stream.tasks):
-            named = learner.identify(task_data.test.prepared, by).tolist()
-            rates.append(float(np.mean([(name if told else meaning.get(name, -1)) == task for name in named])))
-        rates_by_way[by] = float(np.mean(rates))
-    return rates_by_way
+def identification_rate(named: Tensor, task: int, meaning: dict[int, int] | None) -> float:
+    """Return the fraction of inputs whose named task (N,) is a task of the stream."""
+    return float(np.mean([(name if meaning is None else meaning.get(name)) == task for name in named.tolist()]))
 
 
 def meanings(counts: dict[str, dict[str, int]]) -> dict[int, int]:
@@ -197,103 +231,61 @@ def meanings(counts: dict[str, dict[str, int]]) -> dict[int, int]:
     return {int(learned): int(max(row, key=lambda task: row[task])) for learned, row in counts.items()}
 
 
-@dataclass(frozen=True)
-class Detection:
-    """How the changes of a stream were noticed."""
-
-    changes: list[dict[str, Any]]  # segment, task, recurring, delay in batches or None, right: the task was named so
-    false_alarms: int
-
-    @property
-    def misses(self) -> int:
-        return sum(change["delay"] is None for change in self.changes)
-
-    @property
-    def mean_delay(self) -> float:
-        """In batches, over the changes that were noticed; NaN if none was."""
-        delays = [change["delay"] for change in self.changes if change["delay"] is not None]
-        return float(np.mean(delays)) if delays else math.nan
-
-    def to_json(self) -> dict[str, Any]:
-        recurring = [change for change in self.changes if change["recurring"]]
-        return {
-            "changes": self.changes,
-            "false_alarms": self.false_alarms,
-            "misses": self.misses,
-            "mean_delay": self.mean_delay if math.isfinite(self.mean_delay) else None,
-            "recurring": len(recurring),
-            "recognised": sum(change["right"] for change in recurring),
-        }
-
-
 def detection_of(
     order: Sequence[int], starts: Sequence[int], events: Sequence[Sequence[int]], meaning: dict[int, int]
-) -> Detection:
+) -> dict[str, Any]:
     """Return delays, misses and false alarms, from the true order of tasks and the tasks that a learner named.
 
     The first change that a learner notices in a segment is its detection, every other one a false alarm. It is right
-    if it names an earlier task where one recurs, and a task of its own where none does.
+    if it names an earlier task where one recurs, and a task of its own where none does. Delays are in batches.
 
-    >>> found = detection_of([0, 1, 0], [0, 10, 20, 30], [[0, 0], [12, 1], [25, 0], [28, 2]], {0: 0, 1: 1, 2: 0})
-    >>> [change["delay"] for change in found.changes], found.false_alarms, found.misses
+    >>> record = detection_of([0, 1, 0], [0, 10, 20, 30], [[0, 0], [12, 1], [25, 0], [28, 2]], {0: 0, 1: 1, 2: 0})
+    >>> [change["delay"] for change in record["changes"]], record["false_alarms"], record["misses"]
     ([2, 5], 1, 0)
     """
-    changes = []
-    named: set[int] = {learned for step, learned in events if step < starts[1]}
-    alarms = len([step for step, _ in events[1:] if step < starts[1]])
+    changes: list[dict[str, Any]] = []
+    named = {learned for step, learned in events if step < starts[1]}
+    alarms = sum(step < starts[1] for step, _ in events[1:])
     for segment in range(1, len(order)):
         inside = [(step, learned) for step, learned in events if starts[segment] <= step < starts[segment + 1]]
-        recurring = order[segment] in order[:segment]
-        first = inside[0] if inside else None
-        right = first is not None and (meaning.get(first[1]) == order[segment] if recurring else first[1] not in named)
-        delay = None if first is None else first[0] - starts[segment]
-        changes.append(
-            {"segment": segment, "task": order[segment], "recurring": recurring, "delay": delay, "right": right}
-        )
+        recurring, delay, right = order[segment] in order[:segment], None, False
+        if inside:
+            step, learned = inside[0]
+            delay = step - starts[segment]
+            right = meaning.get(learned) == order[segment] if recurring else learned not in named
+        change = {"segment": segment, "task": order[segment], "recurring": recurring, "delay": delay, "right": right}
+        changes.append(change)
         named |= {learned for _, learned in inside}
         alarms += max(0, len(inside) - 1)
-    return Detection(changes, alarms)
+    delays = [change["delay"] for change in changes if change["delay"] is not None]
+    recurring_right = [change["right"] for change in changes if change["recurring"]]
+    mean_delay = float(np.mean(delays)) if delays else None
+    counts = {"false_alarms": alarms, "misses": len(changes) - len(delays), "mean_delay": mean_delay}
+    return {"changes": changes, **counts, "recurring": len(recurring_right), "recognised": sum(recurring_right)}
 
 
-def record_of(
-    learner: Learner, stream: TaskStream, plan: BatchPlan, progress: Progress, starts: list[int], told: bool
-) -> dict[str, Any]:
-    """Return the scores of a finished run."""
+def outcome_of(learner: Learner, stream: TaskStream, progress: Progress, starts: list[int], told: bool) -> Outcome:
+    """Return the scores of a finished run, and inputs drawn from each task of a flow."""
     values = np.array(progress.accuracy, dtype=float)
     matrix = AccuracyMatrix(values, tuple(len(task.test) for task in stream.tasks))
-    named = [value for value in progress.task_id[-1] if value is not None]
-    detection = None
-    if progress.events and not told:
-        order = [tasks[0] for tasks in stream.segments]
-        detection = detection_of(order, starts, progress.events, meanings(progress.counts)).to_json()
-    more: dict[str, Any] = {}
-    first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
-    if isinstance(first, HCL):
-        more = {"rejected": first.rejected / max(first.drawn, 1), "tasks_found": len(first.settled)}
+    last = [value for value in progress.task_id[-1] if value is not None]
+    meaning, order = None if told else meanings(progress.counts), [tasks[0] for tasks in stream.segments]
+    noticed = None if meaning is None or not progress.events else detection_of(order, starts, progress.events, meaning)
+    task_id = {"accuracy": progress.task_id, "final_average": float(np.mean(last)) if last else None}
+    record: dict[str, Any] = {"accuracy": matrix.to_json(), "task_id": task_id, "detection": noticed, "told": told}
+    record |= {"events": progress.events, "counts": progress.counts, "starts": starts, "losses": progress.losses}
+    record |= {"memory": learner.memory(), "steps": progress.step, "seconds": progress.seconds}
+    flow = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
+    if not isinstance(flow, HCL):
+        return Outcome(record, {})
+    record |= {"rejected": flow.rejected / max(flow.drawn, 1), "tasks_found": len(flow.settled)}
     if isinstance(learner, HCLEnsemble):
-        more |= {"identified": identified(learner, stream, told, progress.counts)}
-    return {
-        "accuracy": matrix.to_json(),
-        "task_id": {"accuracy": progress.task_id, "final_average": float(np.mean(named)) if named else None},
-        "detection": detection,
-        "told": told,
-        "events": progress.events,
-        "counts": progress.counts,
-        "starts": starts,
-        "losses": progress.losses,
-        "memory": learner.memory(),
-        "steps": progress.step,
-        "seconds": progress.seconds,
-        **more,
-    }
-
-
-def samples_of(learner: Learner) -> dict[int, Tensor]:
-    """Return inputs (n, ...) drawn from each task of a flow; none of other learners."""
-    first = learner.learners[0] if isinstance(learner, HCLEnsemble) else learner
-    if not isinstance(first, HCL):
-        return {}
-    return {task: first.generated(task, SHOWN) for task in sorted(first.settled)}
+        record["identified"] = {}
+        for by in get_args(Identification):
+            named = [learner.identify(task.test.prepared, by) for task in stream.tasks]
+            rates = [identification_rate(tasks, place, meaning) for place, tasks in enumerate(named)]
+            record["identified"][by] = float(np.mean(rates))
+    return Outcome(record, {task: flow.generated(task, SHOWN) for task in sorted(flow.settled)})
 
 
 LATEST = "latest.json"
@@ -318,9 +310,8 @@ def restored(place: Path, learner: Learner, stream: TaskStream, plan: BatchPlan)
         return Progress()
     record = read_record(place / LATEST)
     if record["stream"] != identity(stream, plan):
-        raise Failure(
-            f"{place} holds a checkpoint of another stream, or the data has changed: choose another directory"
-        )
+        reason = "holds a checkpoint of another stream, or the data has changed"
+        raise Failure(f"{place} {reason}: choose another directory")
     learner.restore(State(read_tensors(place / record["file"], record["sha256"]), record["facts"]))
     return Progress(**record["progress"])
 

@@ -18,9 +18,8 @@ the number of examples shown, is added to the loss.
 """
 
 import copy
-import math
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +27,15 @@ from torch import Tensor, nn
 from murmuration.applications.continual.detection import DetectionConfig, TaskDetector
 from murmuration.applications.continual.flows import Flow, bayesian_layers, dequantised
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
-from murmuration.applications.continual.learner import State, inside, moments, restore_moments, size_of
+from murmuration.applications.continual.learner import CHUNK, State, memory_of, named_by_part, nothing_seen
+from murmuration.applications.continual.settings import NOT_NEGATIVE, POSITIVE, SHARE, Expected
+from murmuration.core.population import Named, below
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.settings import check_settings
 
-Replay = Literal["functional", "generative", "none"]
-Means = Literal["data", "random"]
-CHUNK = 1000  # inputs that are classified at once
+REPLAY = Expected("functional, generative or none", lambda kind: kind in ("functional", "generative", "none"))
+MEANS = Expected("data or random", lambda means: means in ("data", "random"))
+COUNTERS = ("task", "outdated", "largest", "shown", "drawn", "rejected")  # attributes that a state holds as they are
 COMPARED = 256  # replayed inputs by which the statistics of an earlier task follow the flow
 MOSTLY = 0.5  # of a batch, whose labels the task at hand has: the others may be classes that come late
 
@@ -42,30 +44,20 @@ MOSTLY = 0.5  # of a batch, whose labels the task at hand has: the others may be
 class HCLConfig:
     """Settings of the learner."""
 
-    replay: Replay = "functional"
-    strength: float = 1.0  # of the replay, both terms per dimension
-    means: Means = "data"
-    distance: float = 10.0  # between random means, in standard deviations of a class
-    shrinkage: float = 0.1  # of the covariance of the data towards a multiple of the identity
+    replay: Annotated[str, REPLAY] = "functional"
+    strength: Annotated[float, NOT_NEGATIVE] = 1.0  # of the replay, both terms per dimension
+    means: Annotated[str, MEANS] = "data"
+    distance: Annotated[float, POSITIVE] = 10.0  # between random means, in standard deviations of a class
+    shrinkage: Annotated[float, SHARE] = 0.1  # of the covariance of the data towards a multiple of the identity
     settle: int = 20  # batches of a new task before the flow is trained on it; then as many until means are renewed
-    lr: float = 1e-3
-    clip: float = 10.0  # largest norm of a gradient
+    lr: Annotated[float, POSITIVE] = 1e-3
+    clip: Annotated[float, POSITIVE] = 10.0  # largest norm of a gradient
     agnostic: bool = True  # tasks are detected; False: they are told
     detection: DetectionConfig = field(default_factory=DetectionConfig)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.replay not in ("functional", "generative", "none"):
-            raise Misuse(f"replay='{self.replay}': expected functional, generative or none")
-        if self.means not in ("data", "random"):
-            raise Misuse(f"means='{self.means}': expected data or random")
-        for name in ("distance", "lr", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise Misuse(f"{name}={getattr(self, name):g}: expected a positive number")
-        if not 0 <= self.shrinkage <= 1:
-            raise Misuse(f"shrinkage={self.shrinkage:g}: expected a number from 0 to 1")
-        if not 0 <= self.strength < math.inf:
-            raise Misuse(f"strength={self.strength:g}: expected a number that is not negative")
+        check_settings(self)
         if self.settle < (1 if self.means == "data" else 0):
             raise Misuse(f"settle={self.settle}: means of the data need at least 1 batch")
 
@@ -86,9 +78,7 @@ class Snapshot:
         tasks = self.classes.tasks.unique() if task is None else torch.tensor([task])
         task_of_draw = tasks[torch.randint(len(tasks), (count,), generator=generator)]
         order = torch.rand(count, len(self.classes), generator=generator)
-        index = order.masked_fill(self.classes.tasks != task_of_draw[:, None], -1).argmax(
-            1
-        )  # a class of the task at random
+        index = order.masked_fill(self.classes.tasks != task_of_draw[:, None], -1).argmax(1)  # of a class of the task
         noise = torch.randn(count, self.classes.means.shape[1], generator=generator)
         z = self.classes.means[index] + self.classes.coloured(noise)
         with torch.no_grad():
@@ -224,18 +214,16 @@ class HCL:
 
     def current(self) -> LatentClasses:
         """Return the classes by all statistics so far; learning goes on with those of the last renewal."""
-        if not self.outdated:
-            return self.classes
-        if self.latest is None:
+        if self.outdated and self.latest is None:
             self.latest = self.statistics.classes(self.config.shrinkage)
-        return self.latest
+        return self.classes if self.latest is None else self.latest
 
     def step(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[str, float]:
         """Return one step of the optimizer on a batch, given by its latents, and on as many replayed inputs."""
         self.shown += len(y)
-        losses = self.losses(z, log_det, y)
-        total = losses["likelihood"] + self.config.strength * losses.get("replay", torch.zeros(()))
-        total = total + losses.get("divergence", torch.zeros(()))
+        losses, zero = self.losses(z, log_det, y), torch.zeros(())
+        total = losses["likelihood"] + self.config.strength * losses.get("replay", zero)
+        total = total + losses.get("divergence", zero)
         if not bool(total.isfinite()):
             raise Failure(f"the loss of the flow is {total.item()}: lower lr={self.config.lr:g}")
         self.optimizer.zero_grad()
@@ -283,34 +271,24 @@ class HCL:
         if self.settled[task] < self.config.settle and (not self.settled[task] or bool(familiar.any())):
             return task
         if float(familiar.float().mean()) < MOSTLY:
-            statistics = self.other_statistics(z, log_det, y)
-            near = {candidate: self.detector.distance(values, candidate) for candidate, values in statistics.items()}
-            nearest = min(near, key=near.__getitem__, default=None)
-            recurs = nearest is not None and near[nearest] <= self.config.detection.threshold
-            next_task = nearest if recurs and nearest is not None else max(self.settled) + 1
-            self.detector.begin(next_task, known=recurs)
-            return next_task
-        by_task: dict[int, tuple[float, ...]] = {
-            task: self.task_statistics(z[familiar], log_det[familiar], y[familiar], task)
-        }
+            nearest = self.detector.nearest(self.other_statistics(z, log_det, y))
+            self.detector.begin(max(self.settled) + 1 if nearest is None else nearest, known=nearest is not None)
+            return self.detector.task
+        by_task = {task: self.task_statistics(z[familiar], log_det[familiar], y[familiar], task)}
         if not self.detector.is_typical(by_task[task]):
             by_task |= self.other_statistics(z, log_det, y)
-        decision = self.detector.observe(by_task)
-        return None if decision.change == "unsure" else decision.task
+        return None if self.detector.observe(by_task) == "unsure" else self.detector.task
 
     def other_statistics(self, z: Tensor, log_det: Tensor, y: Tensor) -> dict[int, tuple[float, ...]]:
         """Return the statistics of a batch under the other tasks that have its labels, as they were at the snapshot."""
-        drift = self.drift()
-        statistics = {}
+        drift, statistics = self.drift(), {}
         for task in self.settled:
             if task != self.task and self.knows(y, task):
-                values = self.task_statistics(z, log_det, y, task)
-                statistics[task] = tuple(
-                    value - by for value, by in zip(values, drift.get(task, (0.0,) * 3), strict=True)
-                )
+                pairs = zip(self.task_statistics(z, log_det, y, task), drift.get(task, (0.0,) * 3), strict=True)
+                statistics[task] = tuple(value - by for value, by in pairs)
         return statistics
 
-    def task_statistics(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> tuple[float, float, float]:
+    def task_statistics(self, z: Tensor, log_det: Tensor, y: Tensor, task: int) -> tuple[float, ...]:
         """Compute means of log density, latent log density and log-determinant of a batch, per dimension."""
         return batch_statistics(self.classes, z, log_det, self.classes.of(y, task))
 
@@ -335,7 +313,7 @@ class HCL:
         """Return the label (N,) and the task (N,) of the nearest class of each input."""
         classes = self.current()
         if not len(classes):
-            raise Misuse("the learner has seen no batch yet: call observe(x, y) first")
+            raise nothing_seen()
         self.check(x)
         parts = [self.flow(self.continuous(part, training=False))[0] for part in x.split(CHUNK)]
         index = torch.cat([classes.classify(z) for z in parts])
@@ -352,47 +330,42 @@ class HCL:
 
     def memory(self) -> dict[str, int]:
         """Return bytes by kind."""
-        frozen = [] if self.snapshot is None else [*self.snapshot.flow.state_dict().values()]
-        return {
-            "network": size_of(self.flow.state_dict().values()),
-            "snapshots": size_of(frozen),
-            "statistics": size_of(self.statistics.state().values()),
-            "examples": 0,
-        }
+        frozen = {} if self.snapshot is None else self.snapshot.flow.state_dict()
+        return memory_of(self.flow.state_dict().values(), frozen.values(), self.statistics.state().values(), ())
 
     def state(self) -> State:
         """Return all that a later batch depends on."""
-        tensors = {f"flow/{name}": tensor for name, tensor in self.flow.state_dict().items()}
-        tensors |= {f"statistics/{name}": tensor for name, tensor in self.statistics.state().items()}
-        tensors |= {f"classes/{name}": tensor for name, tensor in class_tensors(self.classes).items()}
-        tensors |= moments(self.optimizer) | {"generator": self.generator.get_state()}
+        parts: dict[str, Named] = {"flow": self.flow.state_dict(), "statistics": self.statistics.state()}
+        parts |= {"classes": class_tensors(self.classes)}
+        parts |= {f"moments/{place}": named for place, named in self.optimizer.state_dict()["state"].items()}
         if self.snapshot is not None:
-            tensors |= {f"snapshot/{name}": tensor for name, tensor in self.snapshot.flow.state_dict().items()}
-            tensors |= {f"kept/{name}": tensor for name, tensor in class_tensors(self.snapshot.classes).items()}
-        facts = {name: getattr(self, name) for name in ("task", "outdated", "largest", "shown", "drawn", "rejected")}
+            parts |= {"snapshot": self.snapshot.flow.state_dict(), "kept": class_tensors(self.snapshot.classes)}
+        facts = {name: getattr(self, name) for name in COUNTERS}
         facts["settled"] = {str(task): count for task, count in self.settled.items()}
-        snapshot_largest = None if self.snapshot is None else self.snapshot.largest
-        return State(tensors, facts | {"detector": self.detector.state(), "kept": snapshot_largest})
+        facts |= {"detector": self.detector.state(), "kept": None if self.snapshot is None else self.snapshot.largest}
+        return State(named_by_part(parts) | {"generator": self.generator.get_state()}, facts)
 
     def restore(self, state: State) -> None:
         """Continue from what `state` returned, with the same flow and settings."""
         tensors, facts = state
-        self.flow.load_state_dict(inside(tensors, "flow"))
-        self.statistics.restore(inside(tensors, "statistics"))
-        self.classes, self.latest = LatentClasses(**inside(tensors, "classes")), None
-        restore_moments(self.optimizer, tensors)
+        self.flow.load_state_dict(below(tensors, "flow"))
+        self.statistics.restore(below(tensors, "statistics"))
+        self.classes, self.latest = LatentClasses(**below(tensors, "classes")), None
+        moments = {place: below(tensors, f"moments/{place}") for place, _ in enumerate(self.flow.parameters())}
+        states = {place: named for place, named in moments.items() if named}
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": states})
         self.generator.set_state(tensors["generator"])
-        for name in ("task", "outdated", "largest", "shown", "drawn", "rejected"):
+        for name in COUNTERS:
             setattr(self, name, facts[name])
         self.settled = {int(task): count for task, count in facts["settled"].items()}
         self.detector.restore(facts["detector"])
         if facts["kept"] is not None:
             flow = copy.deepcopy(self.flow).eval().requires_grad_(False)
-            flow.load_state_dict(inside(tensors, "snapshot"))
-            self.snapshot = Snapshot(flow, LatentClasses(**inside(tensors, "kept")), facts["kept"])
+            flow.load_state_dict(below(tensors, "snapshot"))
+            self.snapshot = Snapshot(flow, LatentClasses(**below(tensors, "kept")), facts["kept"])
 
 
-def batch_statistics(classes: LatentClasses, z: Tensor, log_det: Tensor, index: Tensor) -> tuple[float, float, float]:
+def batch_statistics(classes: LatentClasses, z: Tensor, log_det: Tensor, index: Tensor) -> tuple[float, ...]:
     """Return means of log density, of log density in latent space and of the log-determinant, per dimension."""
     latent = float(classes.log_density_of(z, index).mean() / z.shape[1])
     volume = float(log_det.mean() / z.shape[1])
@@ -401,5 +374,4 @@ def batch_statistics(classes: LatentClasses, z: Tensor, log_det: Tensor, index: 
 
 def class_tensors(classes: LatentClasses) -> dict[str, Tensor]:
     """Return the tensors of some classes by name."""
-    whitening = {} if classes.whitening is None else {"whitening": classes.whitening}
-    return {"means": classes.means, "tasks": classes.tasks, "labels": classes.labels, **whitening}
+    return {part.name: t for part in fields(classes) if (t := getattr(classes, part.name)) is not None}

@@ -9,7 +9,7 @@ discriminant analysis, whose statistics need no stored examples.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -36,11 +36,10 @@ class LatentClasses:
         return len(self.means)
 
     @cached_property
-    def log_volume(self) -> Tensor:
-        """log |det W|, which a density in latent space needs; W is triangular."""
-        if self.whitening is None:
-            return self.means.new_zeros(())
-        return self.whitening.diagonal().abs().log().sum()
+    def constant(self) -> Tensor:
+        """The logarithm of the largest density in latent space, log |det W| - D log(2 pi) / 2; W is triangular."""
+        volume = self.means.new_zeros(()) if self.whitening is None else self.whitening.diagonal().abs().log().sum()
+        return volume - self.means.shape[1] * LOG_TAU / 2
 
     @cached_property
     def colouring(self) -> Tensor:
@@ -68,13 +67,11 @@ class LatentClasses:
 
     def log_density(self, z: Tensor) -> Tensor:
         """Return log N(z; mean, C) (N, C) of latents under every class."""
-        constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
-        return constant - self.squared_distances(z) / 2
+        return self.constant - self.squared_distances(z) / 2
 
     def log_density_of(self, z: Tensor, index: Tensor) -> Tensor:
         """Return log N(z; mean, C) (N,) of each latent under the class at an index (N,)."""
-        constant = self.log_volume - self.means.shape[1] * LOG_TAU / 2
-        return constant - self.white(z - self.means[index]).square().sum(1) / 2
+        return self.constant - self.white(z - self.means[index]).square().sum(1) / 2
 
     def classify(self, z: Tensor) -> Tensor:
         """Return the index (N,) of the nearest class."""
@@ -82,13 +79,10 @@ class LatentClasses:
 
     def of(self, labels: Tensor, task: int) -> Tensor:
         """Return the indices (N,) of the classes with these labels (N,) in a task."""
-        values = labels.tolist()
-        try:
-            return torch.tensor([self.table[task, label] for label in values], dtype=torch.int64)
-        except KeyError:
-            available = self.labels_of(task)
-            missing = min(set(values) - available)
-            raise Misuse(f"task {task} has no class {missing}: expected one of {sorted(available)}") from None
+        values, available = labels.tolist(), self.labels_of(task)
+        if missing := set(values) - available:
+            raise Misuse(f"task {task} has no class {min(missing)}: expected one of {sorted(available)}")
+        return torch.tensor([self.table[task, label] for label in values], dtype=torch.int64)
 
     def labels_of(self, task: int) -> set[int]:
         """Return the labels of a task."""
@@ -100,13 +94,8 @@ class LatentClasses:
 
     def with_classes(self, means: Tensor, task: int, labels: Tensor) -> "LatentClasses":
         """Return these classes and those of another task."""
-        tasks = torch.full((len(labels),), task, dtype=torch.int64)
-        return LatentClasses(
-            torch.cat([self.means, means]),
-            torch.cat([self.tasks, tasks]),
-            torch.cat([self.labels, labels]),
-            self.whitening,
-        )
+        tasks = torch.cat([self.tasks, torch.full((len(labels),), task, dtype=torch.int64)])
+        return LatentClasses(torch.cat([self.means, means]), tasks, torch.cat([self.labels, labels]), self.whitening)
 
 
 def no_classes(dimensions: int) -> LatentClasses:
@@ -120,18 +109,14 @@ def random_means(classes: int, dimensions: int, distance: float, generator: torc
     return scale * torch.randn(classes, dimensions, generator=generator)
 
 
-@dataclass
 class ClassStatistics:
     """Counts, means and the pooled scatter within classes, in one pass over the data; updated in place."""
 
-    dimensions: int
-    counts: dict[tuple[int, int], int] = field(default_factory=dict)  # (task, label) -> examples
-    means: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # (D,) float64 each
-    scatter: Tensor = field(default_factory=lambda: torch.zeros(0))  # (D, D) float64, sum over classes
-
-    def __post_init__(self) -> None:
-        if not self.scatter.numel():
-            self.scatter = torch.zeros(self.dimensions, self.dimensions, dtype=torch.float64)
+    def __init__(self, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self.counts: dict[tuple[int, int], int] = {}  # (task, label) -> examples
+        self.means: dict[tuple[int, int], Tensor] = {}  # (D,) float64 each
+        self.scatter = torch.zeros(dimensions, dimensions, dtype=torch.float64)  # sum over classes
 
     def update(self, x: Tensor, labels: Tensor, task: int) -> None:
         """Add examples x (N, D) of a task (Chan, Golub and LeVeque 1983)."""
@@ -151,8 +136,7 @@ class ClassStatistics:
 
     def covariance(self, shrinkage: float) -> Tensor:
         """Return the pooled covariance (D, D) within classes, mixed with a scaled identity of the same trace."""
-        examples = max(sum(self.counts.values()), 1)
-        pooled = self.scatter / examples
+        pooled = self.scatter / max(sum(self.counts.values()), 1)
         identity = torch.eye(self.dimensions, dtype=torch.float64) * (pooled.trace() / self.dimensions).clamp_min(1e-12)
         return (1 - shrinkage) * pooled + shrinkage * identity
 
@@ -161,27 +145,20 @@ class ClassStatistics:
 
         Without `shrinkage` there is no whitening: nearest class mean.
         """
-        keys, whitening = list(self.means), None
+        tasks, labels = torch.tensor(list(self.means)).T.contiguous()
+        whitening = None
         if shrinkage is not None:
             factor = torch.linalg.cholesky(self.covariance(shrinkage))
             eye = torch.eye(self.dimensions, dtype=torch.float64)
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)  # W = L^-1, W' W = C^-1
             whitening = inverse.float().contiguous()  # products round by the strides, which a file does not keep
-        return LatentClasses(
-            torch.stack([self.means[key] for key in keys]).float(),
-            torch.tensor([task for task, _ in keys]),
-            torch.tensor([label for _, label in keys]),
-            whitening,
-        )
+        return LatentClasses(torch.stack(list(self.means.values())).float(), tasks, labels, whitening)
 
     def state(self) -> dict[str, Tensor]:
         """Return counts, means and scatter as tensors."""
-        keys = list(self.means)
-        return {
-            "scatter": self.scatter,
-            "keys": torch.tensor([[*key, self.counts[key]] for key in keys], dtype=torch.int64).view(-1, 3),
-            "means": torch.stack([self.means[key] for key in keys]) if keys else self.scatter.new_zeros(0),
-        }
+        keys = torch.tensor([[*key, self.counts[key]] for key in self.means], dtype=torch.int64).view(-1, 3)
+        means = torch.stack(list(self.means.values())) if self.means else self.scatter.new_zeros(0)
+        return {"scatter": self.scatter, "keys": keys, "means": means}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Take over the tensors of `state`."""

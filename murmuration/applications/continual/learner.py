@@ -1,10 +1,15 @@
-"""The protocol of learners in a stream of tasks, and their states as tensors and JSON."""
+"""The protocol of learners in a stream of tasks, their states as tensors and JSON, and the memory they need."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
+
+from murmuration.core.population import Named
+from murmuration.system.errors import Misuse
+
+CHUNK = 1000  # inputs that are classified at once
+MEMORY = ("network", "snapshots", "statistics", "examples")  # kinds of memory
 
 
 class State(NamedTuple):
@@ -35,30 +40,20 @@ class Learner(Protocol):
     def restore(self, state: State) -> None: ...
 
 
-def size_of(tensors: Iterable[Tensor]) -> int:
-    """Return bytes of some tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+def memory_of(*tensors: Iterable[Tensor]) -> dict[str, int]:
+    """Return the bytes of the tensors of each kind of `MEMORY`."""
+    return {kind: sum(t.nbytes for t in part) for kind, part in zip(MEMORY, tensors, strict=True)}
 
 
-def inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors below a prefix.
+def named_by_part(parts: Mapping[Any, Named]) -> Named:
+    """Return the tensors of some parts as `PART/NAME`, the inverse of `below`.
 
-    >>> inside({"a/b/c": torch.zeros(1), "x": torch.zeros(1)}, "a")
-    {'b/c': tensor([0.])}
+    >>> named_by_part({"a": {"b": torch.zeros(1)}})
+    {'a/b': tensor([0.])}
     """
-    return {name.partition("/")[2]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")}
+    return {f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
 
 
-def moments(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of an optimizer as tensors by name."""
-    states = optimizer.state_dict()["state"]
-    return {f"moments/{place}/{name}": value for place, state in states.items() for name, value in state.items()}
-
-
-def restore_moments(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load what `moments` returned into an optimizer of the same parameters."""
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, value in inside(tensors, "moments").items():
-        place, _, key = name.partition("/")
-        states.setdefault(int(place), {})[key] = value
-    optimizer.load_state_dict({"state": states, "param_groups": optimizer.state_dict()["param_groups"]})
+def nothing_seen() -> Misuse:
+    """Return the refusal of a learner to classify before its first batch."""
+    return Misuse("the learner has seen no batch yet: call observe(x, y) first")

@@ -2,53 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
 
-from murmuration.applications.continual.baselines import ClassMeans, Memory, NetworkConfig, NetworkLearner
-from murmuration.applications.continual.detection import DetectionConfig, Rule
+from murmuration.applications.continual.baselines import ClassMeans, NetworkConfig, NetworkLearner
+from murmuration.applications.continual.detection import DetectionConfig
 from murmuration.applications.continual.ensembles import BayesianHCL, HCLEnsemble
 from murmuration.applications.continual.flows import Flow, image_flow, vector_flow
-from murmuration.applications.continual.hcl import HCL, HCLConfig, Means, Replay
+from murmuration.applications.continual.hcl import HCL, HCLConfig
 from murmuration.applications.continual.learner import Learner
-from murmuration.applications.continual.task_streams import BatchPlan, TaskStream
-from murmuration.system.errors import Misuse, require_integer, unknown
+from murmuration.applications.continual.settings import BatchPlan, MethodSettings
+from murmuration.applications.continual.task_streams import TaskStream
+from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import global_stream, stream_seed
-
-FlowKind = Literal["vector", "image"]
-
-
-@dataclass(frozen=True)
-class MethodSettings:
-    """Settings of all methods; each takes those that it has."""
-
-    lr: float | None = None  # None: 1e-4 for flows of vectors, which start close to what they learn, else 1e-3
-    told: bool = False  # whether the task of every batch is told
-    flow: FlowKind = "vector"
-    couplings: int = 6  # of a flow of vectors; of a flow of images, half as many at each of two scales
-    hidden: int = 256  # width of the coupling nets
-    means: Means = "data"
-    strength: float = 10.0  # of the replay by HCL
-    shrinkage: float = 0.1  # of covariances
-    settle: int = 20
-    threshold: float = 5.0
-    window: int = 100
-    warmup: int = 100
-    rule: Rule = "deviation"
-    net: str = "mlp"
-    members: int = 5  # of ensembles, of flows or networks
-    capacity: int = 500  # examples for replay
-    penalty: float = 1000.0  # of elastic weight consolidation
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.flow not in ("vector", "image"):
-            raise unknown("flow", self.flow, ("vector", "image"))
-        for name in ("couplings", "hidden"):
-            require_integer(name, getattr(self, name), 1)
-
-    def rate(self, usual: float) -> float:
-        """Return the learning rate, or the usual one of a method."""
-        return usual if self.lr is None else self.lr
 
 
 @dataclass(frozen=True)
@@ -87,25 +52,17 @@ def flow_for(stream: TaskStream, settings: MethodSettings, *, bayesian: bool = F
         return image_flow(stream.input_shape, steps=max(1, settings.couplings // 2), hidden=settings.hidden)
 
 
-def hcl(replay: Replay, *, bayesian: bool = False) -> Callable[[TaskStream, MethodSettings], HCL]:
-    """Return the builder of HCL with a kind of replay."""
-
-    def build(stream: TaskStream, settings: MethodSettings) -> HCL:
-        detection = DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule)
-        config = HCLConfig(
-            replay=replay,
-            strength=settings.strength,
-            means=settings.means,
-            shrinkage=settings.shrinkage,
-            settle=settings.settle,
-            lr=settings.rate(1e-4 if settings.flow == "vector" else 1e-3),
-            agnostic=not settings.told,
-            detection=detection,
-            seed=settings.seed,
-        )
-        return HCL(flow_for(stream, settings, bayesian=bayesian), config)
-
-    return build
+def hcl(stream: TaskStream, settings: MethodSettings, *, replay: str = "functional", bayesian: bool = False) -> HCL:
+    """Return HCL with a kind of replay."""
+    usual_lr = 1e-4 if settings.flow == "vector" else 1e-3
+    config = HCLConfig(
+        replay=replay,
+        lr=usual_lr if settings.lr is None else settings.lr,
+        agnostic=not settings.told,
+        detection=DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule),
+        **{name: getattr(settings, name) for name in ("strength", "means", "shrinkage", "settle", "seed")},
+    )
+    return HCL(flow_for(stream, settings, bayesian=bayesian), config)
 
 
 def several(stream: TaskStream, settings: MethodSettings) -> Learner:
@@ -113,58 +70,51 @@ def several(stream: TaskStream, settings: MethodSettings) -> Learner:
 
     The first finds the tasks unless they are told.
     """
-    settings_of_members = [
-        replace(settings, seed=member_seed(settings.seed, member), told=settings.told or member > 0)
-        for member in range(settings.members)
-    ]
-    return HCLEnsemble([hcl("functional")(stream, member_settings) for member_settings in settings_of_members])
+    seeds = (stream_seed(settings.seed, "initialisation", member) % 2**32 for member in range(1, settings.members))
+    members = [settings, *(replace(settings, seed=seed, told=True) for seed in seeds)][: settings.members]
+    return HCLEnsemble([hcl(stream, member_settings) for member_settings in members])
 
 
 def drawn(stream: TaskStream, settings: MethodSettings) -> Learner:
     """Return draws of one flow with Bayesian coupling nets and functional replay."""
-    return BayesianHCL(hcl("functional", bayesian=True)(stream, settings), settings.members)
+    return BayesianHCL(hcl(stream, settings, bayesian=True), settings.members)
 
 
-def member_seed(seed: int, member: int) -> int:
-    """Return the seed of a member; the first has that of the settings."""
-    return seed if member == 0 else stream_seed(seed, "initialisation", member) % 2**32
+def network(
+    stream: TaskStream,
+    settings: MethodSettings,
+    *,
+    memory: str = "none",
+    ensemble: bool = False,
+    consolidate: bool = False,
+) -> Learner:
+    """Return a network, or an ensemble of them."""
+    members, penalty = settings.members if ensemble else 1, settings.penalty if consolidate else 0.0
+    lr = 1e-3 if settings.lr is None else settings.lr
+    config = NetworkConfig(settings.net, members, lr, memory, settings.capacity, penalty, seed=settings.seed)
+    return NetworkLearner(stream.input_shape, len(stream.classes), config)
 
 
-def network(memory: Memory = "none", *, ensemble: bool = False, consolidate: bool = False) -> Callable[..., Learner]:
-    """Return the builder of a network, or of an ensemble of them."""
-
-    def build(stream: TaskStream, settings: MethodSettings) -> Learner:
-        config = NetworkConfig(
-            net=settings.net,
-            members=settings.members if ensemble else 1,
-            lr=settings.rate(1e-3),
-            memory=memory,
-            capacity=settings.capacity,
-            penalty=settings.penalty if consolidate else 0.0,
-            seed=settings.seed,
-        )
-        return NetworkLearner(stream.input_shape, len(stream.classes), config)
-
-    return build
+def class_means(stream: TaskStream, settings: MethodSettings, *, whitened: bool) -> Learner:
+    return ClassMeans(stream.input_shape, settings.shrinkage if whitened else None)
 
 
+REPLAYED = partial(network, memory="reservoir")
 METHODS: dict[str, Method] = {
-    "hcl-fr": Method("one flow, functional replay (HCL-FR)", hcl("functional"), flow=True),
-    "hcl-gr": Method("one flow, generative replay (HCL-GR)", hcl("generative"), flow=True),
+    "hcl-fr": Method("one flow, functional replay (HCL-FR)", hcl, flow=True),
+    "hcl-gr": Method("one flow, generative replay (HCL-GR)", partial(hcl, replay="generative"), flow=True),
     "hcl-ensemble": Method("several flows, functional replay", several, flow=True),
     "hcl-bayes": Method("draws of a flow with Bayesian coupling nets, functional replay", drawn, flow=True),
-    "lda": Method(
-        "streaming linear discriminant analysis", lambda s, m: ClassMeans(s.input_shape, m.shrinkage), one_pass=True
-    ),
-    "ncm": Method("nearest class mean", lambda s, m: ClassMeans(s.input_shape, None), one_pass=True),
-    "adam": Method("a network, plain training", network()),
-    "replay": Method("a network, examples replayed from a reservoir", network("reservoir")),
-    "replay-balanced": Method("a network, replayed examples balanced by class", network("balanced")),
+    "lda": Method("streaming linear discriminant analysis", partial(class_means, whitened=True), one_pass=True),
+    "ncm": Method("nearest class mean", partial(class_means, whitened=False), one_pass=True),
+    "adam": Method("a network, plain training", network),
+    "replay": Method("a network, examples replayed from a reservoir", REPLAYED),
+    "replay-balanced": Method("a network, replayed examples balanced by class", partial(network, memory="balanced")),
     "ewc": Method(
-        "a network, elastic weight consolidation; told the tasks", network(consolidate=True), needs_tasks=True
+        "a network, elastic weight consolidation; told the tasks", partial(network, consolidate=True), needs_tasks=True
     ),
-    "ensemble-replay": Method("a deep ensemble, replay from a reservoir", network("reservoir", ensemble=True)),
-    "joint": Method("a network, all tasks at once: an upper bound", network(), joint=True),
+    "ensemble-replay": Method("a deep ensemble, replay from a reservoir", partial(REPLAYED, ensemble=True)),
+    "joint": Method("a network, all tasks at once: an upper bound", network, joint=True),
 }
 
 

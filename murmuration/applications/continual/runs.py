@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method, silent
+from murmuration.applications.continual.harness import LATEST, Outcome, Show, run_method
 from murmuration.applications.continual.methods import MethodSettings, method_named
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
@@ -62,17 +62,6 @@ def located_source(text: str) -> str:
     return f"{SPLIT}{located(source)}:{groups}"
 
 
-def request_from_json(record: dict[str, Any]) -> Request:
-    """Return the request of `Request.to_json`."""
-    return Request(
-        tuple(record["sources"]),
-        tuple(record["methods"]),
-        record["options"],
-        BatchPlan(**record["plan"]),
-        MethodSettings(**record["settings"]),
-    )
-
-
 def begin(path: Path, request: Request, more: dict[str, Any] | None = None) -> TaskStream:
     """Open the stream and create the run directory; nothing is written if the stream is refused."""
     stream = request.open()
@@ -88,14 +77,16 @@ def reopen(path: Path) -> tuple[Request, TaskStream]:
     manifest = read_run(path)
     if KIND not in manifest:
         raise Misuse(f"{path} is not a run of a stream of tasks: expected one of murmur continual")
-    request = request_from_json(manifest[KIND])
+    record = manifest[KIND]
+    plan, settings = BatchPlan(**record["plan"]), MethodSettings(**record["settings"])
+    request = Request(tuple(record["sources"]), tuple(record["methods"]), record["options"], plan, settings)
     stream = request.open()
     if stream.fingerprint != manifest["fingerprint"]:
         raise Failure(f"the data of {path} has changed since the run began")
     return request, stream
 
 
-def finish(path: Path, request: Request, stream: TaskStream, show: Show = silent) -> dict[str, Outcome]:
+def finish(path: Path, request: Request, stream: TaskStream, show: Show) -> dict[str, Outcome]:
     """Return the outcome of every method, each from its last checkpoint on; closes the run."""
     with locked(path):
         outcomes = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
@@ -109,20 +100,15 @@ def finish_method(place: Path, name: str, request: Request, stream: TaskStream, 
         record = files.read_record(place / RECORD)
         digest = record.pop(SAMPLES, None)
         samples = {} if digest is None else files.read_tensors(place / SAMPLES, digest)
-        remove_checkpoints(place)
-        return Outcome(record, {int(task): tensor for task, tensor in samples.items()})
-    outcome = run_method(name, stream, request.plan, request.settings, place=place, show=show)
-    place.mkdir(parents=True, exist_ok=True)
-    digests = {}
-    if outcome.samples:
-        files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
-        digests = {SAMPLES: files.digest_of(place / SAMPLES)}
-    files.write_record(place / RECORD, {**plain_json(outcome.record), **digests})
-    remove_checkpoints(place)
+        outcome = Outcome(record, {int(task): tensor for task, tensor in samples.items()})
+    else:
+        outcome = run_method(name, stream, request.plan, request.settings, place=place, show=show)
+        place.mkdir(parents=True, exist_ok=True)
+        digests = {}
+        if outcome.samples:
+            files.write_tensors(place / SAMPLES, {str(task): tensor for task, tensor in outcome.samples.items()})
+            digests = {SAMPLES: files.digest_of(place / SAMPLES)}
+        files.write_record(place / RECORD, {**plain_json(outcome.record), **digests})
+    for checkpoint in [*place.glob("step-*.safetensors"), place / LATEST]:
+        checkpoint.unlink(missing_ok=True)
     return outcome
-
-
-def remove_checkpoints(place: Path) -> None:
-    """Remove the checkpoints of a method that has come to the end of the stream."""
-    for old in [*place.glob("step-*.safetensors"), place / LATEST]:
-        old.unlink(missing_ok=True)

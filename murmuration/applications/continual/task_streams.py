@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.applications.continual.settings import BatchPlan as BatchPlan
 from murmuration.data import ImagePreparation, Preparation, Split
 from murmuration.data.dataset import encode_targets, fit_preparation
 from murmuration.data.formats import load_source
@@ -74,36 +75,21 @@ class TaskStream:
 
     def flat(self) -> "TaskStream":
         """Return the same tasks with inputs (N, D)."""
-        if len(self.input_shape) == 1:
-            return self
-        return replace(self, tasks=changed(self.tasks, lambda x: x.flatten(1)))
+        flat = len(self.input_shape) == 1
+        return self if flat else replace(self, tasks=changed(self.tasks, lambda x: x.flatten(1)))
 
     def seen(self, segment: int) -> list[int]:
         """Return the tasks of a segment and of those before it."""
-        return sorted({task for tasks in self.segments[: segment + 1] for task in tasks})
+        return sorted({*chain(*self.segments[: segment + 1])})
 
     def segment_rows(self, segment: int) -> tuple[Tensor, Tensor]:
         """Return inputs (N, ...) and labels (N,) to learn from.
 
         A task that comes n times shows other examples each time.
         """
-        occurrences = Counter(task for tasks in self.segments for task in tasks)
-        before = Counter(task for tasks in self.segments[:segment] for task in tasks)
+        occurrences, before = (Counter(chain(*segments)) for segments in (self.segments, self.segments[:segment]))
         parts = [self.tasks[task].train[before[task] :: occurrences[task]] for task in self.segments[segment]]
         return torch.cat([part.prepared for part in parts]), torch.cat([part.y for part in parts])
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """How a stream is cut into batches."""
-
-    batch_size: int = 64
-    epochs: int = 10  # passes over the examples of each segment
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("batch_size", 2), ("epochs", 1), ("seed", 0)):
-            require_integer(name, getattr(self, name), least)
 
 
 class Batch(NamedTuple):
@@ -115,14 +101,10 @@ class Batch(NamedTuple):
     y: Tensor  # (N,) int64
 
 
-def steps_per_epoch(stream: TaskStream, plan: BatchPlan, segment: int) -> int:
-    return math.ceil(len(stream.segment_rows(segment)[1]) / plan.batch_size)
-
-
 def segment_starts(stream: TaskStream, plan: BatchPlan) -> list[int]:
     """Return the first step of every segment, and the number of all steps."""
-    counts = [plan.epochs * steps_per_epoch(stream, plan, segment) for segment in range(len(stream.segments))]
-    return [0, *np.cumsum(counts).tolist()]
+    labels = [stream.segment_rows(segment)[1] for segment in range(len(stream.segments))]
+    return list(accumulate((plan.epochs * math.ceil(len(y) / plan.batch_size) for y in labels), initial=0))
 
 
 def batches(stream: TaskStream, plan: BatchPlan, start: int = 0) -> Iterator[Batch]:
@@ -130,19 +112,14 @@ def batches(stream: TaskStream, plan: BatchPlan, start: int = 0) -> Iterator[Bat
 
     An epoch is cut into batches of almost equal size: a small last one would have untypical statistics.
     """
-    step = 0
-    for segment in range(len(stream.segments)):
+    for segment, begin in enumerate(segment_starts(stream, plan)[:-1]):
         x, y = stream.segment_rows(segment)
         count = math.ceil(len(y) / plan.batch_size)
-        for epoch in range(plan.epochs):
-            if step + count <= start:
-                step += count
-                continue
+        for epoch in range(max(0, start - begin) // count, plan.epochs):
             order = torch.randperm(len(y), generator=generator(plan.seed, "batches", segment, epoch))
-            for rows in torch.tensor_split(order, count):
+            for step, rows in enumerate(torch.tensor_split(order, count), begin + epoch * count):
                 if step >= start:
                     yield Batch(step, segment, x[rows], y[rows])
-                step += 1
 
 
 def open_stream(
@@ -182,17 +159,18 @@ def open_stream(
     >>> [task.name for task in stream.tasks], stream.input_shape
     (['0, 1', '2, 3', '4, 5', '6, 7', '8, 9'], (1, 8, 8))
     """
-    listed_sources = [sources] if isinstance(sources, str) else list(sources)
+    opened = [sources] if isinstance(sources, str) else list(sources)
     if scenario is not None and scenario not in get_args(Scenario):
         raise unknown("scenario", scenario, get_args(Scenario))
     options = LoadOptions(target, seed, size=size, drop=tuple(drop), in_memory=True)
-    if len(listed_sources) == 1:
-        parts, classes, name = split_parts(listed_sources[0], options, scenario or "class")
+    if len(opened) == 1:
+        kind = scenario or "class"
+        parts, classes, name = split_parts(opened[0], options, kind)
+    elif any(isinstance(source, str) and source.startswith(SPLIT) for source in opened):
+        raise Misuse(f"{listed(map(str, opened))}: expected one split:DATA:5x2 alone, or several data sets")
     else:
-        if any(isinstance(source, str) and source.startswith(SPLIT) for source in listed_sources):
-            raise Misuse(f"{listed(map(str, listed_sources))}: expected one split:DATA:5x2 alone, or several data sets")
-        parts, classes, name = listed_parts(listed_sources, options)
-    kind = scenario or ("class" if len(listed_sources) == 1 else scenario_of(parts))
+        parts, classes, name = listed_parts(opened, options)
+        kind = scenario or scenario_of(parts)
     check_labels(parts, kind, classes)
     tasks, preparation = prepared_tasks(parts, prepare, examples, seed)
     if project is not None:
@@ -212,28 +190,21 @@ class Part(NamedTuple):
     digest: str  # of the data set it comes from
 
 
-def loaded(source: Any, options: LoadOptions) -> tuple[str, RawData, tuple[str, ...], dict[str, tuple[Any, Tensor]]]:
-    """Return the name, raw data, class names, and the rows of `train` and `test` of a data set: inputs and labels."""
+def loaded(source: Any, options: LoadOptions) -> tuple[Part, tuple[str, ...]]:
+    """Return a data set as one task of all its classes, and their names."""
     name, raw = load_source(source, options)
     integers = all(getattr(part.targets, "dtype", np.dtype(float)).kind in "iu" for part in raw.parts.values())
-    task, classes, targets = encode_targets(
-        raw, "classification" if integers else None
-    )  # whole numbers are classes here
+    # Whole numbers are classes here.
+    task, classes, targets = encode_targets(raw, "classification" if integers else None)
     if task != "classification":
         raise Misuse(f"{name} is {task}: a stream of tasks needs a target of classes")
-    rows = split_rows(
-        {part: y.numpy() for part, y in targets.items()}, options.seed, val=None if "val" in raw.parts else 0.0
-    )
-    selected = {part: rows[part] for part in ("train", "test")}
-    return (
-        name,
-        raw,
-        classes,
-        {
-            part: (take(raw.parts[split].inputs, indices), targets[split][torch.from_numpy(indices)])
-            for part, (split, indices) in selected.items()
-        },
-    )
+    labels = {part: y.numpy() for part, y in targets.items()}
+    rows = split_rows(labels, options.seed, val=None if "val" in raw.parts else 0.0)
+    pairs = []
+    for split, indices in (rows["train"], rows["test"]):
+        pairs.append((take(raw.parts[split].inputs, indices), targets[split][torch.from_numpy(indices)]))
+    train, test = pairs
+    return Part(name, raw, tuple(range(len(classes))), train, test, raw.fingerprint()), classes
 
 
 def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[list[Part], tuple[str, ...], str]:
@@ -241,17 +212,16 @@ def split_parts(text: Any, options: LoadOptions, scenario: Scenario) -> tuple[li
     if not isinstance(text, str) or not text.startswith(SPLIT) or text.count(":") < 2:
         raise Misuse(f"'{text}' is one data set, which is one task: write {USAGE}")
     source, _, groups = text.removeprefix(SPLIT).rpartition(":")
-    name, raw, classes, rows = loaded(source, options)
-    members = class_groups(groups, classes, text)
-    digest, parts = raw.fingerprint(), []
+    whole, classes = loaded(source, options)
+    members, parts = class_groups(groups, classes, text), []
     for group in members:
         names = ", ".join(classes[label] for label in group)
-        splits = {part: with_labels(x, y, group, scenario) for part, (x, y) in rows.items()}
+        train, test = (with_labels(x, y, group, scenario) for x, y in (whole.train, whole.test))
         labels = group if scenario == "class" else tuple(range(len(group)))
-        parts.append(Part(names, raw, labels, splits["train"], splits["test"], digest))
+        parts.append(whole._replace(name=names, labels=labels, train=train, test=test))
     if scenario == "domain":
         classes = tuple(map(str, range(max(map(len, members)))))
-    return parts, classes, f"split:{name}:{groups}"
+    return parts, classes, f"split:{whole.name}:{groups}"
 
 
 def with_labels(x: Any, y: Tensor, group: tuple[int, ...], scenario: Scenario) -> tuple[Any, Tensor]:
@@ -273,11 +243,9 @@ def class_groups(text: str, classes: tuple[str, ...], stream: str) -> list[tuple
     if counted:
         tasks, per_task = map(int, counted.groups())
         if tasks * per_task > len(classes):
-            possible = max(1, len(classes) // per_task)
-            raise Misuse(
-                f"'{stream}' asks for {tasks * per_task} classes, and the data has {len(classes)}: it would end in the"
-                f" middle; write {possible}x{per_task}"
-            )
+            shortage = f"'{stream}' asks for {tasks * per_task} classes, and the data has {len(classes)}"
+            fitting = f"{max(1, len(classes) // per_task)}x{per_task}"
+            raise Misuse(f"{shortage}: it would end in the middle; write {fitting}")
         return [tuple(range(task * per_task, (task + 1) * per_task)) for task in range(tasks)]
     groups = [tuple(name.strip() for name in group.split("+")) for group in text.split("/")]
     if len(groups) == 1:
@@ -299,13 +267,12 @@ def listed_parts(sources: Sequence[Any], options: LoadOptions) -> tuple[list[Par
         except Misuse as error:
             named = f" ({source})" if isinstance(source, str | Path) else ""
             raise Misuse(f"task {place + 1}{named}: {error}") from None
-    classes = tuple(dict.fromkeys(name for _, _, names, _ in opened for name in names))
+    classes = tuple(dict.fromkeys(name for _, names in opened for name in names))
     parts = []
-    for name, raw, names, rows in opened:
+    for part, names in opened:
         table = torch.tensor([classes.index(label) for label in names])
-        train, test = ((x, table[y]) for x, y in (rows["train"], rows["test"]))
-        labels = tuple(sorted(set(train[1].tolist())))
-        parts.append(Part(name, raw, labels, train, test, raw.fingerprint()))
+        train, test = ((x, table[y]) for x, y in (part.train, part.test))
+        parts.append(part._replace(labels=tuple(train[1].unique().tolist()), train=train, test=test))
     return parts, classes, " ".join(part.name for part in parts)
 
 
@@ -335,10 +302,8 @@ def check_labels(parts: Sequence[Part], scenario: Scenario, classes: tuple[str, 
             raise Misuse(f"{number} has one class, {classes[min(labels)]}: expected at least 2 in every task")
         for label in part.labels if scenario == "class" else ():
             if label in owner:
-                raise Misuse(
-                    f"class {classes[label]} is in tasks {owner[label] + 1} and {place + 1}: expected a class in one"
-                    " task, or scenario='domain'"
-                )
+                both = f"class {classes[label]} is in tasks {owner[label] + 1} and {place + 1}"
+                raise Misuse(f"{both}: expected a class in one task, or scenario='domain'")
             owner[label] = place
 
 
@@ -370,17 +335,13 @@ def projected(tasks: Sequence[Task], dimensions: int, seed: int) -> tuple[Task, 
         raise Misuse(f"project={dimensions}: expected at least 2 and at most {width}, the width of the inputs")
     gaussian = torch.randn(width, dimensions, generator=generator(seed, "draws", 0), dtype=torch.float64)
     matrix = torch.linalg.qr(gaussian).Q.float()  # (D, d)
-
     return changed(tasks, lambda x: x.flatten(1) @ matrix)
 
 
 def changed(tasks: Sequence[Task], change: Callable[[Tensor], Tensor]) -> tuple[Task, ...]:
     """Return the tasks with a function applied to all inputs."""
-
-    def some(split: Split) -> Split:
-        return Split(change(split.prepared), split.y)
-
-    return tuple(replace(task, train=some(task.train), test=some(task.test)) for task in tasks)
+    splits = ([Split(change(split.prepared), split.y) for split in (task.train, task.test)] for task in tasks)
+    return tuple(replace(task, train=train, test=test) for task, (train, test) in zip(tasks, splits, strict=True))
 
 
 def segments_of(order: Sequence[int] | None, tasks: int) -> tuple[tuple[int, ...], ...]:

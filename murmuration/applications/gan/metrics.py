@@ -73,9 +73,8 @@ def precision_recall(real: Any, generated: Any, *, neighbours: int = NEIGHBOURS)
 
 def fraction_within(bank: Tensor, points: Tensor, neighbours: int) -> float:
     """Return the fraction of points (M, D) that lie in a ball around one of the bank (N, D)."""
-    radii = torch.cat(  # the nearest is the point itself
-        [distances(rows, bank).kthvalue(neighbours + 1, dim=1).values for rows in bank.split(ROWS)]
-    )
+    k = neighbours + 1  # the nearest is the point itself
+    radii = torch.cat([distances(rows, bank).kthvalue(k, dim=1).values for rows in bank.split(ROWS)])
     inside = [(distances(rows, bank) <= radii).any(1) for rows in points.split(ROWS)]
     return float(torch.cat(inside).double().mean())
 

@@ -12,6 +12,7 @@ member.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,7 @@ class GanConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for field, least in (("latent", 1), ("epochs", 1), ("batch_size", 2), ("seed", 0)):
+        for field, least in {"latent": 1, "epochs": 1, "batch_size": 2, "seed": 0}.items():
             if getattr(self, field) < least:
                 raise Misuse(f"{field}={getattr(self, field)}: need at least {least}")
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -105,12 +106,8 @@ def init_gan(
     if weights.separates_members or weights.init_from:
         raise Misuse("a discriminator is one network with fresh weights: write point, gaussian or dropout for them")
     objective = weights.objective(len(real), max(1, len(real) // config.batch_size), config.epochs)
-    return Gan(
-        _network(generator, Point(), torch.zeros(2, config.latent, 1, 1), config.seed, 0),
-        _network(discriminator, weights, real[:2], config.seed, 1),
-        objective,
-        config,
-    )
+    first = _network(generator, Point(), torch.zeros(2, config.latent, 1, 1), config.seed, 0)
+    return Gan(first, _network(discriminator, weights, real[:2], config.seed, 1), objective, config)
 
 
 def _network(build: Callable[[], nn.Module], weights: WeightFamily, x: Tensor, seed: int, index: int) -> GanNetwork:
@@ -137,9 +134,10 @@ def run_epoch(gan: Gan, real: Tensor, epoch: int) -> dict[str, float]:
 
 
 def train_step(gan: Gan, real: Tensor, step: int) -> dict[str, float]:
-    """Return one step of the discriminator, then one of the generator.
+    """Take one step of the discriminator, then one of the generator.
 
-    Returns losses, KL and mean probabilities of real.
+    Returns:
+        Losses, KL and mean probabilities of real.
     """
     generator, discriminator, config = gan.generator, gan.discriminator, gan.config
     generator.structure.train(True)
@@ -147,11 +145,8 @@ def train_step(gan: Gan, real: Tensor, step: int) -> dict[str, float]:
     noise, own = [Noise(config.seed, WEIGHTS, step)], generator.leaves()
     generated = generator.outputs(own, latents(config, LATENTS, len(real), step), noise, training=True)
     record = _discriminator_step(gan, real, generated.detach(), noise, step)
-    losses = [
-        F.softplus(-discriminator.outputs(discriminator.population.own, generated, noise, training=False))
-        for _ in range(gan.objective.samples)
-    ]
-    loss = gan.objective.combine(losses).mean()
+    judge = partial(discriminator.outputs, discriminator.population.own, generated, noise, training=False)
+    loss = gan.objective.combine([F.softplus(-judge()) for _ in range(gan.objective.samples)]).mean()
     generator.step(own, loss, config.lr, step)
     return {"generator_loss": loss.item(), **record}
 
@@ -160,9 +155,8 @@ def _discriminator_step(gan: Gan, real: Tensor, generated: Tensor, noise: list[N
     """Return one step of the discriminator, with the same draws of its weights for real and generated images."""
     discriminator, config = gan.discriminator, gan.config
     own, images = discriminator.leaves(), torch.cat([real, generated])
-    logits = torch.stack(
-        [discriminator.outputs(own, images, noise, training=True).flatten() for _ in range(gan.objective.samples)]
-    )  # (S, 2B)
+    judge = partial(discriminator.outputs, own, images, noise, training=True)
+    logits = torch.stack([judge().flatten() for _ in range(gan.objective.samples)])  # (S, 2B)
     signs = torch.ones(len(images)).index_fill_(0, torch.arange(len(real), len(images)), -1.0)
     data = 2 * gan.objective.combine(list(F.softplus(-signs * logits))).mean()  # mean over real plus over generated
     kl = discriminator.family.complexity(own, {}, discriminator.population.buffers, noise)

@@ -1,7 +1,6 @@
 """Long-tailed recognition with trained members: heads trained again, normalised, or weighted; see README.md."""
 
 from murmuration.applications.longtail.expert_weights import agreement_weights, expert_weights
-from murmuration.applications.longtail.heads import normalise_heads, retrain_heads
-from murmuration.applications.longtail.transfer import Transfer, transfer_covariance
+from murmuration.applications.longtail.heads import Transfer, normalise_heads, retrain_heads, transfer_covariance
 
 __all__ = ["Transfer", "agreement_weights", "expert_weights", "normalise_heads", "retrain_heads", "transfer_covariance"]

@@ -42,9 +42,8 @@ def expert_weights(
         if name not in AUGMENTATIONS:
             raise unknown("augmentation", name, AUGMENTATIONS)
     if x.dim() != 4 or not augmentations:
-        raise Misuse(
-            f"inputs of shape {tuple(x.shape)} with {len(augmentations)} augmentations: expected images, and some"
-        )
+        amount = f"{len(augmentations)} augmentations"
+        raise Misuse(f"inputs of shape {tuple(x.shape)} with {amount}: expected images, and some")
     views = [augment(x, augmentations, generator(seed, "views", ALL_MEMBERS, view)) for view in range(2)]
     return agreement_weights(*(ensemble.predict(view, prepared=True, calibrated=False) for view in views))
 
@@ -63,11 +62,10 @@ def agreement_weights(first: Predictive, second: Predictive) -> Tensor:
     for _ in range(STEPS):
         (gradient,) = torch.autograd.grad(agreement(logits.softmax(0), one, other), logits)
         moved = (logits + LR * gradient / gradient.norm().clamp_min(1e-12)).detach()
-        if float(moved.softmax(0).min()) < SMALLEST or float(agreement(moved.softmax(0), one, other)) <= float(
-            agreement(best, one, other)
-        ):
+        weights = moved.softmax(0)
+        if weights.min() < SMALLEST or agreement(weights, one, other) <= agreement(best, one, other):
             break
-        best, logits = moved.softmax(0), moved.requires_grad_()
+        best, logits = weights, moved.requires_grad_()
     return best
 
 

@@ -7,13 +7,12 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from murmuration.applications.longtail.transfer import Transfer, transfer_covariance
 from murmuration.core.population import Population
 from murmuration.core.weights import Structure
 from murmuration.data import Data, Split
@@ -22,11 +21,66 @@ from murmuration.models.nets.source import freshly_initialised
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc.losses import balanced_mean
 from murmuration.system.errors import Misuse
+from murmuration.system.streams import ALL_MEMBERS, generator
 from murmuration.training.fitting import fit
 from murmuration.training.head_only import with_features
 
 TAUS = tuple(round(0.1 * step, 1) for step in range(21))  # searched powers of the lengths of rows
 HEAD = "head."
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Settings of covariance transfer: which classes lend, to how many, up to how many examples.
+
+    A class of a few examples has a usable mean and no usable covariance. If features of all classes vary alike, those
+    of common classes can stand in (Yin et al. 2019; Yang et al. 2021). With residuals R_h (n_h, D) of common class h
+    around its mean, R_h' g / sqrt(n_h - 1) with g of n_h standard normal numbers is a draw from its empirical
+    covariance, which is never formed: D may be thousands.
+    """
+
+    many: int = 100  # classes with more training examples are common and lend; all others borrow
+    neighbours: int | None = 2  # common classes, those of nearest mean, whose covariances are averaged; None: all
+    up_to: int | None = None  # examples of a borrowing class after drawing; None: as many as the largest class
+
+    def __post_init__(self) -> None:
+        if self.many < 1:
+            raise Misuse(f"many={self.many}: expected a number of examples, at least 1")
+        if self.neighbours is not None and self.neighbours < 1:
+            raise Misuse(f"neighbours={self.neighbours}: expected a number of classes, or None for all")
+
+
+def transfer_covariance(
+    features: Tensor, y: Tensor, transfer: Transfer | None = None, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return features (N', D) and labels (N',): those given, and after them draws for the rare classes.
+
+    >>> x, y = torch.randn(210, 4), torch.tensor([0] * 200 + [1] * 10)
+    >>> more, labels = transfer_covariance(x, y)
+    >>> labels.bincount(), torch.equal(more[:210], x)
+    (tensor([200, 200]), True)
+    """
+    options, counts = transfer or Transfer(), y.bincount()
+    common = (counts > options.many).nonzero().flatten()
+    if not len(common):
+        raise Misuse(f"no class has more than {options.many} examples, the largest {int(counts.max())}: give many=")
+    means = {label: features[y == label].mean(0) for label in counts.nonzero().flatten().tolist()}
+    residuals = {label: features[y == label] - means[label] for label in common.tolist()}
+    target, parts, labels = options.up_to or int(counts.max()), [features], [y]
+    for label, mean in means.items():
+        missing = target - int(counts[label])
+        if label in residuals or missing <= 0:
+            continue
+        distances = {lender: float((means[lender] - mean).square().sum()) for lender in residuals}
+        lenders = sorted(distances, key=distances.__getitem__)[: options.neighbours]  # nearest first; None: all
+        stream = generator(seed, "transfer", ALL_MEMBERS, label)
+        noise = []
+        for lent in (residuals[lender] for lender in lenders):
+            normal = torch.randn(missing, len(lent), generator=stream, dtype=torch.float64).to(features)
+            noise.append(normal @ lent / (len(lent) - 1) ** 0.5)
+        parts.append(mean + torch.stack(noise).sum(0) / len(lenders) ** 0.5)
+        labels.append(torch.full((missing,), label, dtype=y.dtype))
+    return torch.cat(parts), torch.cat(labels)
 
 
 def retrain_heads(
@@ -53,20 +107,14 @@ def retrain_heads(
     own, trained = {name: tensor.clone() for name, tensor in population.own.items()}, None
     for index in range(ensemble.members):
         network = ensemble.member(index)
-        features = with_body(network, data)
+        place = next(network.parameters()).device
+        train, val, test = (with_features(network, split, place) for split in (data.train, data.val, data.test))
+        features = replace(data, train=train, val=val, test=test)
         if transfer is not None:
             x, y = transfer_covariance(features.train.prepared, features.train.y, transfer, settings.get("seed", 0))
             features = replace(features, train=Split(None, y, x))
-        fit_settings = {"sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
-        trained = fit(
-            new_head(network),
-            features,
-            recipe="single",
-            likelihood=loss,
-            first_member=index,
-            progress=False,
-            **fit_settings,
-        )
+        more = {"first_member": index, "sampler": sampler, "epochs": epochs, "posthoc": None, **settings}
+        trained = fit(new_head(network), features, recipe="single", likelihood=loss, progress=False, **more)
         for name, tensor in trained.groups[0].population.own.items():
             own[f"{HEAD}{name}"][index] = tensor[0]
     assert trained is not None
@@ -98,8 +146,7 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
         raise Misuse("the head is not one dense layer: expected a network that ends in nn.Linear as its part head")
     lengths = weight.flatten(2).norm(dim=2).clamp_min(torch.finfo(weight.dtype).tiny)  # (M, K)
     if tau is None:
-        pred = ensemble.predict(data.val, calibrated=False)
-        y = data.val.y
+        pred, y = ensemble.predict(data.val, calibrated=False), data.val.y
 
         def error(power: float) -> float:
             scaled = pred.outputs / lengths.cpu()[:, None] ** power  # outputs are linear in the rows and the bias
@@ -107,10 +154,8 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
 
         tau = min(TAUS, key=error)
     scale = lengths ** -float(tau)
-    names = [name for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own]
-    scaled = {
-        name: population.own[name] * scale.view(*scale.shape, *[1] * (population.own[name].dim() - 2)) for name in names
-    }
+    weights = {name: population.own[name] for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own}
+    scaled = {name: tensor * scale.view(*scale.shape, *[1] * (tensor.dim() - 2)) for name, tensor in weights.items()}
     changed = replace(ensemble, manifest={**ensemble.manifest, "heads": {"tau": float(tau)}})
     return with_members(changed, replace(population, own={**population.own, **scaled}))
 
@@ -133,15 +178,6 @@ def require_own_heads(ensemble: Ensemble) -> Population:
     Structure(group.module).require_parts()
     heads = {f"{HEAD}{name}" for name, _ in group.module.get_submodule("head").named_parameters()}
     if not ensemble.recipe.weights.point_estimates or not heads <= set(group.population.own):
-        raise Misuse(
-            f"recipe {ensemble.recipe.name}: expected members with heads of their own and point estimates, such as"
-            " deep-ensemble or last-layer-ensemble"
-        )
+        expected = "members with heads of their own and point estimates, such as deep-ensemble or last-layer-ensemble"
+        raise Misuse(f"recipe {ensemble.recipe.name}: expected {expected}")
     return group.population
-
-
-def with_body(network: nn.Module, data: Data) -> Data:
-    """Return the data with the features of the network's body in the place of inputs."""
-    place = next(network.parameters()).device
-    train, val, test = (with_features(network, split, place) for split in (data.train, data.val, data.test))
-    return replace(data, train=train, val=val, test=test)

@@ -6,6 +6,7 @@ maps zero to log 2 and batch normalisation to its shift, so networks with these 
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -66,18 +67,14 @@ def cut(named: Named, name: str, kept: Sequence[Tensor], axes: int) -> None:
 
 def kept_channels(kernel: Kernel, population: Population) -> Tensor:
     """Return the output channels (C,) of a kernel that are kept, the same for all members."""
-    mask = population.buffers.get(kernel.name + KEPT)
-    if mask is None:
+    if kernel.name + KEPT not in population.buffers:
         return torch.ones(kernel.outputs, dtype=torch.bool)
-    used = mask.flatten(2).any(2)  # (M, C)
+    used = population.buffers[kernel.name + KEPT].flatten(2).any(2)  # (M, C)
     for bias in kernel.biases:
-        bias_mask = population.buffers.get(bias + KEPT)
-        used = torch.ones_like(used) if bias_mask is None else used | bias_mask
+        used = used | population.buffers.get(bias + KEPT, torch.ones_like(used))
     if not bool((used == used[0]).all()):
-        raise Misuse(
-            f"compact: members keep different channels of {kernel.name}, and one run has one architecture; leave"
-            " compact out, or prune a run of one member"
-        )
+        reason = f"members keep different channels of {kernel.name}, and one run has one architecture"
+        raise Misuse(f"compact: {reason}; leave compact out, or prune a run of one member")
     return used[0]
 
 
@@ -100,8 +97,7 @@ def require_chain(module: nn.Module, trace: KernelTrace) -> None:
     if cut_layers != [name.rpartition(".")[0] for name in trace.names]:
         raise Misuse("compact: the net is not a plain chain of layers, each used once; leave compact out")
     for name, layer in layers:
-        if isinstance(layer, POINTWISE) and bool(layer(torch.zeros(1)) != 0):
-            value = float(layer(torch.zeros(1)))
+        if isinstance(layer, POINTWISE) and (value := float(layer(torch.zeros(1)))):
             raise Misuse(f"compact: {type(layer).__name__} '{name}' makes {value:.3g} of 0: silent channels are heard")
         if not isinstance(layer, CUT + QUIET + POINTWISE) or getattr(layer, "groups", 1) != 1:
             raise Misuse(f"compact: it is not known what {type(layer).__name__} '{name}' makes of silent channels")
@@ -111,6 +107,5 @@ def layers_in_order(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]
     """Return the layers of nested sequences in their order; anything else counts as one layer."""
     if not isinstance(module, nn.Sequential):
         return [(name, module)]
-    return [
-        leaf for key, part in module.named_children() for leaf in layers_in_order(f"{name}.{key}".lstrip("."), part)
-    ]
+    parts = (layers_in_order(f"{name}.{key}".lstrip("."), part) for key, part in module.named_children())
+    return list(chain(*parts))

@@ -16,13 +16,13 @@ nested: a higher sparsity, or pruning a pruned population, removes more.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from murmuration.core.population import KEPT, Named, Population, is_auxiliary
+from murmuration.core.population import KEPT, Named, Population, is_auxiliary, zero_pruned
 from murmuration.core.weights import Kernel, KernelTrace, WeightFamily
 from murmuration.system.errors import Misuse, unknown
 
@@ -77,9 +77,8 @@ class Pruning:
         if self.sparsity is not None and self.threshold is not None:
             raise Misuse(f"sparsity={self.sparsity} and threshold={self.threshold}: give one of them")
         if self.structured and self.rule != "magnitude":
-            raise Misuse(
-                f"rule={self.rule} with structured: channels go by the magnitude of their means; leave rule out"
-            )
+            reason = "channels go by the magnitude of their means; leave rule out"
+            raise Misuse(f"rule={self.rule} with structured: {reason}")
 
     @property
     def within(self) -> str:
@@ -100,13 +99,11 @@ def prune_population(population: Population, weights: WeightFamily, trace: Kerne
     else:
         masks = weight_masks(population, weights, trained, pruning)
     masks = {name: mask & before[name + KEPT] if name + KEPT in before else mask for name, mask in masks.items()}
-    own = {name: t.masked_fill(~masks[name], 0) if name in masks else t.clone() for name, t in population.own.items()}
-    shared = {
-        name: t.masked_fill(~masks[name][0], 0) if name in masks else t.clone() for name, t in population.shared.items()
-    }
-    buffers = {name: t.clone() for name, t in before.items()}
-    buffers |= {name + KEPT: mask for name, mask in masks.items()}
-    return replace(population, own=own, shared=shared, buffers=buffers)
+    pruned = population.clone()
+    pruned.buffers.update({name + KEPT: mask for name, mask in masks.items()})
+    zero_pruned(pruned.own, pruned.buffers, slice(None))
+    zero_pruned(pruned.shared, pruned.buffers, 0)
+    return pruned
 
 
 def weight_masks(population: Population, weights: WeightFamily, kernels: Sequence[Kernel], pruning: Pruning) -> Named:
@@ -171,18 +168,16 @@ def channel_masks(population: Population, kernels: Sequence[Kernel], pruning: Pr
         scores[kernel.name] = by_member if kernel.name in population.own else by_member[0]
     if not scores:
         raise Misuse("structured: the net has one layer, whose outputs are the predictions; leave structured out")
-    best = {name: score == score.max(-1, keepdim=True).values for name, score in scores.items()}
     kept_channels = threshold_masks(population, scores, pruning)
     masks: Named = {}
     for kernel in kernels:
-        channels, weight = kept_channels[kernel.name] | best[kernel.name], rows_of(population, kernel.name)[0]  # (M, C)
+        score, weight = scores[kernel.name], rows_of(population, kernel.name)[0]
+        channels = kept_channels[kernel.name] | (score == score.max(-1, keepdim=True).values)  # (M, C)
         scales = [kernel.matrix(None, keep.to(weight.dtype), weight) for keep in channels]
         masks[kernel.name] = torch.stack([(s > 0).expand_as(weight) for s in scales if s is not None])
-        in_shared_kernel = (
-            kernel.name in population.shared
-        )  # else a shared bias belongs to channels that some members keep
-        trained = [bias for bias in kernel.biases if bias not in population.fixed]
-        masks |= {bias: channels.clone() for bias in trained if in_shared_kernel or bias in population.own}
+        # A shared bias of an own kernel belongs to channels that some members keep.
+        pruned = population.own if kernel.name in population.own else population.own | population.shared
+        masks |= {bias: channels.clone() for bias in kernel.biases if bias in pruned}
     return masks
 
 
@@ -213,24 +208,20 @@ def count_parameters(population: Population) -> ParameterCounts:
     """Return the counts of a population."""
     tensors = [*population.own.items(), *population.shared.items(), *population.fixed.items()]
     weights = [tensor for name, tensor in tensors if not is_auxiliary(name)]
-    return ParameterCounts(
-        sum(tensor.numel() for tensor in weights),
-        sum(int(tensor.count_nonzero()) for tensor in weights),
-        population.parameters_stored(),
-        sum(tensor.numel() for _, tensor in tensors),
-    )
+    nonzero = sum(int(tensor.count_nonzero()) for tensor in weights)
+    dense, stored = (sum(tensor.numel() for tensor in some) for some in (weights, [tensor for _, tensor in tensors]))
+    return ParameterCounts(dense, nonzero, population.parameters_stored(), stored)
 
 
 def layer_densities(population: Population, trace: KernelTrace) -> list[dict[str, Any]]:
     """Return for every kernel its name, weights per member, and the fraction that is kept, over all members."""
-    rows = []
-    for kernel in trace.kernels:
-        tensor = population.own.get(kernel.name, population.shared.get(kernel.name))
-        if tensor is not None:
-            mask = population.buffers.get(kernel.name + KEPT)
-            weights = tensor.numel() // (population.members if kernel.name in population.own else 1)
-            density = 1.0 if mask is None else float(mask.double().mean())
-            rows.append({"name": kernel.name, "weights": weights, "kept": density})
+    rows, members = [], population.members
+    weights = {name: tensor.numel() // members for name, tensor in population.own.items()}
+    weights |= {name: tensor.numel() for name, tensor in population.shared.items()}
+    for name in (name for name in trace.names if name in weights):
+        mask = population.buffers.get(name + KEPT)
+        density = 1.0 if mask is None else float(mask.double().mean())
+        rows.append({"name": name, "weights": weights[name], "kept": density})
     return rows
 
 

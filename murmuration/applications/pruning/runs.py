@@ -68,14 +68,12 @@ def sparsity_curve(
     population, curve = ensemble.groups[0].population, []
     for turn, level in enumerate(LEVELS):
         show(f"{level:.0%}", turn, len(LEVELS))
-        level_pruning = replace(pruning, sparsity=level, threshold=None)
-        pruned = (
-            masks.prune_population(population, ensemble.recipe.weights, trace, level_pruning) if level else population
-        )
+        pruned, settings = population, replace(pruning, sparsity=level, threshold=None)
+        if level:
+            pruned = masks.prune_population(population, ensemble.recipe.weights, trace, settings)
         scores = validation_scores(with_population(ensemble, pruned), split)
-        curve.append(
-            CurvePoint(level, masks.sparsity_of(pruned, trace), masks.count_parameters(pruned).nonzero, scores)
-        )
+        nonzero = masks.count_parameters(pruned).nonzero
+        curve.append(CurvePoint(level, masks.sparsity_of(pruned, trace), nonzero, scores))
     return curve
 
 
@@ -110,10 +108,6 @@ class PruningPlan:
     curve: Sequence[CurvePoint]
     chosen: bool  # whether validation examples chose the sparsity
 
-    @property
-    def population(self) -> Population:
-        return self.ensemble.groups[0].population
-
 
 def plan_pruning(
     run: str | Path,
@@ -141,24 +135,21 @@ def plan_pruning(
         Misuse: If a sparsity must be chosen and the run has no validation examples, or none is within the tolerance.
     """
     ensemble, request = fitting.load(run, net=net, posthoc=False, device=CPU), pruning or masks.Pruning()
-    opened, module = fitting.reopen(read_run(Path(run)), data, Path(run)), ensemble.groups[0].module
-    trace = trace_kernels(module, opened.train.prepared[:2])
+    opened = fitting.reopen(read_run(Path(run)), data, Path(run))
+    trace = trace_kernels(ensemble.groups[0].module, opened.train.prepared[:2])
     curve = sparsity_curve(ensemble, trace, opened.val, request, show) if len(opened.val) else []
     if request.sparsity is None and request.threshold is None and not request.structured:
         request = replace(request, threshold=masks.RULES[request.rule].usual)
     by_validation = request.sparsity is None and request.threshold is None
-    if by_validation and not curve:
-        raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
     if by_validation:
+        if not curve:
+            raise Misuse(f"{run} has no validation examples to choose a sparsity by: give one, such as sparsity 0.8")
         request = replace(request, sparsity=largest_sparsity(curve, tolerance))
         if not request.sparsity:
-            raise Misuse(
-                f"tolerance={tolerance}: more is lost on validation examples at sparsity {curve[1].asked:g} already;"
-                " give a larger tolerance, or a sparsity and fine-tune"
-            )
-    return PruningPlan(
-        Path(run), ensemble, opened, fitting.source_again(ensemble.manifest, net), trace, request, curve, by_validation
-    )
+            lost = f"more is lost on validation examples at sparsity {curve[1].asked:g} already"
+            raise Misuse(f"tolerance={tolerance}: {lost}; give a larger tolerance, or a sparsity and fine-tune")
+    source = fitting.source_again(ensemble.manifest, net)
+    return PruningPlan(Path(run), ensemble, opened, source, trace, request, curve, by_validation)
 
 
 def prune(
@@ -195,18 +186,24 @@ def prune(
     ensemble, source = planned.ensemble, planned.source
     if finetune and ensemble.recipe.sharing.frozen:
         raise Misuse("finetune of a run on a frozen backbone: its body would have to move; leave finetune out")
-    population = masks.prune_population(planned.population, ensemble.recipe.weights, planned.trace, planned.pruning)
+    dense, weights = ensemble.groups[0].population, ensemble.recipe.weights
+    population = masks.prune_population(dense, weights, planned.trace, planned.pruning)
     record = record_of(planned, population, finetune)
     if compact:
         source, population = compact_source(planned, population)
         before = record["counts"]["numbers_before"]
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
-    spec = spec_of(planned, source, population, finetune, lr, device if finetune else CPU)
+    recipe, plan = ensemble.recipe, plan_from_json(ensemble.manifest["plan"], device=device if finetune else CPU)
+    if finetune:
+        recipe = replace(recipe, weights=weights.without_warmup())  # it starts from a trained posterior
+        plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
+    assert ensemble.likelihood is not None  # runs always say what their outputs mean
+    gamma = ensemble.manifest.get("gamma")
+    spec = TrainSpec(source.build, planned.data, ensemble.likelihood, recipe, plan, gamma=gamma)
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
         trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
-        trained["parameters"] = spec.roles(population).to_json()
-        manifest = {**ensemble.manifest, **described, **trained}
+        manifest = ensemble.manifest | described | trained | {"parameters": spec.roles(population).to_json()}
         groups = (MemberGroup(spec.member(0), population),)
         plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=planned.data.preparation)
         pruned = with_posthoc(plain, spec.data, spec.plan)
@@ -214,21 +211,18 @@ def prune(
         return pruned
     sweep = ensemble.manifest.get("sweep")
     files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
-    more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "show": show}
-    more |= {"checkpoint_seconds": checkpoint_seconds}
-    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), **more)
+    more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "checkpoint_seconds": checkpoint_seconds}
+    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), show=show, **more)
     return with_finetuned_scores(Path(out), done, planned.data)
 
 
-def compact_source(found: PruningPlan, population: Population) -> tuple[NetSource, Population]:
+def compact_source(planned: PruningPlan, population: Population) -> tuple[NetSource, Population]:
     """Return the source of compact networks, and the members in them; outputs are compared on some inputs."""
-    ensemble = found.ensemble
-    widths, fewer = compact_population(ensemble.groups[0].module, population, found.trace)
-    source = fitting.narrow_source(found.source, widths)
+    ensemble = planned.ensemble
+    widths, fewer = compact_population(ensemble.groups[0].module, population, planned.trace)
+    source, wide = fitting.narrow_source(planned.source, widths), with_population(ensemble, population)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
-    require_same_outputs(
-        with_population(ensemble, population).member(0), small.member(0), found.data.train.prepared[:TRIED]
-    )
+    require_same_outputs(wide.member(0), small.member(0), planned.data.train.prepared[:TRIED])
     return source, fewer
 
 
@@ -240,20 +234,6 @@ def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, co
         raise Misuse(f"lr={lr} without finetune: nothing is trained; give the epochs too")
     if compact and not pruning.structured:
         raise Misuse("compact without structured: single weights leave no channel to take out; add structured")
-
-
-def spec_of(
-    found: PruningPlan, source: NetSource, population: Population, finetune: int, lr: float | None, device: str | None
-) -> TrainSpec:
-    """Return the spec of fine-tuning; without fine-tuning, the spec that made the members."""
-    ensemble, plan = found.ensemble, plan_from_json(found.ensemble.manifest["plan"], device=device)
-    assert ensemble.likelihood is not None  # runs always say what their outputs mean
-    recipe = ensemble.recipe
-    if finetune:
-        recipe = replace(recipe, weights=recipe.weights.without_warmup())  # it starts from a trained posterior
-        plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
-    gamma = ensemble.manifest.get("gamma")
-    return TrainSpec(source.build, found.data, ensemble.likelihood, recipe, plan, gamma=gamma)
 
 
 def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
@@ -273,19 +253,14 @@ def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble
     return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
 
 
-def record_of(found: PruningPlan, population: Population, finetune: int) -> dict[str, Any]:
+def record_of(planned: PruningPlan, population: Population, finetune: int) -> dict[str, Any]:
     """Return the entry `pruning` of a pruned run's manifest."""
-    record: dict[str, Any] = {
-        "of": str(found.run),
-        **found.pruning.to_json(),
-        "chosen": found.chosen,
-        "finetune": finetune,
-        "reached": masks.sparsity_of(population, found.trace),
-        "counts": asdict(masks.count_parameters(population)),
-        "layers": masks.layer_densities(population, found.trace),
-        "curve": plain_json(found.curve),
-    }
-    if found.curve:
-        pruned = with_population(found.ensemble, population)
-        record["pruned"] = plain_json(validation_scores(pruned, found.data.val))
+    record: dict[str, Any] = {"of": str(planned.run), **planned.pruning.to_json()}
+    record |= {"chosen": planned.chosen, "finetune": finetune}
+    record |= {"reached": masks.sparsity_of(population, planned.trace)}
+    record |= {"counts": asdict(masks.count_parameters(population))}
+    record |= {"layers": masks.layer_densities(population, planned.trace), "curve": plain_json(planned.curve)}
+    if planned.curve:
+        pruned = with_population(planned.ensemble, population)
+        record["pruned"] = plain_json(validation_scores(pruned, planned.data.val))
     return record

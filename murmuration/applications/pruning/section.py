@@ -32,92 +32,70 @@ READING = (
 def scores_of(record: Mapping[str, Any]) -> dict[str, Score]:
     """Return the scores among the entries of a record, such as a point of the curve."""
     entries = {name: value for name, value in record.items() if isinstance(value, Mapping)}
-    return {name: Score(*(_number(value[end]) for end in ("value", "low", "high"))) for name, value in entries.items()}
+    ends = {name: [value["value"], value["low"], value["high"]] for name, value in entries.items()}
+    return {name: Score(*(math.nan if end is None else float(end) for end in row)) for name, row in ends.items()}
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def names_of(found: Mapping[str, Any]) -> list[str]:
+def names_of(record: Record) -> list[str]:
     """Return the scores of the curve."""
-    return list(scores_of(found["curve"][0])) if found["curve"] else []
+    return list(scores_of(record["curve"][0])) if record["curve"] else []
 
 
 def pruning(report: Report) -> Markup:
     """Return curves over the sparsity, what is left, and where."""
-    records = [
-        (place, evaluation.name, evaluation.manifest.get("pruning"))
-        for place, evaluation in enumerate(report.evaluations)
-    ]
-    parts = [_part(name, record, place) for place, name, record in records if record is not None]
+    parts: list[Markup] = []
+    for place, evaluation in enumerate(report.evaluations):
+        name, record = evaluation.name, evaluation.manifest.get("pruning")
+        if record is None:
+            continue
+        parts.append(tag("ul", join(tag("li", line) for line in sentences(record))))
+        parts.append(grid(figure(curve(name, record, score, place)) for score in names_of(record)))
+        columns, rows = table_rows(record)
+        heads = [column[:1].upper() + column[1:] for column in columns]
+        levels = [(first, values) for first, *values in rows]
+        caption = f"{name} on validation examples as weights go, without training afterwards"
+        parts.append(details("Numbers", table(caption, heads, levels)))
+        layers = [(layer["name"], [f"{layer['weights']:,}", percent(layer["kept"])]) for layer in record["layers"]]
+        board = table(f"What is left of the layers of {name}", ["Kernel", "Weights of a member", "Left"], layers)
+        parts.append(details("Layer by layer", board))
     return section("pruning", "Pruning", READING, join(parts))
-
-
-def _part(name: str, record: Record, place: int) -> Markup:
-    items = tag("ul", join(tag("li", line) for line in sentences(record)))
-    plots = grid(figure(curve(name, record, score, place)) for score in names_of(record))
-    return join([items, plots, _levels(name, record), _layers(name, record)])
 
 
 def curve(entry: str, record: Record, name: str, place: int) -> Figure:
     """Return a score against the share of weights that is gone, and where the run stands."""
-    across, scores = (
-        [level["sparsity"] for level in record["curve"]],
-        [scores_of(point)[name] for point in record["curve"]],
-    )
+    scores = [scores_of(level)[name] for level in record["curve"]]
+    across = [level["sparsity"] for level in record["curve"]]
     line = _points(across, scores, colour(place), "circle", "no training afterwards") | {"mode": "lines+markers"}
-    data: list[dict[str, Any]] = [line]
-    for stage, (ink, mark, words) in STAGES.items():
-        if stage in record:
-            data.append(_points([record["reached"]], [scores_of(record[stage])[name]], ink, mark, f"this run, {words}"))
+    stages = [
+        _points([record["reached"]], [scores_of(record[stage])[name]], ink, mark, f"this run, {words}")
+        for stage, (ink, mark, words) in STAGES.items()
+        if stage in record
+    ]
     title = describe(name).label
     scale = scale_of(scores) if name == "nll" else {}
     gone = axis("share of weights gone") | {"tickformat": ".0%", "range": [-0.02, 1.02]}
     panel = layout(gone, axis(title) | scale)
     label = f"{title} of {entry} on validation examples against the share of weights that is gone"
-    return Figure(f"pruning-{place}-{name}", title, label, data, panel | {"showlegend": True}, 340)
+    return Figure(f"pruning-{place}-{name}", title, label, [line, *stages], panel | {"showlegend": True}, 340)
 
 
 def _points(across: list[float], scores: list[Score], ink: str, mark: str, name: str) -> dict[str, Any]:
     size = 8 if mark == "circle" else 14
     values, low, high = ([getattr(s, end) for s in scores] for end in ("real", "low", "high"))
-    return scatter("markers", across, values, name) | {
-        "line": {"color": ink, "width": 2},
-        "marker": {"color": ink, "symbol": mark, "size": size},
-        "error_y": whiskers(values, low, high) | {"color": ink, "width": 2},
-        "hovertemplate": "%{x:.1%} gone: %{y:.4g}<extra></extra>",
-    }
+    line, marker = {"color": ink, "width": 2}, {"color": ink, "symbol": mark, "size": size}
+    look = {"line": line, "marker": marker, "error_y": whiskers(values, low, high) | line}
+    return scatter("markers", across, values, name) | look | {"hovertemplate": "%{x:.1%} gone: %{y:.4g}<extra></extra>"}
 
 
-def _levels(entry: str, record: Record) -> Markup:
-    columns, rows = table_rows(record)
-    cells = [(first, values) for first, *values in rows]
-    heads = [column[:1].upper() + column[1:] for column in columns]
-    board = table(f"{entry} on validation examples as weights go, without training afterwards", heads, cells)
-    return details("Numbers", board)
-
-
-def _layers(entry: str, found: Record) -> Markup:
-    rows = [(layer["name"], [f"{layer['weights']:,}", percent(layer["kept"])]) for layer in found["layers"]]
-    columns = ["Kernel", "Weights of a member", "Left"]
-    return details("Layer by layer", table(f"What is left of the layers of {entry}", columns, rows))
-
-
-def table_rows(found: Record) -> tuple[list[str], list[list[str]]]:
-    """Return heads and rows of the curve as a table."""
-    names, structured = names_of(found), found["structured"]
-    rows = [
-        [
-            *([percent(level["asked"])] if structured else []),
-            percent(level["sparsity"]),
-            f"{level['nonzero']:,}",
-            *(number(scores_of(level)[name]) for name in names),
-        ]
-        for level in found["curve"]
-    ]
-    heads = ["channels gone"] if structured else []
-    return [*heads, "weights gone", "not zero", *(describe(name).label for name in names)], rows
+def table_rows(record: Record) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows of the curve as a table; only channels have a share of their own."""
+    first = 0 if record["structured"] else 1
+    columns = ["channels gone", "weights gone", "not zero", *(describe(name).label for name in names_of(record))]
+    rows = []
+    for level in record["curve"]:
+        scores = map(number, scores_of(level).values())
+        rows.append([percent(level["asked"]), percent(level["sparsity"]), f"{level['nonzero']:,}", *scores])
+    return columns[first:], [row[first:] for row in rows]
 
 
 def sentences(record: Record) -> list[str]:
@@ -126,21 +104,19 @@ def sentences(record: Record) -> list[str]:
     removed = "channels by their mean magnitude" if record["structured"] else f"weights by {RULES[record['rule']]}"
     line = f", threshold {record['threshold']:g}" if record["threshold"] is not None else ""
     by = "; validation examples chose how far" if record["chosen"] else ""
-    remaining = (
-        f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
-        if record.get("compact")
-        else f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
-    )
+    remaining = f"Of {counts['dense']:,} parameters, {counts['nonzero']:,} are not zero"
+    if record.get("compact"):
+        remaining = f"The network was rebuilt without them: {counts['dense']:,} parameters are left"
     lines = [
         f"{percent(record['reached'])} of the kernels' weights are gone: {removed}, {record['scope']}{line}{by}.",
         f"{remaining}; {counts['numbers']:,} numbers describe them ({counts['numbers_before']:,} before pruning), "
         "standard deviations of Gaussian weights included.",
     ]
     for name in names_of(record):
-        stages = [(record["curve"][0], "before"), (record["pruned"], "pruned")]
+        stages = {"before": record["curve"][0], "pruned": record["pruned"]}
         if "finetuned" in record:
-            stages.append((record["finetuned"], f"after {plural(record['finetune'], 'epoch')} of fine-tuning"))
-        steps = [f"{number(scores_of(stage_record)[name])} {when}" for stage_record, when in stages]
+            stages[f"after {plural(record['finetune'], 'epoch')} of fine-tuning"] = record["finetuned"]
+        steps = [f"{number(scores_of(scores)[name])} {when}" for when, scores in stages.items()]
         lines.append(f"{describe(name).label} on validation examples: {', '.join(steps)}.")
     return lines
 
@@ -180,6 +156,5 @@ def pruning_figure(
         raise Misuse(f"'{evaluation.name}' was not pruned: write murmur prune RUN")
     record = evaluation.manifest["pruning"]
     missing = f"'{evaluation.name}' has no pruning curve"
-    return to_plotly(
-        curve(evaluation.name, record, pick("score over the sparsity", score, names_of(record), missing), place), theme
-    )
+    score = pick("score over the sparsity", score, names_of(record), missing)
+    return to_plotly(curve(evaluation.name, record, score, place), theme)

@@ -6,8 +6,7 @@ Quality of the reconstructed image, and whether its standard deviations tell whe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,35 +53,34 @@ def ssim(made: Tensor, truth: Tensor) -> float:
     return float(structural_similarity(*images, data_range=1.0, **settings))
 
 
-class UncertaintyScores(NamedTuple):
-    """How the standard deviations of pixels relate to the errors that were made."""
+def score_uncertainty(std: Tensor, error: Tensor, plain: Tensor, noise_std: float) -> dict[str, float]:
+    """Score standard deviations of pixels against the errors that were made.
 
-    epistemic_fraction: float  # of the squared error: variance over draws
-    noise_fraction: float  # of the squared error: variance of the likelihood; the two may add up to more than 1
-    correlation: float  # of standard deviations and absolute errors; nan if the draws do not differ
-    rank_correlation: float  # the same by ranks (Spearman)
-    edge_correlation: float  # rank correlation of the gradient of the bicubic image with the errors, as a baseline
-    coverage: float  # fraction of pixels within the 95 % interval
+    Args:
+        std: Standard deviations (H, W) over draws.
+        error: Absolute errors (H, W).
+        plain: The bicubic image (H, W).
+        noise_std: Standard deviation of the likelihood.
 
-
-def score_uncertainty(std: Tensor, error: Tensor, plain: Tensor, noise_std: float) -> UncertaintyScores:
-    """Return scores of standard deviations (H, W) over draws against absolute errors (H, W).
-
-    `plain` is the bicubic image.
+    Returns:
+        Fractions of the squared error that are variance over draws and variance of the likelihood, which may add up to
+        more than 1; the correlation of standard deviations and errors, nan if draws do not differ, and that of ranks
+        (Spearman); the rank correlation of the gradient of the bicubic image with the errors, as a baseline; and the
+        fraction of pixels within the 95 % interval.
     """
     from scipy.stats import pearsonr, spearmanr
 
     down, across = torch.gradient(plain.double())
     total, variance = error.double().square().mean().item(), std.double().square()
     inside = error.double() <= NORMAL * (variance + noise_std**2).sqrt()
-    return UncertaintyScores(
-        variance.mean().item() / total if total else math.nan,
-        noise_std**2 / total if total else math.nan,
-        correlation(pearsonr, std, error),
-        correlation(spearmanr, std, error),
-        correlation(spearmanr, (down.square() + across.square()).sqrt(), error),
-        inside.double().mean().item(),
-    )
+    return {
+        "epistemic_fraction": variance.mean().item() / total if total else math.nan,
+        "noise_fraction": noise_std**2 / total if total else math.nan,
+        "correlation": correlation(pearsonr, std, error),
+        "rank_correlation": correlation(spearmanr, std, error),
+        "edge_correlation": correlation(spearmanr, (down.square() + across.square()).sqrt(), error),
+        "coverage": inside.double().mean().item(),
+    }
 
 
 def correlation(kind: Callable, a: Tensor, b: Tensor) -> float:
@@ -95,9 +93,9 @@ def correlation(kind: Callable, a: Tensor, b: Tensor) -> float:
 def error_by_std(std: Tensor, error: Tensor) -> list[tuple[float, float]]:
     """Return root mean squares of standard deviations and of errors, in ten equal bins of pixels, lowest std first."""
     order = std.flatten().argsort(stable=True)
-    pairs = zip(std.flatten()[order].chunk(BINS), error.flatten()[order].chunk(BINS), strict=True)
-    means = ([float(values.double().square().mean().sqrt()) for values in pair] for pair in pairs)
-    return [(predicted, actual) for predicted, actual in means]
+    bins = (values.flatten()[order].chunk(BINS) for values in (std, error))
+    stds, errors = ([float(rows.double().square().mean().sqrt()) for rows in parts] for parts in bins)
+    return list(zip(stds, errors, strict=True))
 
 
 @dataclass(frozen=True)
@@ -119,15 +117,6 @@ class Reconstruction:
     def scale(self) -> int:
         return len(self.truth) // len(self.small)
 
-    def window(self, top: int, left: int, height: int, width: int) -> "Reconstruction":
-        """Return a window of it, in pixels of the small image."""
-
-        def cut(picture: Tensor, each: int) -> Tensor:
-            return picture[each * top : each * (top + height), each * left : each * (left + width)].clone()
-
-        large = {name: cut(getattr(self, name), self.scale) for name in ("truth", "bicubic", "mean", "std")}
-        return Reconstruction(self.name, cut(self.small, 1), **large)
-
 
 @dataclass(frozen=True)
 class PhotoScores:
@@ -136,25 +125,10 @@ class PhotoScores:
     crop: Reconstruction  # the window in which bicubic errs most
     std: Tensor  # (P,) of pixels on a regular grid
     error: Tensor  # (P,)
-    psnr_bicubic: float
-    psnr: float
-    ssim_bicubic: float
-    ssim: float
-    uncertainty: UncertaintyScores
-
-    @property
-    def gain(self) -> float:
-        return self.psnr - self.psnr_bicubic
+    scores: dict[str, float]  # of the bicubic and the mean image, and those of `score_uncertainty`
 
     def to_json(self) -> dict[str, Any]:
-        scores = {name: getattr(self, name) for name in ("psnr_bicubic", "psnr", "gain", "ssim_bicubic", "ssim")}
-        return {"photograph": self.crop.name, **scores, **self.uncertainty._asdict()}
-
-
-def held_out_files(manifest: dict[str, Any]) -> list[Path]:
-    """Return the files of the photographs that a run neither trained nor validated on."""
-    patches = patches_of(manifest)
-    return photographs(patches.folder, patches.seed)["test"]
+        return {"photograph": self.crop.name, **self.scores}
 
 
 def evaluate(
@@ -164,37 +138,28 @@ def evaluate(
     show: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> list[PhotoScores]:
     """Return scores of a run's test photographs, one at a time, so that memory stays small."""
-    scores, files = [], held_out_files(ensemble.manifest)
+    patches, scores = patches_of(ensemble.manifest), []
+    files, scale = photographs(patches.folder, patches.seed)["test"], scale_of(ensemble)
+    assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
     for done, path in enumerate(files):
         show(path.name, done, len(files))
-        reconstruction = reconstruct(ensemble, path.stem, luma_of(path), draws)
-        assert isinstance(ensemble.likelihood, Gaussian)  # as `scale_of` made sure
+        truth = trimmed(luma_of(path), scale)
+        small = downscaled(truth, scale)
+        plain = enlarged(small[None, None], scale)[0, 0].clamp(0, 1)
+        reconstruction = Reconstruction(path.stem, small, truth, plain, *upscale(ensemble, small, draws=draws))
         scores.append(score_photograph(reconstruction, ensemble.likelihood.noise_std))
     return scores
-
-
-def reconstruct(ensemble: Ensemble, name: str, picture: Tensor, draws: int | None = None) -> Reconstruction:
-    """Downscale a photograph (H, W), and upscale it by the ensemble and by bicubic interpolation."""
-    scale = scale_of(ensemble)
-    truth = trimmed(picture, scale)
-    small = downscaled(truth, scale)
-    plain = enlarged(small[None, None], scale)[0, 0].clamp(0, 1)
-    return Reconstruction(name, small, truth, plain, *upscale(ensemble, small, draws=draws))
 
 
 def score_photograph(seen: Reconstruction, noise_std: float) -> PhotoScores:
     """Return the scores of one photograph."""
     every = -(-seen.std.numel() // MOST_PIXELS)
-    return PhotoScores(
-        worst_window(seen),
-        seen.std.flatten()[::every].clone(),
-        seen.error.flatten()[::every].clone(),
-        psnr(seen.bicubic, seen.truth),
-        psnr(seen.mean, seen.truth),
-        ssim(seen.bicubic, seen.truth),
-        ssim(seen.mean, seen.truth),
-        score_uncertainty(seen.std, seen.error, seen.bicubic, noise_std),
-    )
+    std, error = (values.flatten()[::every].clone() for values in (seen.std, seen.error))
+    before, after = psnr(seen.bicubic, seen.truth), psnr(seen.mean, seen.truth)
+    scores = {"psnr_bicubic": before, "psnr": after, "gain": after - before}
+    scores |= {"ssim_bicubic": ssim(seen.bicubic, seen.truth), "ssim": ssim(seen.mean, seen.truth)}
+    scores |= score_uncertainty(seen.std, seen.error, seen.bicubic, noise_std)
+    return PhotoScores(worst_window(seen), std, error, scores)
 
 
 def worst_window(seen: Reconstruction) -> Reconstruction:
@@ -204,17 +169,22 @@ def worst_window(seen: Reconstruction) -> Reconstruction:
     tall, wide = seen.scale * height, seen.scale * width
     sums = errors.unfold(0, tall, tall).unfold(1, wide, wide).sum((-2, -1))
     row, column = divmod(int(sums.argmax()), sums.shape[1])
-    return seen.window(row * height, column * width, height, width)
+
+    def cut(name: str) -> Tensor:
+        image = getattr(seen, name)
+        scale = len(image) // len(seen.small)
+        rows, columns = scale * height, scale * width
+        return image[rows * row : rows * (row + 1), columns * column : columns * (column + 1)].clone()
+
+    return Reconstruction(seen.name, *map(cut, ("small", "truth", "bicubic", "mean", "std")))
 
 
 def mean_scores(scores: Sequence[PhotoScores]) -> dict[str, float]:
     """Return means of all scores over photographs."""
-    records = [photograph.to_json() for photograph in scores]
-    return {name: sum(record[name] for record in records) / len(records) for name in records[0] if name != "photograph"}
+    return {name: sum(photograph.scores[name] for photograph in scores) / len(scores) for name in scores[0].scores}
 
 
 def error_bins(scores: Sequence[PhotoScores]) -> list[tuple[float, float]]:
     """Return `error_by_std` over the pixels of all photographs."""
-    return error_by_std(
-        torch.cat([photograph.std for photograph in scores]), torch.cat([photograph.error for photograph in scores])
-    )
+    stds, errors = ([getattr(photograph, name) for photograph in scores] for name in ("std", "error"))
+    return error_by_std(torch.cat(stds), torch.cat(errors))

@@ -19,39 +19,31 @@ HALF, LITTLE = 0.5, ": it says little about the size of errors"
 INFORMATIVE = 0.1  # rank correlation from which a map is said to show where errors are
 
 
-def superres_page(found: Sequence[PhotoScores], *, title: str, subtitle: str) -> str:
+def superres_page(photographs: Sequence[PhotoScores], subtitle: str) -> str:
     """Return the page on a run's test photographs."""
-    return framed(title, subtitle, join([verdict(found), scores(found), crops(found), uncertainty(found)]))
-
-
-def verdict(photographs: Sequence[PhotoScores]) -> Markup:
-    """Return the summary."""
     reading = f"Means over {len(photographs)} test photographs; luma alone is scored."
-    return section(
-        "verdict", "Summary", reading, join(tag("p", sentence, "lead") for sentence in sentences(photographs))
-    )
+    lines = join(tag("p", sentence, "lead") for sentence in sentences(photographs))
+    parts = section("verdict", "Summary", reading, lines), scores(photographs), crops(photographs)
+    return framed("Super-resolution", subtitle, join([*parts, uncertainty(photographs)]))
 
 
-def sentences(found: Sequence[PhotoScores]) -> list[str]:
-    """Return the summary as sentences."""
-    mean = mean_scores(found)
+def sentences(photographs: Sequence[PhotoScores]) -> list[str]:
+    """Return the summary as sentences: the reconstruction, then quality of the standard deviations over draws."""
+    mean = mean_scores(photographs)
     better = "above" if mean["gain"] >= 0 else "below"
-    first = (
+    quality = (
         f"The mean prediction has {mean['psnr']:.2f} dB, {abs(mean['gain']):.2f} dB {better} bicubic's"
         f" {mean['psnr_bicubic']:.2f} dB; structural similarity is {mean['ssim']:.3f}, bicubic's"
         f" {mean['ssim_bicubic']:.3f}."
     )
-    return [first, *uncertainty_sentences(mean)]
-
-
-def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
-    """Return quality of the standard deviations over draws, as sentences."""
     rank, edges = mean["rank_correlation"], mean["edge_correlation"]
     if math.isnan(rank):
-        return ["There is one network with deterministic weights, so there is no epistemic uncertainty to show."]
+        nothing = "There is one network with deterministic weights, so there is no epistemic uncertainty to show."
+        return [quality, nothing]
     usefulness = "show where errors are" if rank >= INFORMATIVE else "hardly show where errors are"
     rival = "more than" if rank > edges else "no more than"
     return [
+        quality,
         f"Standard deviations over draws {usefulness}: their rank correlation with absolute errors is {rank:.2f},"
         f" {rival} that of the edges of the bicubic image ({edges:.2f}), a baseline without a network.",
         f"The variance over draws is {percent(mean['epistemic_fraction'])} of the squared error"
@@ -61,15 +53,15 @@ def uncertainty_sentences(mean: dict[str, float]) -> list[str]:
     ]
 
 
-def scores(found: Sequence[PhotoScores]) -> Markup:
+def scores(photographs: Sequence[PhotoScores]) -> Markup:
     """Return the table of PSNR and SSIM, one row per photograph."""
-    columns = ("Photograph", *SCORE_COLUMNS)
-    rows = [(first, cells) for first, *cells in score_rows(found)]
+    rows = [(first, cells) for first, *cells in score_rows(photographs)]
     reading = (
         "PSNR in decibels, from the mean squared error of the mean prediction; SSIM is at most 1. Photographs were"
         " downscaled bicubically and rounded to bytes; all pixels count, borders too."
     )
-    return section("scores", "Scores", reading, table("Scores of every photograph", columns, rows))
+    board = table("Scores of every photograph", ("Photograph", *SCORE_COLUMNS), rows)
+    return section("scores", "Scores", reading, board)
 
 
 SCORE_COLUMNS = ("PSNR bicubic", "PSNR mean", "gain", "SSIM bicubic", "SSIM mean")
@@ -88,23 +80,16 @@ def records_of(photographs: Sequence[PhotoScores]) -> list[dict[str, Any]]:
 
 def crops(photographs: Sequence[PhotoScores]) -> Markup:
     """Return six images of a window of each photograph."""
-    reading = (
-        f"The window of {CROP} small pixels with the largest bicubic error. Maps are black at 0 and white at the value"
-        " below each."
-    )
-    rows = [join([tag("h3", photograph.crop.name), row_of(photograph.crop)]) for photograph in photographs]
+    maps = "Maps are black at 0 and white at the value below each."
+    reading = f"The window of {CROP} small pixels with the largest bicubic error. {maps}"
+    rows = []
+    for window in (photograph.crop for photograph in photographs):
+        figures = []
+        for label, pixels in panels(window):
+            image = f'<img style="{IMAGE}" src="{png(pixels)}" alt="{text(window.name)}: {text(label)}">'
+            figures.append(Markup(f'<figure style="margin:0">{image}{tag("figcaption", label)}</figure>'))
+        rows += [tag("h3", window.name), Markup(f'<div style="{ROW}">{join(figures)}</div>')]
     return section("crops", "Images", reading, join(rows))
-
-
-def row_of(seen: Reconstruction) -> Markup:
-    figures = [
-        Markup(
-            f'<figure style="margin:0"><img style="{IMAGE}" src="{png(pixels)}"'
-            f' alt="{text(seen.name)}: {text(label)}"><figcaption>{text(label)}</figcaption></figure>'
-        )
-        for label, pixels in panels(seen)
-    ]
-    return Markup(f'<div style="{ROW}">{join(figures)}</div>')
 
 
 def panels(window: Reconstruction) -> list[tuple[str, np.ndarray]]:
@@ -112,14 +97,9 @@ def panels(window: Reconstruction) -> list[tuple[str, np.ndarray]]:
 
     Labels and pixels.
     """
-    luma_panels = {
-        "small": window.small,
-        "bicubic": window.bicubic,
-        "mean prediction": window.mean,
-        "truth": window.truth,
-    }
-    images = [(label, to_bytes(picture)) for label, picture in luma_panels.items()]
-    for label, values in {"standard deviation": window.std, "absolute error": window.error}.items():
+    labels = {"small": "small", "bicubic": "bicubic", "mean prediction": "mean", "truth": "truth"}
+    images = [(label, to_bytes(getattr(window, name))) for label, name in labels.items()]
+    for label, values in (("standard deviation", window.std), ("absolute error", window.error)):
         white = float(values.double().flatten().quantile(WHITE_QUANTILE))
         images.append((f"{label}, white {number(white)}", to_bytes(values, white)))
     return images
@@ -143,25 +123,22 @@ def uncertainty(photographs: Sequence[PhotoScores]) -> Markup:
         " length of the bicubic image, a baseline that a map should beat."
     )
     columns = ["Photograph", *(label for label, _ in UNCERTAINTY_COLUMNS.values())]
-    rows = [
-        (record["photograph"], [how(record[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()])
-        for record in records_of(photographs)
-    ]
+    rows = []
+    for record in records_of(photographs):
+        rows.append((record["photograph"], [how(record[key]) for key, (_, how) in UNCERTAINTY_COLUMNS.items()]))
     board = table("Uncertainty against errors", columns, rows)
     return section("uncertainty", "Uncertainty", reading, join([board, figure(bins_figure(photographs))]))
 
 
-def bins_figure(found: Sequence[PhotoScores]) -> Figure | None:
+def bins_figure(photographs: Sequence[PhotoScores]) -> Figure | None:
     """Return errors against standard deviations, one point per tenth of the pixels."""
-    pairs = error_bins(found)
+    pairs = error_bins(photographs)
     if not max(std for std, _ in pairs):
         return None
     stds, errors = zip(*pairs, strict=True)
-    points = scatter("lines+markers", stds, errors) | {
-        "marker": {"color": colour(0), "size": 8},
-        "line": {"color": colour(0)},
-        "hovertemplate": "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>",
-    }
+    points = scatter("lines+markers", stds, errors)
+    points |= {"marker": {"color": colour(0), "size": 8}, "line": {"color": colour(0)}}
+    points["hovertemplate"] = "standard deviation %{x:.4f}<br>error %{y:.4f}<extra></extra>"
     across, up = axis("standard deviation over draws"), axis("root mean square error") | {"rangemode": "tozero"}
     title = "Error by standard deviation, one point per tenth of all pixels"
     label = "Root mean square error of pixels in ten bins by their standard deviation"

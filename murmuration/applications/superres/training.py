@@ -86,7 +86,6 @@ def open_patches(patches: Patches) -> Data:
         count = patches.count if part == "train" else max(1, round(HELD_OUT * patches.count))
         parts[part] = cut_patches(paths, patches, count, rng)
     preparation = fit_images(parts["train"].inputs, 1.0, "unit")
-
     splits: dict[str, Any] = {
         name: Split(part.inputs, torch.as_tensor(part.targets), preparation.apply(part.inputs))
         for name, part in parts.items()
@@ -119,9 +118,8 @@ def split_photographs(
     """
     need = 3 - len(fixed_parts)
     if len(paths) < need or not all(fixed_parts.values()):
-        raise Misuse(
-            f"'{folder}' holds {len(paths)} images to train on: expected at least {need}, and some in every part"
-        )
+        expected = f"expected at least {need}, and some in every part"
+        raise Misuse(f"'{folder}' holds {len(paths)} images to train on: {expected}")
     order = np.random.default_rng(np.random.SeedSequence([seed, 0xF01D])).permutation(len(paths))
     shuffled, parts = [paths[i] for i in order], dict(fixed_parts)
     for part, fraction in FRACTIONS.items():
@@ -135,17 +133,20 @@ def shipped(name: str) -> Path:
     """Return the file of a photograph that a dependency ships."""
     package, _, file = name.partition("/")
     if find_spec(package.partition(".")[0]) is None:
-        raise Misuse(
-            "the photographs of scikit-image are not here: pip install 'torch-murmuration[images]', or give a folder"
-            " of your own"
-        )
+        remedy = "pip install 'torch-murmuration[images]', or give a folder of your own"
+        raise Misuse(f"the photographs of scikit-image are not here: {remedy}")
     return Path(str(files(package).joinpath(file)))
 
 
 def luma_of(path: Path) -> Tensor:
     """Return the luma (H, W) of an image file, 0 for black to 1 for white."""
     with open_image(path) as picture:
-        return luma(torch.from_numpy(decode(picture, False, str(path)) / np.float32(255)))
+        return luma(unit_pixels(picture, False, path))
+
+
+def unit_pixels(picture: Any, grey: bool, path: Path) -> Tensor:
+    """Return the pixels (C, H, W) of an open image file, from 0 to 1."""
+    return torch.from_numpy(decode(picture, grey, str(path)) / np.float32(255))
 
 
 def luma(colours: Tensor) -> Tensor:
@@ -171,33 +172,22 @@ def cut_patches(paths: Sequence[Path], patches: Patches, count: int, rng: np.ran
     One photograph is open at a time, so that a folder of any size fits into memory.
     """
     need = patches.size * patches.scale
-    x, y = np.empty((count, 1, patches.size, patches.size), np.float32), np.empty((count, need**2), np.float32)
+    x, y = np.empty((count, 1, patches.size, patches.size), np.float32), np.empty((count, need, need), np.float32)
     source = rng.integers(len(paths), size=count)
     for place, path in enumerate(paths):
         large = trimmed(luma_of(path), patches.scale)
         if min(large.shape) < need:
-            raise Misuse(
-                f"'{path}' has {large.shape[1]}x{large.shape[0]} pixels: expected at least {need}x{need} for"
-                f" patches of size={patches.size}, or a smaller size"
-            )
+            expected = f"expected at least {need}x{need} for patches of size={patches.size}, or a smaller size"
+            raise Misuse(f"'{path}' has {large.shape[1]}x{large.shape[0]} pixels: {expected}")
         small = downscaled(large, patches.scale)
-        for row in (source == place).nonzero()[0]:
-            small_patch, large_patch = random_patch(small, large, patches, rng)
-            x[row, 0], y[row] = small_patch, large_patch.flatten()
-    return RawPart(x, y)
-
-
-def random_patch(small: Tensor, large: Tensor, patches: Patches, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return one random window (s, s) of a small image and (r s, r s) of the large one, rotated and mirrored alike."""
-    size, scale = patches.size, patches.scale
-    row, column = (int(rng.integers(side - size + 1)) for side in small.shape)
-    turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))
-
-    def window(picture: Tensor, factor: int) -> Tensor:
-        there = picture[factor * row : factor * (row + size), factor * column : factor * (column + size)].rot90(turns)
-        return there.flip(1) if mirrored else there
-
-    return window(small, 1), window(large, scale)
+        for patch in (source == place).nonzero()[0]:
+            row, column = (int(rng.integers(side - patches.size + 1)) for side in small.shape)
+            turns, mirrored = int(rng.integers(4)), bool(rng.integers(2))
+            for picture, factor, target in ((small, 1, x[patch, 0]), (large, patches.scale, y[patch])):
+                top, left, side = factor * row, factor * column, factor * patches.size
+                window = picture[top : top + side, left : left + side].rot90(turns)
+                target[:] = window.flip(1) if mirrored else window
+    return RawPart(x, y.reshape(count, -1))
 
 
 def train(data: mm.Data, *, net: str = "subpixel", noise_std: float = 0.02, **settings: Any) -> mm.Ensemble:

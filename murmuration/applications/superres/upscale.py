@@ -5,6 +5,7 @@ Files are read as luma, chroma and transparency: luma is the network's, the rest
 
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.applications.superres.training import LUMA, luma
-from murmuration.data.images import GREY_MODES, decode, open_image
+from murmuration.applications.superres.training import LUMA, luma, unit_pixels
+from murmuration.data.images import GREY_MODES, open_image
 from murmuration.likelihoods import Gaussian
 from murmuration.models.nets.subpixel import REACH, enlarged
 from murmuration.prediction.ensemble import Ensemble
@@ -51,18 +52,13 @@ def read_image(path: Path) -> ImagePlanes:
         if picture.mode == "F":
             raise Misuse(f"'{path}' holds fractions without a known white: expected an image of 8 or 16 bits")
         clear = "A" in picture.getbands() or "transparency" in picture.info
-        alpha = to_unit(decode(picture.convert("RGBA").getchannel("A"), True, str(path)))[0] if clear else None
+        alpha = unit_pixels(picture.convert("RGBA").getchannel("A"), True, path)[0] if clear else None
         grey = picture.mode in GREY_MODES
-        colours = to_unit(decode(picture, grey, str(path)))
+        colours = unit_pixels(picture, grey, path)
     if grey:
         return ImagePlanes(colours[0], None, alpha)
     bright = luma(colours)
     return ImagePlanes(bright, torch.stack([(colours[2] - bright) / BLUE, (colours[0] - bright) / RED]), alpha)
-
-
-def to_unit(pixels: np.ndarray) -> Tensor:
-    """Return bytes as float32 from 0 to 1."""
-    return torch.from_numpy(pixels / np.float32(255))
 
 
 def compose(planes: ImagePlanes, mean: Tensor, scale: int) -> np.ndarray:
@@ -120,19 +116,17 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
     """
     assert isinstance(ensemble.likelihood, Gaussian)
     fitting = replace(ensemble.likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
-    sized = {**ensemble.manifest, "input_shape": [1, *small.shape]}
-    return replace(ensemble, likelihood=fitting, manifest=sized).predict(
-        small[None, None], draws=draws, calibrated=False, prepared=True
-    )
+    sized = replace(ensemble, likelihood=fitting, manifest={**ensemble.manifest, "input_shape": [1, *small.shape]})
+    return sized.predict(small[None, None], draws=draws, calibrated=False, prepared=True)
 
 
 def upscale(ensemble: Ensemble, small: Tensor, *, draws: int | None = None, tile: int = TILE) -> PixelPrediction:
     """Return the prediction for an image (H, W), tile by tile; tiles overlap by the network's receptive field."""
     scale = scale_of(ensemble)
-    mean, variance = (torch.empty(scale * small.shape[0], scale * small.shape[1]) for _ in range(2))
+    mean, variance = torch.empty(2, scale * small.shape[0], scale * small.shape[1])
     for rows, above in tiles(small.shape[0], tile):
         for columns, beside in tiles(small.shape[1], tile):
-            window = small[with_margin(rows), with_margin(columns)]
+            window = small[tuple(slice(max(0, side.start - REACH), side.stop + REACH) for side in (rows, columns))]
             predictive = predict_image(ensemble, window, draws)
             shape = (scale * window.shape[0], scale * window.shape[1])
             target = tuple(slice(scale * side.start, scale * side.stop) for side in (rows, columns))
@@ -152,11 +146,6 @@ def tiles(length: int, tile: int) -> Iterator[tuple[slice, int]]:
         yield slice(start, min(start + tile, length)), min(start, REACH)
 
 
-def with_margin(window: slice) -> slice:
-    """Return a tile with all inputs that its outputs depend on."""
-    return slice(max(0, window.start - REACH), window.stop + REACH)
-
-
 def upscale_files(
     ensemble: Ensemble,
     paths: Sequence[str | Path],
@@ -169,7 +158,7 @@ def upscale_files(
     scale = scale_of(ensemble)
     ensemble.recipe.weights.resolve_draws(draws)  # refused before anything is written
     names = {Path(path): f"{Path(path).stem}-x{scale}" for path in paths}
-    repeated = [name for name in names.values() if list(names.values()).count(name) > 1]
+    repeated = [name for name, count in Counter(names.values()).items() if count > 1]
     if repeated:
         raise Misuse(f"two of the images would be written as {repeated[0]}.png: upscale them into two directories")
     for path in names:
@@ -181,9 +170,10 @@ def upscale_files(
         planes = read_image(path)
         prediction = upscale(ensemble, planes.luma, draws=draws)
         record = record_of(path, planes.luma, prediction)
-        write_png(place / f"{name}.png", compose(planes, prediction.mean, scale))
-        write_png(place / f"{name}-std.png", to_bytes(prediction.std, record["white_std"]))
-        records.append({**record, "upscaled": f"{name}.png", "map": f"{name}-std.png"})
+        record |= {"upscaled": f"{name}.png", "map": f"{name}-std.png"}
+        write_png(place / record["upscaled"], compose(planes, prediction.mean, scale))
+        write_png(place / record["map"], to_bytes(prediction.std, record["white_std"]))
+        records.append(record)
     return records
 
 
@@ -195,12 +185,7 @@ def record_of(path: Path, small: Tensor, prediction: PixelPrediction) -> dict[st
     def quantile(level: float) -> float:  # torch's own refuses more than 16 million values
         return float(ordered[min(int(level * len(ordered)), len(ordered) - 1)])
 
-    return {
-        "image": str(path),
-        "width": small.shape[1],
-        "height": small.shape[0],
-        "upscaled_width": prediction.mean.shape[1],
-        "upscaled_height": prediction.mean.shape[0],
-        "std": {"mean": float(std.mean()), "median": quantile(0.5), "q95": quantile(0.95), "max": quantile(1.0)},
-        "white_std": quantile(WHITE_QUANTILE),
-    }
+    (height, width), (upscaled_height, upscaled_width) = small.shape, prediction.mean.shape
+    sizes = {"width": width, "height": height, "upscaled_width": upscaled_width, "upscaled_height": upscaled_height}
+    stds = {"mean": float(std.mean()), "median": quantile(0.5), "q95": quantile(0.95), "max": quantile(1.0)}
+    return {"image": str(path), **sizes, "std": stds, "white_std": quantile(WHITE_QUANTILE)}

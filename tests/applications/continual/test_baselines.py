@@ -9,9 +9,14 @@ import torch.nn.functional as F
 from sklearn.neighbors import NearestCentroid
 from torch import Tensor
 
-from murmuration.applications.continual.baselines import ClassMeans, NetworkConfig, NetworkLearner
+from murmuration.applications.continual.baselines import (
+    BalancedReservoir,
+    ClassMeans,
+    NetworkConfig,
+    NetworkLearner,
+    Reservoir,
+)
 from murmuration.applications.continual.learner import Learner, State
-from murmuration.applications.continual.memories import BalancedReservoir, Reservoir
 from murmuration.models.nets import build_net
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import global_stream

@@ -14,7 +14,6 @@ from murmuration.applications.continual.flows import (
     Flow,
     Logit,
     Squeeze,
-    bits_per_dimension,
     dequantised,
     image_flow,
     vector_flow,
@@ -143,10 +142,9 @@ def test_the_density_integrates_to_one() -> None:
     assert float(density.sum() * (places[1] - places[0]) ** 2) == pytest.approx(1, abs=1e-2)
 
 
-def test_dequantised_pixels_and_bits() -> None:
+def test_dequantised_pixels() -> None:
     pixels, noise = torch.tensor([0.0, 255.0]), torch.tensor([0.0, 0.5])
     assert dequantised(pixels, noise).tolist() == [0, 255.5 / 256]
-    assert bits_per_dimension(torch.tensor(math.log(256.0) * 4), 4).item() == pytest.approx(0)  # one value alone
 
 
 def test_what_does_not_fit_is_refused() -> None:

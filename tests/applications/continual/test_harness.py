@@ -10,6 +10,7 @@ from murmuration.applications.continual.harness import (
     Progress,
     detection_of,
     evaluated,
+    meanings,
     note_task,
     restored,
     run_learner,
@@ -92,13 +93,12 @@ def test_detection_by_hand() -> None:
     order, starts = [0, 1, 2, 0, 2], [0, 10, 20, 30, 40, 50]
     events = [[0, 0], [5, 1], [23, 2], [31, 0], [35, 1], [40, 3]]
     found = detection_of(order, starts, events, {0: 0, 1: 0, 2: 2, 3: 1})
-    assert [change["delay"] for change in found.changes] == [None, 3, 1, 0]
-    assert [change["right"] for change in found.changes] == [False, True, True, False]
-    assert [change["recurring"] for change in found.changes] == [False, False, True, True]
-    assert (found.misses, found.false_alarms, found.mean_delay) == (1, 2, pytest.approx(4 / 3))
-    record = found.to_json()
-    assert (record["recurring"], record["recognised"]) == (2, 1)
-    assert detection_of([0, 1], [0, 5, 9], [[0, 0]], {}).to_json()["mean_delay"] is None
+    assert [change["delay"] for change in found["changes"]] == [None, 3, 1, 0]
+    assert [change["right"] for change in found["changes"]] == [False, True, True, False]
+    assert [change["recurring"] for change in found["changes"]] == [False, False, True, True]
+    assert (found["misses"], found["false_alarms"], found["mean_delay"]) == (1, 2, pytest.approx(4 / 3))
+    assert (found["recurring"], found["recognised"]) == (2, 1)
+    assert detection_of([0, 1], [0, 5, 9], [[0, 0]], {})["mean_delay"] is None
 
 
 def test_tasks_of_the_learner_are_translated() -> None:
@@ -113,10 +113,10 @@ def test_tasks_of_the_learner_are_translated() -> None:
     for step, (task, found) in enumerate([(0, 7), (1, 7), (1, 7)]):
         note_task(progress, step, task, found)
     assert progress.events == [[0, 7]]
-    accuracy, task_id = evaluated(Named(), domains, 1, False, progress.counts)
+    accuracy, task_id = evaluated(Named(), domains, 1, meanings(progress.counts))
     assert task_id == [0, 1]
     assert accuracy == pytest.approx([float((task.test.y == 0).double().mean()) for task in domains.tasks])
-    assert evaluated(Named(), domains, 0, True, progress.counts)[1] == [0, None]
+    assert evaluated(Named(), domains, 0, None)[1] == [0, None]
 
 
 def test_an_empty_directory_begins_anew(stream: TaskStream, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KernelDensity
 
-from murmuration.applications.continual.accuracy import AccuracyMatrix, accuracy_from_json
 from murmuration.applications.continual.detection import DetectionConfig, TaskDetector, deviation, dose_deviation
+from murmuration.applications.continual.harness import AccuracyMatrix, Outcome
 from murmuration.applications.continual.latents import ClassStatistics, LatentClasses, no_classes, random_means
 from murmuration.system.errors import Misuse
 
@@ -78,7 +78,7 @@ def batches(count: int, shift: float = 0.0, seed: int = 0) -> np.ndarray:
 
 def observed(detector: TaskDetector, rows: np.ndarray) -> list[str]:
     """Decisions on batches whose statistics do not depend on the task."""
-    return [detector.observe(dict.fromkeys(range(9), row.tolist())).change for row in rows]
+    return [detector.observe(dict.fromkeys(range(9), row.tolist())) for row in rows]
 
 
 def test_no_alarm_on_a_thousand_batches_of_one_task() -> None:
@@ -151,7 +151,7 @@ def test_scores_of_recurring_tasks_and_of_joint_training() -> None:
     joint = AccuracyMatrix(np.array([[0.9, 0.8]]))
     assert (joint.final_average, joint.forgetting, joint.largest_forgetting) == pytest.approx((0.85, 0, 0))
     assert math.isnan(joint.standard_error)
-    assert accuracy_from_json(again.to_json()).to_json() == again.to_json()
+    assert Outcome({"accuracy": again.to_json()}, {}).accuracy.to_json() == again.to_json()
 
 
 @pytest.mark.parametrize(

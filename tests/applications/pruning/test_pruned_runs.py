@@ -183,11 +183,12 @@ def test_nets_and_data_of_the_caller_s_own(tmp_path: Path, digits: Data, normali
     data = (digits.train.prepared[:160], digits.train.y[:160])
     mm.fit(normalised_net, data, plan=PLAN, out=tmp_path / "run")
     found = plan_pruning(tmp_path / "run", Pruning(sparsity=0.5), net=normalised_net, data=data)
-    before = {name: tensor.clone() for name, tensor in found.population.to_tensors().items()}
+    before = {name: tensor.clone() for name, tensor in found.ensemble.groups[0].population.to_tensors().items()}
     made = prune(found, tmp_path / "out", finetune=1)
     assert holds_zeros(made)
     assert not torch.equal(population(made).buffers["norm.running_mean"], before["buffers/norm.running_mean"])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in found.population.to_tensors().items())
+    after = found.ensemble.groups[0].population.to_tensors()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
     assert same_bits(mm.load(tmp_path / "out", net=normalised_net), made)
 
 

@@ -62,11 +62,11 @@ def test_uncertainty_of_a_perfect_map():
     std = 0.01 + 0.1 * grain(200, 200)
     error = (std * torch.randn(200, 200, generator=generator)).abs()
     found = score_uncertainty(std, error, grain(200, 200, seed=3), noise_std=1e-9)
-    assert found.epistemic_fraction == pytest.approx(1.0, abs=0.03)  # 40,000 squares: standard error about 0.01
-    assert found.noise_fraction < 1e-12
-    assert found.coverage == pytest.approx(0.95, abs=0.005)
-    assert found.rank_correlation > 0.4
-    assert abs(found.edge_correlation) < 0.02  # unrelated: standard error 0.005
+    assert found["epistemic_fraction"] == pytest.approx(1.0, abs=0.03)  # 40,000 squares: standard error about 0.01
+    assert found["noise_fraction"] < 1e-12
+    assert found["coverage"] == pytest.approx(0.95, abs=0.005)
+    assert found["rank_correlation"] > 0.4
+    assert abs(found["edge_correlation"]) < 0.02  # unrelated: standard error 0.005
     for predicted, made in error_by_std(std, error):
         assert made == pytest.approx(predicted, rel=0.05)  # 4,000 a bin: standard error about 0.011
 
@@ -74,8 +74,8 @@ def test_uncertainty_of_a_perfect_map():
 def test_uncertainty_of_noise_alone():
     error = torch.full((8, 8), 0.02)
     found = score_uncertainty(torch.zeros(8, 8), error, grain(8, 8), noise_std=0.01)
-    assert found.noise_fraction == pytest.approx(0.25, rel=1e-5)
-    assert found.epistemic_fraction == 0
-    assert found.coverage == 0.0  # 0.02 lies beyond 1.96 times 0.01
-    assert math.isnan(found.correlation)
-    assert math.isnan(found.rank_correlation)
+    assert found["noise_fraction"] == pytest.approx(0.25, rel=1e-5)
+    assert found["epistemic_fraction"] == 0
+    assert found["coverage"] == 0.0  # 0.02 lies beyond 1.96 times 0.01
+    assert math.isnan(found["correlation"])
+    assert math.isnan(found["rank_correlation"])
