@@ -111,7 +111,7 @@ def run_cell(source: str, seed: int, target: str | None = None, **settings: Any)
         "seed": seed,
         "task": data.task,
         **{part: len(getattr(data, part)) for part in ("train", "val", "test")},
-        "net": ensemble.manifest["net"]["name"],
+        "net": ensemble.manifest.net["name"],
         "calibrated": ensemble.posthoc is not None,
         **measure(ensemble, data.test),
         "warnings": [text for each in caught if (text := str(each.message)).startswith("not calibrated")],

@@ -154,7 +154,7 @@ def measure(
             str(wanted): fmean(cell["accuracy"] for (_, severity), cell in cells.items() if severity == wanted)
             for wanted in setting.severities
         },
-        "diverged": ensemble.manifest["diverged"],
+        "diverged": ensemble.manifest.diverged,
         "seconds": round(seconds, 1),
     }
 

@@ -77,14 +77,14 @@ def run_record(run: Path) -> dict[str, Any]:
     """What is kept of a finished run: settings and scores, no paths."""
     manifest, metrics = (json.loads((run / file).read_text()) for file in ("run.json", "metrics.json"))
     return {
-        "task": manifest["data"]["task"],
-        "fingerprint": manifest["data"]["fingerprint"],
-        "examples": manifest["data"]["examples"],
-        "net": manifest["net"]["name"],
-        "recipe": manifest["recipe"],
-        "plan": manifest["plan"],
-        "engine": manifest["engine"]["name"],
-        "versions": manifest["versions"],
+        "task": manifest.data["task"],
+        "fingerprint": manifest.data["fingerprint"],
+        "examples": manifest.data["examples"],
+        "net": manifest.net["name"],
+        "recipe": manifest.recipe,
+        "plan": manifest.plan,
+        "engine": manifest.engine["name"],
+        "versions": manifest.versions,
         **{key: metrics[key] for key in ("metrics", "members", "cost")},
         "ood": {each["name"]: each["uncertainties"] for each in metrics.get("ood", [])},
     }

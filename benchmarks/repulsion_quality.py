@@ -94,7 +94,11 @@ def measured(method: str, seed: int, data: mm.Data, setting: Setting, foreign: A
         "by_type": {name: float(scores["accuracy"]) for name, scores in shift.by_type.items()},
         "auroc": {name: float(strange.detections[name].auroc) for name in FOREIGN},
         "coupling": ensemble.history[-1].get("coupling", {}),
-        **{key: ensemble.manifest[key] for key in ("alpha", "sweep") if key in ensemble.manifest},
+        **(
+            {"alpha": float(ensemble.manifest.chosen), "sweep": ensemble.manifest.sweep}
+            if ensemble.manifest.chosen
+            else {}
+        ),
         "seconds": round(trained, 1),
     }
 

@@ -77,7 +77,7 @@ def scores_of(data: mm.Data, other: Path, name: str, members: int, quick: bool) 
         "members": len(predictive.outputs),
         "cpu_seconds": seconds,
         "recipe": str(ensemble.recipe),
-        "settings": {"epochs": ensemble.manifest["plan"]["epochs"], "lr": ensemble.manifest["plan"]["lr"]},
+        "settings": {"epochs": ensemble.manifest.plan["epochs"], "lr": ensemble.manifest.plan["lr"]},
     }
 
 

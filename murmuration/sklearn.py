@@ -39,7 +39,7 @@ from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse, require_number, unknown
 from murmuration.system.settings import settings_of
 from murmuration.training.fitting import fit, load
-from murmuration.training.folds import FOLDS, out_of_fold
+from murmuration.training.folds import out_of_fold
 from murmuration.training.plan import Plan
 
 PATIENCE = 10  # epochs, for early_stopping=True: the default of `n_iter_no_change` in scikit-learn
@@ -166,7 +166,7 @@ class EnsembleEstimator(BaseEstimator):
         data = open_training_data(named, target=tuple(targets), task=task, weight=weigh, **reading)
         self.ensemble_ = fit(self.net, data, progress=bool(self.verbose), **settings)
         self.n_iter_ = len(self.ensemble_.history)
-        if FOLDS in self.ensemble_.manifest:
+        if self.ensemble_.manifest.folds:
             predicted, examples = out_of_fold(self.ensemble_, data)
         else:
             predicted, examples = self.ensemble_.predict(data.val, calibrated=False), data.val
@@ -223,11 +223,11 @@ class EnsembleEstimator(BaseEstimator):
         """Return the conformal rule of a nominal coverage, fitted on the validation rows."""
         posthoc, rows = self.ensemble_.posthoc, len(self._validation[1])
         if rows < FEWEST:
-            count = sum(self.ensemble_.manifest["data"]["examples"].values())
+            count = sum(self.ensemble_.manifest.data["examples"].values())
             more = "folds=5, by which all rows validate, or " if self.folds is None and count >= FEWEST else ""
             raise Misuse(f"{rows} validation rows: intervals and sets need {FEWEST}; give {more}more rows")
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
-            plan, data = (self.ensemble_.manifest.get(name, {}) for name in ("plan", "data"))
+            plan, data = self.ensemble_.manifest.plan, self.ensemble_.manifest.data
             config = PostHocConfig(**{**(plan.get("posthoc") or {"calibrate": "none"}), "coverage": coverage})
             posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"))
         rules = {rule.method: rule for rule in posthoc.conformal}

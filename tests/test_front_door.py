@@ -93,7 +93,7 @@ def test_folders_of_photos_of_different_sizes(tmp_path: Path) -> None:
     folder = photos(tmp_path / "photos", ((20, 30), (40, 24), (25, 25)), each=12)
     with pytest.warns(UserWarning, match="the images have 3 sizes: all are resized and cropped to 64x64"):
         ensemble = mm.fit("small-cnn", str(folder), **PLAN)
-    assert mm.fit("mlp", mm.open_data(folder, size=16), **PLAN).manifest["input_shape"] == [3, 16, 16]
+    assert mm.fit("mlp", mm.open_data(folder, size=16), **PLAN).manifest.input_shape == [3, 16, 16]
     (tmp_path / "new").mkdir()
     Image.new("RGB", (90, 50), (250, 250, 250)).save(tmp_path / "new" / "a.jpg")
     Image.new("L", (30, 70), 10).save(tmp_path / "new" / "b.png")
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
 def test_fit_trains_on_all_but_a_validation_part() -> None:
     def sizes(**options: object) -> tuple[int, ...]:
         ensemble = mm.fit("mlp", (X, Y), **PLAN, **options)
-        return tuple(ensemble.manifest["data"]["examples"].values())
+        return tuple(ensemble.manifest.data["examples"].values())
 
     assert sizes() == (170, 30, 0)
     assert sizes(val=0.4) == (120, 80, 0)
@@ -425,8 +425,8 @@ def test_network_factories_that_fail_are_named() -> None:
 
 
 def test_a_likelihood_of_regression_takes_numbers_for_quantities() -> None:
-    assert mm.fit("mlp", (X, Y), likelihood=mm.Gaussian(0.5), **PLAN).manifest["data"]["task"] == "regression"
-    assert mm.fit("mlp", (X, Y), likelihood=mm.Categorical(2), **PLAN).manifest["data"]["task"] == "classification"
+    assert mm.fit("mlp", (X, Y), likelihood=mm.Gaussian(0.5), **PLAN).manifest.data["task"] == "regression"
+    assert mm.fit("mlp", (X, Y), likelihood=mm.Categorical(2), **PLAN).manifest.data["task"] == "classification"
 
 
 def test_predictions_carry_the_index_of_a_table(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_row_network(monkeypatch):
 
     monkeypatch.setitem(NETS, "tiny", replace(NETS["linear"], factory=tiny, options=(), table_settings=True))
     ensemble = mm.fit("tiny", "diabetes", members=2, steps=20)
-    assert ensemble.manifest["plan"]["stop_by"] == "ensemble"  # the settings of tables
+    assert ensemble.manifest.plan["stop_by"] == "ensemble"  # the settings of tables
 
 
 def test_row_model(monkeypatch, tmp_path: Path):

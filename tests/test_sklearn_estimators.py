@@ -71,12 +71,12 @@ def test_members_have_the_bits_of_fit() -> None:
     array = regressor(net=None, lr=None, batch_size=None, early_stopping=True).fit(table.to_numpy(), values).ensemble_
     reference = mm.fit(None, (named, values), seed=3, members=2, epochs=2, patience=10)
     assert torch.equal(array.predict(named).outputs, reference.predict(named).outputs)
-    assert array.manifest["plan"] == reference.manifest["plan"]
+    assert array.manifest.plan == reference.manifest.plan
 
 
 def test_all_rows_train_or_validate() -> None:
     table, kinds = classes()
-    examples = classifier(validation_fraction=0.25).fit(table, kinds).ensemble_.manifest["data"]["examples"]
+    examples = classifier(validation_fraction=0.25).fit(table, kinds).ensemble_.manifest.data["examples"]
     assert examples == {"train": 120, "val": 40, "test": 0}
 
 

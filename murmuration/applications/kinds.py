@@ -13,20 +13,22 @@ def _deferred(module: str, name: str) -> Callable[..., Any]:
 
 
 PRUNING = RunKind(
-    owns=lambda manifest: "pruning" in manifest,
+    owns=lambda manifest: "pruning" in manifest.entries,
     contents="pruned networks",
     resume=_deferred("pruning", "resume"),
-    is_finished=lambda manifest: not manifest["pruning"]["finetune"] or "finetuned" in manifest["pruning"],
+    is_finished=lambda manifest: (
+        not manifest.entries["pruning"]["finetune"] or "finetuned" in manifest.entries["pruning"]
+    ),
 )
 SUPERRES = RunKind(
-    owns=lambda manifest: str(manifest.get("data", {}).get("name", "")).startswith("patches:"),
+    owns=lambda manifest: str(manifest.data.get("name", "")).startswith("patches:"),
     contents="networks that upscale images",
     reopen=_deferred("superres", "reopen"),
     close=_deferred("commands.superres", "close_superres"),
     test_data="its own photographs",
 )
 CONTINUAL = RunKind(
-    owns=lambda manifest: "continual" in manifest,
+    owns=lambda manifest: "continual" in manifest.entries,
     contents="a stream of tasks",
     folder_files=("record.json", "samples.safetensors"),
     continue_run=_deferred("commands.continual", "resume_continual"),

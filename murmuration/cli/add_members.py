@@ -48,6 +48,6 @@ def add_members(
     path = Path(out) if out else derived_run_path(Path(run), "added")
     manifest = read_manifest(Path(run))
     with with_resume_hint(path), new_run(path):
-        with training_bar(manifest["plan"]["epochs"], as_json, manifest["recipe"]["name"]) as show:
+        with training_bar(manifest.plan["epochs"], as_json, manifest.recipe["name"]) as show:
             ensemble = mm.add_members(run, count, out=path, net=network(net), device=device, show=show)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

@@ -29,13 +29,13 @@ def calibrate(
     from murmuration.runs.directory import POSTHOC, locked, read_run
     from murmuration.system.files import json_bytes
     from murmuration.system.records import to_json
-    from murmuration.training.folds import FOLDS, fit_posthoc_again
+    from murmuration.training.folds import fit_posthoc_again
 
     path, config = Path(run), trust.config()
     read_run(path)  # refuse a directory that is not a run before it is locked
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
-        if len(data.val) < FEWEST and FOLDS not in ensemble.manifest:
+        if len(data.val) < FEWEST and not ensemble.manifest.folds:
             reason = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
             raise Misuse(f"{reason}; train it again on more examples")
         ensemble = fit_posthoc_again(ensemble, data, config)

@@ -58,7 +58,6 @@ def evaluate(
     from murmuration.reports.report import REPORT, report_of, results_bytes, results_json, this_command, write_results
     from murmuration.runs.directory import locked, read_run, replace_files
     from murmuration.runs.kinds import run_kind
-    from murmuration.training.folds import FOLDS
 
     path = Path(run)
     if target and on is None:
@@ -74,7 +73,7 @@ def evaluate(
             return kind.close(path, ensemble, as_json=as_json)
         if on is not None:
             eval_set = eval_set_for(ensemble, on, options.named_targets(target))
-        elif len((data := reopen_data(path)).test) or FOLDS in ensemble.manifest:
+        elif len((data := reopen_data(path)).test) or ensemble.manifest.folds:
             eval_set = held_out_set(ensemble, data)
         else:
             raise Misuse(f"{path} has no test examples: write murmur evaluate {path} --on FILE, with labelled rows")

@@ -14,13 +14,14 @@ from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.prediction.ensemble import load_posthoc
 from murmuration.prediction.posthoc.fit import PostHoc
 from murmuration.reports.comparison import run_name
-from murmuration.runs.directory import GIVEN, POSTHOC, read_run, require_files
+from murmuration.runs.directory import POSTHOC, read_run, require_files
 from murmuration.runs.kinds import run_kind
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.progress import training_bar
 from murmuration.training.fitting import reopen
 
-PARTS = {"status": str, "recipe": dict, "plan": dict, "net": dict, "data": dict, "likelihood": dict, "engine": dict}
+PARTS = ("status", "recipe", "plan", "net", "data", "likelihood", "engine")
 
 
 def resume_run(
@@ -29,10 +30,10 @@ def resume_run(
     """Return the ensemble of an existing run; resume it first if it was interrupted."""
     manifest = read_manifest(path)
     kind = run_kind(manifest)
-    if manifest["status"] == "complete" and (kind is None or kind.is_finished(manifest)):
+    if manifest.status == "complete" and (kind is None or kind.is_finished(manifest)):
         require_files(path, manifest)
         return load_run(path, net=net, device=device)
-    with training_bar(manifest["plan"]["epochs"], quiet, manifest["recipe"]["name"]) as show:
+    with training_bar(manifest.plan["epochs"], quiet, manifest.recipe["name"]) as show:
         return mm.resume(path, data=data, show=show, net=net, device=device, checkpoint_seconds=checkpoint_seconds)
 
 
@@ -64,7 +65,7 @@ def checked_posthoc(path: Path, ensemble: mm.Ensemble) -> PostHoc | None:
     if steps is None:
         return None
     try:
-        zeros = torch.zeros(1, *ensemble.manifest["input_shape"], dtype=ensemble.input_dtype)
+        zeros = torch.zeros(1, *ensemble.manifest.input_shape, dtype=ensemble.input_dtype)
         predictive = steps.calibrated(ensemble.predict(zeros, calibrated=False, prepared=True))
         for rule in steps.conformal:
             rule.regions(predictive)
@@ -74,15 +75,15 @@ def checked_posthoc(path: Path, ensemble: mm.Ensemble) -> PostHoc | None:
     return steps
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a run; a missing part is a failure."""
     manifest = read_run(path)
-    if GIVEN in manifest:
+    if manifest.given:
         raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
     kind = run_kind(manifest)
     if kind is not None and kind.continue_run is not None:
         raise Misuse(f"{path} holds {kind.contents}: read its report.html, or continue it with murmur resume {path}")
-    missing = [part for part in PARTS if not isinstance(manifest.get(part), PARTS[part])]
+    missing = [part for part in PARTS if not getattr(manifest, part)]
     if missing:
         raise Failure(f"{path / 'run.json'} has no '{missing[0]}': the run is damaged")
     return manifest

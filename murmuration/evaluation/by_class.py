@@ -150,7 +150,7 @@ class MeanProbabilities:
 
 def training_counts(ensemble: Ensemble) -> tuple[int, ...] | None:
     """Return the training examples of each class, if they are known and imbalanced."""
-    counts = ensemble.manifest.get("data", {}).get("class_counts")
+    counts = ensemble.manifest.data.get("class_counts")
     return tuple(counts) if counts and max(counts) >= IMBALANCED * max(min(counts), 1) else None
 
 

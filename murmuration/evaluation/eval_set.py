@@ -19,7 +19,7 @@ from murmuration.prediction.ensemble import Ensemble, stream_size
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
-from murmuration.training.folds import FOLDS, out_of_fold
+from murmuration.training.folds import out_of_fold
 
 TIMED = 1000  # inputs whose prediction is timed, at most
 
@@ -81,7 +81,7 @@ def held_out_set(ensemble: Ensemble, data: Data) -> EvalSet:
         Its test split; without one its validation examples or, for a run with folds, all examples with out-of-fold
         predictions: all but one of the folds have trained on any validation example.
     """
-    if FOLDS not in ensemble.manifest:
+    if not ensemble.manifest.folds:
         return eval_set_of(data, validation=True)
     if len(data.test):
         return replace(eval_set_of(data), val=None)
@@ -121,7 +121,7 @@ def eval_set_for(ensemble: Ensemble, data: Any, target: str | tuple[str, ...] | 
         task: Task = cast(Task, likelihood.task)
         preparation: Preparation = unchanged(split.prepared[:1])
     else:
-        record, preparation = ensemble.manifest["data"], ensemble.preparation
+        record, preparation = ensemble.manifest.data, ensemble.preparation
         task, labels = record["task"], tuple(record["classes"])
     return EvalSet(name, task, split, labels, preparation, {"test": len(split)})
 
@@ -184,7 +184,7 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     timed = x[: min(TIMED, stream_size(x))]
     seconds = min(timeit.repeat(lambda: ensemble.predict(timed, prepared=True), repeat=2, number=1))
     return {
-        "seconds": float(ensemble.manifest.get("seconds", math.nan)),
+        "seconds": float(ensemble.manifest.seconds),
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
         "ms_per_prediction": 1e3 * seconds / len(timed),
         "members": ensemble.members,

@@ -23,6 +23,7 @@ from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
 from murmuration.likelihoods import MULTI_LABEL
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import FEWEST, PostHoc, to_json
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import html_table
 from murmuration.system.records import plain_json
@@ -80,14 +81,14 @@ class Evaluation:
         return len(self.examples.agreement)
 
     @property
-    def manifest(self) -> Mapping[str, Any]:
+    def manifest(self) -> Manifest:
         """How the ensemble came to be; empty for predictions from a file."""
-        return self.ensemble.manifest if self.ensemble is not None else {}
+        return self.ensemble.manifest if self.ensemble is not None else Manifest()
 
     @property
     def failures(self) -> dict[int, str]:
         """Members that failed during training -> what happened to them."""
-        return {int(member): text for member, text in self.manifest.get("diverged", {}).items()}
+        return {int(member): text for member, text in self.manifest.diverged.items()}
 
     @property
     def uncalibrated(self) -> ExampleScores:

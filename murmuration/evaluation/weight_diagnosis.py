@@ -178,7 +178,7 @@ def _weights(ensemble: Ensemble) -> list[_Weights]:
 
 def _examples(ensemble: Ensemble) -> int:
     """Return how many examples the ensemble was trained on."""
-    return int(ensemble.manifest["data"]["examples"]["train"])
+    return int(ensemble.manifest.data["examples"]["train"])
 
 
 def _distances(

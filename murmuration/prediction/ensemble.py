@@ -35,7 +35,8 @@ from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
 from murmuration.runs import directory as runs
-from murmuration.runs.directory import GIVEN, MODELS, POSTHOC
+from murmuration.runs.directory import GIVEN, POSTHOC
+from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.files import read_json, write_json
@@ -80,7 +81,7 @@ class Ensemble:
     likelihood: Likelihood | None
     engine: Engine
     recipe: Recipe
-    manifest: dict[str, Any] = field(default_factory=dict)
+    manifest: Manifest = field(default_factory=Manifest)
     history: list[dict[str, Any]] = field(default_factory=list)
     posthoc: PostHoc | None = None
     preparation: Preparation | None = None
@@ -101,7 +102,7 @@ class Ensemble:
         return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
 
     def _repr_html_(self) -> str:
-        data = self.manifest.get("data", {})
+        data = self.manifest.data
         rows: dict[str, Any] = {"members": self.members, "recipe": self.recipe.name, "trained on": data.get("name", "")}
         rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
         last = self.history[-1].get("ensemble", {}) if self.history else {}
@@ -160,14 +161,14 @@ class Ensemble:
         for part in parts:
             module = part[0] if output is None else select_output(copy.deepcopy(part[0]), output)
             groups.append(MemberGroup(module, populate(part.__getitem__, len(part))))
-        picked = {} if output is None else {OUTPUT: output_record(output)}
-        return Ensemble(tuple(groups), likelihood, engine("stacked", direct=True), Recipe(GIVEN), picked)
+        manifest = Manifest(output=None if output is None else output_record(output))
+        return Ensemble(tuple(groups), likelihood, engine("stacked", direct=True), Recipe(GIVEN), manifest)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of classes, labels or targets; their indices if they have no names."""
-        data = self.manifest.get("data")
-        if data is None:
+        data = self.manifest.data
+        if not data:
             return ()
         names = data["classes"] or data["preparation"].get("targets")
         return tuple(names or map(str, range(data["targets"])))
@@ -238,7 +239,7 @@ class Ensemble:
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
         """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""
-        family, plan, networks = self.family, self.manifest.get("plan", {}), []
+        family, plan, networks = self.family, self.manifest.plan, []
         if family.spec.rates or family.spec.dropout == "always":
             raise Misuse(f"recipe {self.recipe.name}: its draws are dropout masks, not weights; write draws=1")
         for group in self.groups:
@@ -278,18 +279,18 @@ class Ensemble:
     @property
     def kernel_trace(self) -> KernelTrace:
         """Return the kernels of the network, where the recipe uses them."""
-        return KernelTrace.from_json(self.manifest.get("kernels"))
+        return KernelTrace.from_json(self.manifest.kernels)
 
     @property
     def parameter_roles(self) -> ParameterRoles:
         """Return the role of every parameter under the recipe; empty for networks trained elsewhere."""
-        return ParameterRoles.from_json(self.manifest.get("parameters", []))
+        return ParameterRoles.from_json(self.manifest.parameters)
 
     @property
     def family(self) -> NetworkWeights:
         """Return the weight family of this network, in the precision of its training."""
         family = self.recipe.weights.in_network(self.kernel_trace, bias_inside=self.recipe.sharing.bias_inside)
-        return family.in_precision(self.manifest.get("plan", {}).get("precision", FLOAT32))
+        return family.in_precision(self.manifest.plan.get("precision", FLOAT32))
 
     def prepare(self, x: Any) -> Tensor:
         """Prepare inputs for the networks.
@@ -325,7 +326,7 @@ class Ensemble:
     @property
     def _input_shape(self) -> tuple[int, ...] | None:
         """Return the shape of one prepared input, or None if any is accepted."""
-        return tuple(self.manifest["input_shape"]) if self.manifest.get("input_shape") is not None else None
+        return tuple(self.manifest.input_shape) or None
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -406,7 +407,7 @@ class Ensemble:
         if self.preparation is None:
             expected: Any = {"task": CLASSIFICATION if self.likelihood is None else self.likelihood.task, "classes": ()}
         else:
-            expected = {"task": self.manifest["data"]["task"], "classes": tuple(self.manifest["data"]["classes"])}
+            expected = {"task": self.manifest.data["task"], "classes": tuple(self.manifest.data["classes"])}
         return open_labelled(source, self.preparation, **expected, target=target, shape=self._input_shape)
 
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
@@ -430,7 +431,7 @@ class Ensemble:
         >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
-        split, counts = self.labelled(x if y is None else (x, y)), self.manifest.get("data", {}).get("class_counts")
+        split, counts = self.labelled(x if y is None else (x, y)), self.manifest.data.get("class_counts")
         pred = Predictive.concatenate(list(self.stream(split.prepared, calibrated=False, prepared=True)))
         return replace(self, posthoc=fit_posthoc(pred, split.y, config, counts))
 
@@ -445,7 +446,7 @@ class Ensemble:
     @cached_property
     def _predictors(self) -> tuple[Predictor, ...]:
         """Return the predictor of each group; they keep what repeated predictions can share."""
-        plan = self.manifest.get("plan", {})
+        plan = self.manifest.plan
         seed, first, predictors = plan.get("seed", 0), plan.get("first_member", 0), []
         for group in self.groups:
             members, dtype = group.population, precision(group.population) if self.preparation is None else None
@@ -469,15 +470,16 @@ class Ensemble:
             Failure: If it cannot be written.
         """
         described = self
-        if "data" not in self.manifest:  # networks trained elsewhere
-            manifest = {
-                "recipe": self.recipe.to_json(),
-                "likelihood": None if self.likelihood is None else self.likelihood.to_json(),
-                "engine": asdict(self.engine),
-                GIVEN: [type(group.module).__qualname__ for group in self.groups],
-                PLAIN: [{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
-            }
-            described = replace(self, manifest={**manifest, **self.manifest})
+        if not self.manifest.data:  # networks trained elsewhere
+            manifest = replace(
+                self.manifest,
+                recipe=self.recipe.to_json(),
+                likelihood={} if self.likelihood is None else self.likelihood.to_json(),
+                engine=asdict(self.engine),
+                given=[type(group.module).__qualname__ for group in self.groups],
+                plain=[{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
+            )
+            described = replace(self, manifest=manifest)
         with runs.creating(Path(path), self.preparation):
             described.write(Path(path))
 
@@ -489,8 +491,8 @@ class Ensemble:
         """
         if self.posthoc is not None:
             write_json(path / POSTHOC, to_json(self.posthoc))
-        stored = {MODELS: save_models(path, self.models)} if self.models else {}
-        runs.save_members(path, self.to_tensors(GIVEN in self.manifest), {**self.manifest, **stored}, self.history)
+        manifest = replace(self.manifest, models=save_models(path, self.models) if self.models else [])
+        runs.save_members(path, self.to_tensors(bool(manifest.given)), manifest, self.history)
 
     def to_tensors(self, numbered: bool = False) -> Named:
         """Return the tensors of all groups by name.
@@ -532,7 +534,7 @@ def precision(population: Population) -> torch.dtype:
 def load_posthoc(path: Path) -> PostHoc | None:
     """Read the post-hoc steps of a run, or None; refuse a file that has changed since it was written."""
     manifest, file = runs.read_run(path), path / POSTHOC
-    if POSTHOC not in manifest[runs.FILES] and not file.exists():
+    if POSTHOC not in manifest.files and not file.exists():
         return None
     record = read_json(runs.require_unchanged(path, manifest, POSTHOC))
     try:
@@ -569,7 +571,7 @@ def load_given(
 ) -> Ensemble:
     """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
     tensors, manifest = runs.load_tensors(path)
-    names = manifest[runs.GIVEN]
+    names = manifest.given
     populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]
     nets, counts = list(net) if isinstance(net, list | tuple) else [net], [p.members for p in populations]
     if len(nets) == sum(counts):  # one for each model: the first of each group
@@ -579,17 +581,18 @@ def load_given(
         raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
     built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).build() for net in nets]
     modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
-    for module, population, plain in zip(modules, populations, manifest[PLAIN], strict=True):
+    for module, population, plain in zip(modules, populations, manifest.plain, strict=True):
         require_same_tensors(module, population, path)
         require_same_plain_tensors(module, {PLAIN: plain})
-        select_output(module, output_again(manifest, output))
-    record = manifest["likelihood"]
+        select_output(module, output_again({OUTPUT: manifest.output}, output))
+    record, plan, roles = manifest.likelihood, manifest.plan, manifest.parameters
+    stored = Manifest(plan=plan, parameters=roles, kernels=manifest.kernels, output=manifest.output)
     return Ensemble(
         tuple(map(MemberGroup, modules, populations)),
-        None if record is None else likelihoods.likelihood_from_json(record, likelihood),
-        Engine(**manifest["engine"]),
-        recipe_from_json(manifest["recipe"], recipe),
-        {key: manifest[key] for key in (OUTPUT, "plan", "parameters", "kernels") if key in manifest},
+        likelihoods.likelihood_from_json(record, likelihood) if record else None,
+        Engine(**manifest.engine),
+        recipe_from_json(manifest.recipe, recipe),
+        stored,
         posthoc=load_posthoc(path) if posthoc else None,
     )
 

@@ -267,7 +267,7 @@ class Trainer:
         """Return the ensemble of one recipe: loaded if it is finished, resumed if it was interrupted, else trained."""
         run = None if path is None else path / run_name(recipe.name)
         if run is not None and is_begun(run):
-            with repair_hint(run), training_bar(read_run(run)["plan"]["epochs"], self.quiet, recipe.name) as show:
+            with repair_hint(run), training_bar(read_run(run).plan["epochs"], self.quiet, recipe.name) as show:
                 return resume(
                     run,
                     data=self.data,

@@ -36,4 +36,4 @@ class ReportSection:
 def report_sections(evaluation: "Evaluation | None" = None) -> list[ReportSection]:
     """Return the registered sections, or those that concern an evaluation."""
     sections: list[ReportSection] = list(plugins("murmuration.report_sections").values())
-    return [section for section in sections if evaluation is None or section.key in evaluation.manifest]
+    return [section for section in sections if evaluation is None or section.key in evaluation.manifest.entries]

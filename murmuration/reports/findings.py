@@ -187,7 +187,7 @@ def quality(evaluation: Evaluation) -> str:
     """Return the headline score with its interval, in a sentence."""
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation.eval_set).examples}"
     for section in report_sections(evaluation):
-        name = f"{name}, {section.qualifier(evaluation.manifest[section.key])},"
+        name = f"{name}, {section.qualifier(evaluation.manifest.entries[section.key])},"
     if evaluation.task == "classification":
         score = evaluation.scores["accuracy"]
         ends = interval(score, percent)
@@ -236,7 +236,7 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
         about_members(evaluation, who),
         *advice(evaluation, who),
         f"{evaluation.name}: {on_weights}" if on_weights and named else on_weights,
-        *(section.finding(evaluation.manifest[section.key], who) for section in report_sections(evaluation)),
+        *(section.finding(evaluation.manifest.entries[section.key], who) for section in report_sections(evaluation)),
     ]
     texts = [
         trust(evaluation, who) if named else "",

@@ -134,7 +134,7 @@ def report_of(
         Misuse: If two evaluations have the same name.
     """
     paired = tuple(differences(evaluations) if tests is None else tests)
-    command = command or evaluations[0].manifest.get("command", "") or this_command()
+    command = command or evaluations[0].manifest.command or this_command()
     return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
@@ -198,7 +198,7 @@ def results_json(made: Report, *, run: Path) -> dict[str, Any]:
     """Return the record that `metrics.json` holds."""
     evaluation = made.evaluations[0]
     sentences = {"verdict": list(made.verdict), "notes": list(made.notes)}
-    added = {section.key: evaluation.manifest[section.key] for section in report_sections(evaluation)}
+    added = {section.key: evaluation.manifest.entries[section.key] for section in report_sections(evaluation)}
     return {"run": str(run), "recipe": evaluation.name, **evaluation.to_json(), **sentences, **added}
 
 

@@ -23,6 +23,7 @@ import platform
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,13 @@ from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_fe
 from murmuration.runs import locks
 from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
+from murmuration.runs.manifest import FORMAT, Manifest
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.records import plain_json
 
-FORMAT = 2  # 1: without digests; such runs are refused
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
-GIVEN = "given"  # recipe of networks trained elsewhere; in their manifest, the names of their classes
-GROUPS = "groups"  # in the manifest: the number of groups of networks, if there are several
-FILES = "files"  # in the manifest: the SHA-256 of every file that is complete
-CHANGING = "changing"  # in the manifest: the files that a command is replacing, with their new SHA-256
-STORAGE = ("format", "status", FILES, CHANGING)  # entries of a manifest that are about its files
+GIVEN = "given"  # recipe of networks trained elsewhere
 SWEEP = "sweep.json"  # scores of the candidates of a coupling space
 WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a run until it is complete
 EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
@@ -96,13 +93,13 @@ def creating(path: Path, preparation: Preparation | None = None) -> Iterator[Non
 
 
 def create_run(
-    path: Path, manifest: dict[str, Any], preparation: Preparation | None = None, first: Callable = lambda: None
+    path: Path, manifest: Manifest, preparation: Preparation | None = None, first: Callable = lambda: None
 ) -> None:
     """Start a run: write the files of `creating`, those of `first`, and then the manifest."""
     with creating(path, preparation):
         first()
         stored = digests_of(path, (BACKBONE, STORED))
-        write_manifest(path, {**manifest, "format": FORMAT, "status": "training", FILES: stored})
+        write_manifest(path, replace(manifest, status="training", files=stored))
 
 
 def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
@@ -113,12 +110,12 @@ def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
 def is_settled(path: Path) -> bool:
     """Return whether a run is complete and killed processes have left nothing to remove."""
     unfinished = locks.holders(path) or (path / CHECKPOINTS).exists()
-    return not unfinished and read_run(path)["status"] == "complete"
+    return not unfinished and read_run(path).status == "complete"
 
 
-def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest of a run, with its digest."""
-    files.write_record(path / MANIFEST, manifest)
+    files.write_record(path / MANIFEST, manifest.to_json())
 
 
 def describe_data(data: Data, task: str) -> dict[str, Any]:
@@ -177,7 +174,7 @@ def tidy(path: Path, killed: bool) -> None:
             remove_files(path)
         return
     with contextlib.suppress(Failure):  # damage is reported by whoever reads
-        if read_run(path)["status"] == "complete":
+        if read_run(path).status == "complete":
             remove_checkpoints(path)
 
 
@@ -237,7 +234,7 @@ def remove_partial_files(path: Path) -> None:
             remove_partial_files(folder)
 
 
-def read_run(path: Path) -> dict[str, Any]:
+def read_run(path: Path) -> Manifest:
     """Read the manifest of a run."""
     if not path.exists():
         raise Misuse(f"no run at {path}: the directory does not exist")
@@ -247,11 +244,11 @@ def read_run(path: Path) -> dict[str, Any]:
         raise Failure(f"{lost}: restore it, or remove the directory and start again")
     if not file.is_file():
         raise Misuse(f"no run at {path}: it holds no {MANIFEST}")
-    manifest = files.read_json(file)
-    version = manifest.get("format") if isinstance(manifest, dict) else "unknown"
+    record = files.read_json(file)
+    version = record.get("format") if isinstance(record, dict) else "unknown"
     if version != FORMAT:
         raise Failure(f"{file}: format {version}, expected {FORMAT}; written by another version?")
-    return files.unsealed(file, manifest)
+    return Manifest.from_json(files.unsealed(file, record), str(file))
 
 
 def has_lost_manifest(path: Path) -> bool:
@@ -265,16 +262,15 @@ def has_lost_manifest(path: Path) -> bool:
     return any(file.is_file() for pattern in patterns for file in path.glob(pattern))
 
 
-def save_members(path: Path, tensors: Named, manifest: dict[str, Any], history: list[dict]) -> None:
+def save_members(path: Path, tensors: Named, manifest: Manifest, history: list[dict]) -> None:
     """Close a run: the members' tensors, then history, then the manifest that declares it complete."""
     files.write_tensors(path / MEMBERS, tensors)
     write_history(path, history)
-    stored = read_run(path)[FILES] if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
+    stored = read_run(path).files if (path / MANIFEST).exists() else digests_of(path, (BACKBONE, STORED))
     points = [f"{TRAJECTORY}/{step_file(step)}" for step in stored_steps(path)]
     stored |= digests_of(path, (MEMBERS, HISTORY, POSTHOC, *points))
-    described = {key: value for key, value in manifest.items() if key not in STORAGE}
     order = list(tensors)  # the file has another; draws may depend on it
-    write_manifest(path, {**described, "format": FORMAT, "status": "complete", FILES: stored, "tensors": order})
+    write_manifest(path, replace(manifest, status="complete", files=stored, tensors=order, changing={}))
     remove_checkpoints(path)
 
 
@@ -285,63 +281,63 @@ def replace_files(path: Path, contents: dict[str, bytes]) -> None:
     """
     with locked(path):
         manifest = read_run(path) if (path / MANIFEST).exists() else None
-        if manifest:
-            stored = {**manifest[FILES], **_replaced(path, manifest)}
+        if manifest is not None:
+            manifest = replace(manifest, files={**manifest.files, **_replaced(path, manifest)})
             new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-            plain = {key: value for key, value in manifest.items() if key != CHANGING} | {FILES: stored}
-            write_manifest(path, {**plain, CHANGING: {"files": new, "command": describe_process()["command"]}})
+            changing = {"files": new, "command": describe_process()["command"]}
+            write_manifest(path, replace(manifest, changing=changing))
         for name, content in contents.items():
             files.write_bytes(path / name, content)
-        if manifest:
-            write_manifest(path, {**plain, FILES: {**stored, **new}})
+        if manifest is not None:
+            write_manifest(path, replace(manifest, files={**manifest.files, **new}, changing={}))
 
 
-def _replaced(path: Path, manifest: dict[str, Any]) -> dict[str, str]:
+def _replaced(path: Path, manifest: Manifest) -> dict[str, str]:
     """Return the digests of the files that a killed process had replaced already."""
-    new = manifest.get(CHANGING, {"files": {}})["files"]
+    new = manifest.changing.get("files", {})
     return {name: digest for name, digest in digests_of(path, new).items() if digest == new[name]}
 
 
-def require_unchanged(path: Path, manifest: dict[str, Any], name: str) -> Path:
+def require_unchanged(path: Path, manifest: Manifest, name: str) -> Path:
     """Return the path of a file of a run; refuse one that is missing or has changed."""
-    new = manifest.get(CHANGING, {"files": {}})["files"]
-    return files.require_digest(path / name, manifest[FILES].get(name), new.get(name))
+    new = manifest.changing.get("files", {})
+    return files.require_digest(path / name, manifest.files.get(name), new.get(name))
 
 
-def require_files(path: Path, manifest: dict[str, Any]) -> None:
+def require_files(path: Path, manifest: Manifest) -> None:
     """Refuse a complete run of which a file is missing or has changed, also one that predictions do not need.
 
     History and post-hoc steps are left to those who read them, scores and report to the next evaluation.
     """
-    for name in manifest[FILES]:
+    for name in manifest.files:
         if name not in (HISTORY, POSTHOC, *EVALUATED):
             require_unchanged(path, manifest, name)
 
 
-def warn_if_mixed(path: Path, manifest: dict[str, Any]) -> None:
+def warn_if_mixed(path: Path, manifest: Manifest) -> None:
     """Warn of a run of which a killed command had replaced some files and not the others."""
-    if CHANGING not in manifest or locks.is_held(path):
+    if not manifest.changing or locks.is_held(path):
         return
-    command, new, done = manifest[CHANGING]["command"], manifest[CHANGING]["files"], _replaced(path, manifest)
+    command, new, done = manifest.changing["command"], manifest.changing["files"], _replaced(path, manifest)
     if done and len(done) < len(new):
         old = " and ".join(name for name in new if name not in done)
         warnings.warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it", stacklevel=3)
 
 
-def load_tensors(path: Path) -> tuple[Named, dict[str, Any]]:
+def load_tensors(path: Path) -> tuple[Named, Manifest]:
     """Read the tensors of a complete run, in their stored order, and its manifest."""
     manifest = read_run(path)
-    if manifest["status"] != "complete":
+    if manifest.status != "complete":
         raise Misuse(f"{path} is not finished: continue it with mm.resume('{path}')")
     warn_if_mixed(path, manifest)
     tensors = files.read_tensors(require_unchanged(path, manifest, MEMBERS))
-    order = manifest.get("tensors", [])
+    order = manifest.tensors
     return {name: tensors[name] for name in order} if set(order) == set(tensors) else tensors, manifest
 
 
-def group_tensors(tensors: Named, manifest: dict[str, Any]) -> list[Named]:
+def group_tensors(tensors: Named, manifest: Manifest) -> list[Named]:
     """Return the tensors of every group of networks: none, one, or one per fold."""
-    count = manifest.get(GROUPS, 1)
+    count = manifest.groups
     return [below(tensors, str(group)) for group in range(count)] if count > 1 else [tensors] if tensors else []
 
 
@@ -357,7 +353,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def checked_history(path: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def checked_history(path: Path, manifest: Manifest) -> list[dict[str, Any]]:
     """Read the history of a complete run; with a warning, nothing if its file is damaged."""
     try:
         require_unchanged(path, manifest, HISTORY)
@@ -388,7 +384,7 @@ def stored_steps(path: Path) -> list[int]:
 def path_steps(path: Path) -> list[int]:
     """Return the steps of the trajectory of a complete run, in order, after a check of all its files."""
     manifest = read_run(path)
-    points = [require_unchanged(path, manifest, n) for n in manifest[FILES] if n.startswith(f"{TRAJECTORY}/")]
+    points = [require_unchanged(path, manifest, n) for n in manifest.files if n.startswith(f"{TRAJECTORY}/")]
     return sorted(int(file.stem.partition("-")[2]) for file in points)
 
 

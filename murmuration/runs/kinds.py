@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from murmuration.runs.manifest import Manifest
 from murmuration.system.plugins import plugins
 
 
@@ -24,12 +25,12 @@ class RunKind:
         continue_run: Continues and prints a run that holds no ensemble, called as `continue_run(path, as_json=...)`.
     """
 
-    owns: Callable[[dict[str, Any]], bool]
+    owns: Callable[[Manifest], bool]
     contents: str
     folder_files: tuple[str, ...] = ()
-    reopen: Callable[[dict[str, Any]], Any] | None = None
+    reopen: Callable[[Manifest], Any] | None = None
     resume: Callable[..., Any] | None = None
-    is_finished: Callable[[dict[str, Any]], bool] = lambda manifest: True
+    is_finished: Callable[[Manifest], bool] = lambda manifest: True
     close: Callable[..., None] | None = None
     test_data: str = ""
     continue_run: Callable[..., None] | None = None
@@ -40,6 +41,6 @@ def run_kinds() -> list[RunKind]:
     return list(plugins("murmuration.run_kinds").values())
 
 
-def run_kind(manifest: dict[str, Any]) -> RunKind | None:
+def run_kind(manifest: Manifest) -> RunKind | None:
     """Return the kind of a run, or None for a run of plain training."""
     return next((kind for kind in run_kinds() if kind.owns(manifest)), None)

@@ -24,6 +24,7 @@ from murmuration.core.weights.distributions import Distribution
 from murmuration.data import Data, open_data
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs.manifest import Manifest
 from murmuration.studies.infinite_width import Kernels, architecture_of, limit_kernels
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure, Misuse
@@ -344,13 +345,13 @@ def spec_of(ensemble: Ensemble, data: Data, net: Net | None = None) -> TrainSpec
     """Return the spec of the run that trained this ensemble, from its manifest."""
     ensemble = ensemble.to(CPU)
     manifest, likelihood = ensemble.manifest, ensemble.likelihood
-    if "plan" not in manifest or likelihood is None:
+    if not manifest.plan or likelihood is None:
         raise Misuse(
             "the ensemble was not trained by this library: its initial members are unknown, use kernel_diagnosis"
         )
     source = source_again(manifest, net)
     body = ensemble.member(0) if ensemble.recipe.sharing.frozen else None  # not trained
-    plan = plan_from_json(manifest["plan"], device=CPU)
+    plan = plan_from_json(manifest.plan, device=CPU)
     return TrainSpec(source.build, data, likelihood, ensemble.recipe, plan, backbone=body)
 
 
@@ -362,9 +363,8 @@ def initial_ensemble(spec: TrainSpec) -> Ensemble:
     two = spec.data.train[:2]  # enough to trace the network
     heads = head_only_spec(replace(spec, data=replace(spec.data, train=two, val=two, test=two)))
     group = MemberGroup(spec.member(0), with_backbone(heads.method.initial_members(), spec.backbone))
-    manifest = {"plan": spec.plan.to_json()}
-    if spec.recipe.needs_kernels:
-        manifest["kernels"] = spec.method.trace.to_json()
+    kernels = spec.method.trace.to_json() if spec.recipe.needs_kernels else None
+    manifest = Manifest(plan=spec.plan.to_json(), kernels=kernels)
     return Ensemble((group,), spec.likelihood, engine("loop"), spec.recipe, manifest)
 
 
@@ -376,7 +376,7 @@ def require_several(members: int) -> None:
 def diagnose(stage: Stage, ensemble: Ensemble, x: Tensor, products: Tensor, *, initialisations: int) -> KernelDiagnosis:
     """Return the diagnosis of an ensemble on inputs x (n, ...), with the products (M, M) of its outputs."""
     require_several(ensemble.members)
-    group, plan = ensemble.to(CPU).groups[0], ensemble.manifest.get("plan")
+    group, plan = ensemble.to(CPU).groups[0], ensemble.manifest.plan
     shares = len(ensemble.groups) == 1 and bool(group.population.shared)
     gram, own = torch.eye(ensemble.members, dtype=torch.float64), 1.0
     if shares:

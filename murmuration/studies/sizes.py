@@ -309,7 +309,7 @@ def runs_of(networks: Ensemble | Sequence[Ensemble]) -> list[Ensemble]:
     if len(networks.groups) > 1:
         return [replace(networks, groups=(group,)) for group in networks.groups]
     module, population = networks.groups[0].module, networks.groups[0].population
-    origins = networks.manifest.get("origins", list(range(population.members)))
+    origins = networks.manifest.rows(population.members)
     rows = [[i for i, member in enumerate(origins) if member == origin] for origin in dict.fromkeys(origins)]
     taken = [MemberGroup(module, population.take(torch.tensor(members))) for members in rows]
     return [replace(networks, groups=(group,)) for group in taken]

@@ -91,11 +91,8 @@ def open_trajectory(
     stored = runs.path_steps(path)
     if not stored:
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
-    plan, origins = ensemble.manifest["plan"], ensemble.manifest["origins"]
+    origins, per_epoch = ensemble.manifest.rows(ensemble.members), ensemble.manifest.steps_per_epoch or 1
     steps = tuple(step for step in stored if step > 0)
-    full_batches = max(1, ensemble.manifest["data"]["examples"]["train"] // plan["batch_size"])
-    # Runs without a record of their steps had whole batches only.
-    per_epoch = ensemble.manifest.get("steps_per_epoch", full_batches)
 
     def network(row: int, step: int) -> Points:
         population, _ = runs.load_path_point(path, step, row)

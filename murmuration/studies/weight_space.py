@@ -23,6 +23,7 @@ from murmuration.core.weights import KernelTrace
 from murmuration.data import Data, Split
 from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse
 from murmuration.training.batch_norm import refresh_batch_norm, statistics
@@ -96,8 +97,8 @@ class Points:
         )
         if like is None:
             return Ensemble(groups, self.likelihood, runner, recipe)
-        manifest = {name: value for name, value in like.manifest.items() if name in INHERITED}
-        manifest |= {"recipe": recipe.to_json(), "engine": asdict(runner)}
+        inherited = {name: getattr(like.manifest, name) for name in INHERITED}
+        manifest = Manifest(recipe=recipe.to_json(), engine=asdict(runner), **inherited)
         return Ensemble(groups, like.likelihood, runner, recipe, manifest, preparation=like.preparation)
 
     def module(self, index: int) -> nn.Module:

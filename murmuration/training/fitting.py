@@ -24,6 +24,7 @@ from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.directory import versions as versions
 from murmuration.runs.kinds import run_kind
+from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
 from murmuration.system.devices import CPU, refuse_autocast
 from murmuration.system.errors import Failure
@@ -150,7 +151,7 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
     if full_spec.recipe.needs_kernels:
         show(roles.summary, 0, 0, None)
     manifest = describe(full_spec, source, choice.engine, choice.reason)
-    manifest |= {"gamma": spec.gamma, "parameters": roles.to_json()}
+    manifest = replace(manifest, gamma=spec.gamma, parameters=roles.to_json())
     path = None if out is None else Path(out)
     callback = ProgressCallback(path, show, full_spec.plan.checkpoint_seconds, new=True, ranks=spec.ranks)
     with runs.new_run(path if first else None):
@@ -164,22 +165,22 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
         return run_training(full_spec, spec, choice.engine, progress, manifest, callback)
 
 
-def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> dict[str, Any]:
-    """The manifest of a run: all that is needed to understand it, repeat it and continue it."""
+def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> Manifest:
+    """The manifest of a run before it is trained."""
     data, ranks = spec.data, spec.ranks
-    return {
-        "recipe": spec.recipe.to_json(),
-        "plan": spec.plan.to_json(),
-        "net": source.record,
-        "input_shape": list(data.input_shape),
-        "steps_per_epoch": spec.end.steps_per_epoch,
-        "likelihood": spec.likelihood.to_json(),
-        **({"kernels": spec.method.trace.to_json()} if spec.recipe.needs_kernels else {}),
-        "data": runs.describe_data(data, spec.likelihood.task),
-        "engine": {**asdict(engine), "reason": reason, "torch_threads": torch.get_num_threads()},
-        **({} if ranks.alone else {"ranks": ranks.size * ranks.parts}),
+    return Manifest(
+        recipe=spec.recipe.to_json(),
+        plan=spec.plan.to_json(),
+        net=source.record,
+        input_shape=list(data.input_shape),
+        steps_per_epoch=spec.end.steps_per_epoch,
+        likelihood=spec.likelihood.to_json(),
+        kernels=spec.method.trace.to_json() if spec.recipe.needs_kernels else None,
+        data=runs.describe_data(data, spec.likelihood.task),
+        engine={**asdict(engine), "reason": reason, "torch_threads": torch.get_num_threads()},
+        ranks=ranks.size * ranks.parts,
         **runs.describe_process(),
-    }
+    )
 
 
 @refusing_together
@@ -204,20 +205,20 @@ def resume(
     path = Path(path)
     with runs.locked(None if runs.is_settled(path) or not is_first() else path):
         manifest = runs.read_run(path)
-        if manifest["status"] == "complete":
+        if manifest.status == "complete":
             runs.require_files(path, manifest)
             return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
         opened = reopen(manifest, data, path)
-        likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
-        stored_recipe = recipe_from_json(manifest["recipe"], recipe)
-        plan = plan_from_json(manifest["plan"], optimizer, device)
+        likelihood = likelihood_from_json(manifest.likelihood, likelihood)
+        stored_recipe = recipe_from_json(manifest.recipe, recipe)
+        plan = plan_from_json(manifest.plan, optimizer, device)
         refuse_autocast(plan.device)
-        began_on = manifest["plan"].get("device", CPU)
+        began_on = manifest.plan.get("device", CPU)
         if plan.device != began_on:
-            devices = [*manifest.get("devices", [began_on]), plan.device]
-            manifest = {**manifest, "plan": {**manifest["plan"], "device": plan.device}, "devices": devices}
+            devices = [*(manifest.devices or [began_on]), plan.device]
+            manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
         source = checked_source(source_again(manifest, net, output), opened, likelihood, plan.device)
-        require_same_plain_tensors(source.build(), manifest["net"])
+        require_same_plain_tensors(source.build(), manifest.net)
         backbone = None
         if stored_recipe.sharing.frozen:
             stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
@@ -225,14 +226,14 @@ def resume(
         full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
         full_spec = with_ranks(full_spec, source.record)
         show = show if full_spec.ranks.first else show_nothing
-        spec = replace(head_only_spec(full_spec), gamma=manifest.get("gamma"))
+        spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
         progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
-        trained = stored_recipe.weights.init_from or "init_from" in manifest["net"]
+        trained = stored_recipe.weights.init_from or "init_from" in manifest.net
         if progress is None and (trained or run_kind(manifest) is not None):
             lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
             raise Failure(f"{lost}: remove {path} and begin anew")
         engine, ranks = engine_from(manifest), spec.ranks
-        if ranks.size * ranks.parts != manifest.get("ranks", 1) and engine.workers:  # one for each core of other ranks
+        if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
             engine = engine_named(engine.name, engine.direct, ranks.cores)
         show(f"engine {engine.name}: as before", 0, 0, None)
         callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
@@ -246,17 +247,18 @@ def train_members(
     population: Population,
     out: str | Path,
     *,
-    extra: dict[str, Any] | None = None,
+    entries: dict[str, Any] | None = None,
     files: dict[str, Any] | None = None,
     show: Show = show_nothing,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Train these members further, as a run of its own in `out`; `resume` continues it.
 
-    `extra` joins the run's manifest, `files` are written into its directory as JSON before training.
+    `entries` are those of the run's manifest, `files` are written into its directory as JSON before training.
     """
     path, manifest = Path(out), describe(spec, source, engine, "as before")
-    manifest |= {"gamma": spec.gamma, "parameters": spec.roles(population).to_json(), **(extra or {})}
+    parameters = spec.roles(population).to_json()
+    manifest = replace(manifest, gamma=spec.gamma, parameters=parameters, entries=entries or {})
     progress = start_from(spec, population.to(spec.plan.device))
     with runs.new_run(path):
         first = partial(save_first_weights, path, spec, progress, files or {})

@@ -34,7 +34,6 @@ from murmuration.training import TrainSpec
 from murmuration.training.plan import Plan
 from murmuration.training.run import blank_ensemble, with_posthoc
 
-FOLDS = "folds"  # in the manifest
 NETWORKS = "networks"
 
 
@@ -85,9 +84,9 @@ def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpe
         return train(replace(spec, data=part, plan=own, recipe=replace(recipe, models=())))
 
     ensemble = cross_fit(spec.data, folds, plan, spec.likelihood, models_for(recipe.models, data.task), networks, show)
-    record = {"recipe": recipe.to_json(), "plan": plan.to_json()}
-    record["data"] = runs.describe_data(data, spec.likelihood.task)
-    return replace(ensemble, recipe=recipe, history=[], manifest={**ensemble.manifest, **record})
+    described = runs.describe_data(data, spec.likelihood.task)
+    manifest = replace(ensemble.manifest, recipe=recipe.to_json(), plan=plan.to_json(), data=described)
+    return replace(ensemble, recipe=recipe, history=[], manifest=manifest)
 
 
 def fit_models(
@@ -103,7 +102,7 @@ def fit_models(
         return cross_fit(pooled(data), folds, plan, likelihood, (model,), None, show, blank)
     start = time.perf_counter()
     models = fit_members(model, data, likelihood, members=plan.members, seed=plan.seed)
-    manifest = {**blank.manifest, "seconds": time.perf_counter() - start}
+    manifest = replace(blank.manifest, seconds=time.perf_counter() - start)
     return with_posthoc(replace(blank, models=models, manifest=manifest), data, plan)
 
 
@@ -146,17 +145,18 @@ def cross_fit(
         show(f"weights by out-of-fold NLL: {selection.text}", 0, 0, None)
     out_of_folds = joined_rows([joined_parts(parts, selection) for parts in predicted])
     base = networks[0] if blank is None else blank
-    timed = replace(base, manifest={**base.manifest, "seconds": time.perf_counter() - start})
+    timed = replace(base, manifest=replace(base.manifest, seconds=time.perf_counter() - start))
     joint = with_members(timed, networks, fitted, selection)
     if out_of_folds.task == REGRESSION:  # intervals need the absolute residuals of out-of-fold means
-        joint.manifest[FOLDS] |= {"fold": numbers[rows].tolist(), "residuals": (out_of_folds.mean - y).abs().tolist()}
+        residuals = (out_of_folds.mean - y).abs().tolist()
+        joint.manifest.folds.update(fold=numbers[rows].tolist(), residuals=residuals)
     if plan.posthoc is None:
         return joint
     if len(y) < FEWEST:
         reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
         warnings.warn(f"not calibrated: {reason}", stacklevel=2)
         return joint
-    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest["data"]["class_counts"]))
+    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest.data["class_counts"]))
 
 
 def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Predictive:
@@ -189,12 +189,11 @@ def with_members(
             models += [model for _, model in own]
             places += [fold for fold, _ in own]
             weights += [selection.weights[name] / len(own)] * len(own)
-    record: dict[str, Any] = {FOLDS: {"count": len(fitted), "members": places}}
-    record |= {runs.GROUPS: len(groups)} if len(groups) > 1 else {}
+    record: dict[str, Any] = {"folds": {"count": len(fitted), "members": places}, "groups": max(len(groups), 1)}
     if len(selection.weights) > 1:
         record |= {"weights": weights, "selection": selection.to_json()}
-    manifest, mixture = {**ensemble.manifest, **record}, tuple(record.get("weights", ()))
-    return replace(ensemble, groups=groups, models=tuple(models), weights=mixture, manifest=manifest)
+    manifest = replace(ensemble.manifest, **record)
+    return replace(ensemble, groups=groups, models=tuple(models), weights=tuple(manifest.weights), manifest=manifest)
 
 
 def cross_interval(
@@ -205,8 +204,8 @@ def cross_interval(
     `method` is plus (CV+; with one example a fold, jackknife+) or minmax. The coverage is guaranteed where
     training does not look at the examples of a fold: without early stopping on them.
     """
-    record = ensemble.manifest.get(FOLDS)
-    if record is None or "residuals" not in record:
+    record = ensemble.manifest.folds
+    if "residuals" not in record:
         raise Misuse("intervals of folds for an ensemble without them: train a regression with folds=5")
     pred = ensemble.predict(x, calibrated=False)
     ours = fold_of_members(ensemble, pred)
@@ -216,7 +215,7 @@ def cross_interval(
 
 def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
     """The fold (S,) of every member, or draw of one, in predictions of a cross-fitted ensemble."""
-    places, networks = torch.tensor(ensemble.manifest[FOLDS]["members"]), ensemble.networks
+    places, networks = torch.tensor(ensemble.manifest.folds["members"]), ensemble.networks
     draws = (len(pred.outputs) - len(ensemble.models)) // max(networks, 1)
     return torch.cat([places[:networks].repeat_interleave(draws), places[networks:]])
 
@@ -224,8 +223,8 @@ def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
 def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
     """Uncalibrated predictions of a cross-fitted ensemble for the examples it was fitted to, by the members of each
     one's own fold, and the examples; fold after fold."""
-    pool, count = pooled(data), ensemble.manifest[FOLDS]["count"]
-    numbers, parts = fold_numbers(pool, count, ensemble.manifest["plan"]["seed"]), []
+    pool, count = pooled(data), ensemble.manifest.folds["count"]
+    numbers, parts = fold_numbers(pool, count, ensemble.manifest.plan["seed"]), []
     rows = [np.flatnonzero(numbers == fold) for fold in range(count)]
     for fold, inside in enumerate(rows):
         pred = ensemble.predict(pool.train.prepared[inside], calibrated=False, prepared=True)
@@ -235,8 +234,8 @@ def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
 
 def fit_posthoc_again(ensemble: Ensemble, data: Data, config: PostHocConfig | None) -> Ensemble:
     """The ensemble with post-hoc steps fitted on the validation examples of its run, out of fold if it has folds."""
-    if FOLDS not in ensemble.manifest:
+    if not ensemble.manifest.folds:
         return ensemble.fit_posthoc(data.val, config=config)
     predicted, examples = out_of_fold(ensemble, data)
-    counts = ensemble.manifest["data"]["class_counts"]
+    counts = ensemble.manifest.data["class_counts"]
     return replace(ensemble, posthoc=fit_posthoc(predicted, examples.y, config, counts))

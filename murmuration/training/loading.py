@@ -19,6 +19,7 @@ from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_sou
 from murmuration.models.nets.validation import require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_given, load_posthoc, require_same_tensors
 from murmuration.runs import directory as runs
+from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
 from murmuration.system.errors import Failure, Misuse
 
@@ -44,42 +45,42 @@ def load(
     abstention rules are left out. Members are put on `device`, by default the one they were trained on; if that is
     missing here, on the CPU with a warning.
     """
-    if runs.GIVEN in runs.read_run(Path(path)):
+    if runs.read_run(Path(path)).given:
         return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
     tensors, manifest = runs.load_tensors(Path(path))
-    likelihood = likelihood_from_json(manifest["likelihood"], likelihood)
+    likelihood = likelihood_from_json(manifest.likelihood, likelihood)
     groups = []
     for named in runs.group_tensors(tensors, manifest):
         population = population_from_tensors(named)
         place = _device_to_load(manifest) if device is None else resolve_device(device)
         module = source_again(manifest, net, output).build()
-        require_same_plain_tensors(module, manifest["net"])
+        require_same_plain_tensors(module, manifest.net)
         require_same_tensors(module, population, Path(path))
         groups.append(MemberGroup(module, population.to(place)))
     return Ensemble(
         tuple(groups),
         likelihood,
         engine_from(manifest),
-        recipe_from_json(manifest["recipe"], recipe),
-        {key: value for key, value in manifest.items() if key not in runs.STORAGE},
+        recipe_from_json(manifest.recipe, recipe),
+        manifest.without_files(),
         runs.checked_history(Path(path), manifest),
         load_posthoc(Path(path)) if posthoc else None,
-        stored_preparation(manifest["data"]["preparation"], Path(path), manifest[runs.FILES]),
-        load_models(Path(path), manifest.get(runs.MODELS, []), likelihood),
-        tuple(manifest.get("weights", ())),
+        stored_preparation(manifest.data["preparation"], Path(path), manifest.files),
+        load_models(Path(path), manifest.models, likelihood),
+        tuple(manifest.weights),
     )
 
 
-def engine_from(manifest: dict[str, Any]) -> Engine:
+def engine_from(manifest: Manifest) -> Engine:
     """The engine that a manifest names."""
-    return Engine(**{field: manifest["engine"][field] for field in ENGINE_FIELDS})
+    return Engine(**{field: manifest.engine[field] for field in ENGINE_FIELDS})
 
 
-def _device_to_load(manifest: dict[str, Any]) -> str:
+def _device_to_load(manifest: Manifest) -> str:
     """The device that a run was trained on, or the CPU with a warning if it is missing."""
-    device = str(manifest.get("plan", {}).get("device", CPU))
+    device = str(manifest.plan.get("device", CPU))
     if is_available(device):
         return device
     reason = f"the run was trained on {device}, which is not available here"
@@ -87,12 +88,12 @@ def _device_to_load(manifest: dict[str, Any]) -> str:
     return CPU
 
 
-def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) -> Data:
+def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Data:
     """The data of a run, refused if it is not what the run was trained on.
 
     Features, where it has some, are those stored in its directory `run`.
     """
-    record = manifest["data"]
+    record = manifest.data
     reading = record["source"]
     if data is None and "source" not in (reading or {}):
         raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
@@ -102,23 +103,23 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
             raise Misuse(f"{what}: give data=mm.open_data(...) as before")
         reading = reading if data is None else {**reading, "source": data}
         if "features" in reading:
-            reading = {**reading, "features": features_again(run, record["preparation"], manifest.get(runs.FILES, {}))}
+            reading = {**reading, "features": features_again(run, record["preparation"], manifest.files)}
         data = open_data(**reading)
     if data.fingerprint != record["fingerprint"]:
         raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
     return data
 
 
-def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:
+def source_again(manifest: Manifest, net: Net | None = None, output: Output | None = None) -> NetSource:
     """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
-    if net is None and "name" not in manifest["net"]:
-        raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
-    record, shape = manifest["net"], tuple(manifest["input_shape"])
+    if net is None and "name" not in manifest.net:
+        raise Misuse(f"the run's net is {manifest.net['module']}, a module of your own: give it again as net=...")
+    record, shape = manifest.net, tuple(manifest.input_shape)
     reset = record["init_from"]["reset"] if "init_from" in record else EVERY
     net = record["name"] if net is None else net
-    source = net_source(net, shape, width_of(manifest["likelihood"]), reset, record.get(EDGES))
+    source = net_source(net, shape, width_of(manifest.likelihood), reset, record.get(EDGES))
     source = ending_in_cosines(source) if COSINES in record else source
-    preparation = preparation_from_json(manifest["data"]["preparation"])
+    preparation = preparation_from_json(manifest.data["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
     return narrow_source(source, record["widths"]) if "widths" in record else source
 

@@ -27,7 +27,7 @@ from murmuration.system.progress import Show
 from murmuration.training import TrainSpec, begin, choose_engine, membership
 from murmuration.training.fitting import resume
 from murmuration.training.loading import engine_from, load, reopen, source_again
-from murmuration.training.membership import ADDING, STREAMS, StoredMembers
+from murmuration.training.membership import StoredMembers
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.run import show_nothing, with_posthoc
 
@@ -84,30 +84,31 @@ def add_members(
     runs.check_new(place)
     earlier = membership.read_members(path)
     refuse_inexact(path, earlier)
-    manifest = {key: value for key, value in earlier.manifest.items() if key not in (STREAMS, "origins", "diverged")}
-    old_plan, plan = manifest["plan"], plan_from_json(manifest["plan"], optimizer, device)
+    manifest = replace(earlier.manifest, streams=None, origins=None, diverged={})
+    old_plan, plan = manifest.plan, plan_from_json(manifest.plan, optimizer, device)
     if plan.trajectory is not None:
         warnings.warn("the trajectory stays with the old run: the new one has none", stacklevel=2)
     first_member = 1 + max(number for seed, number in earlier.streams if seed == plan.seed)
     plan = replace(plan, members=count, first_member=first_member, trajectory=None)
     stored = runs.read_run(path)
     opened = reopen(stored, data, path)
-    recipe = recipe_from_json(manifest["recipe"], objects.get("recipe"))
+    recipe = recipe_from_json(manifest.recipe, objects.get("recipe"))
     source = source_again(manifest, objects.get("net"), objects.get("output"))
-    frozen = "frozen=" in manifest["recipe"]["sharing"]
+    frozen = "frozen=" in manifest.recipe["sharing"]
     if old_plan.get("engine", "auto") == "auto" and old_plan["members"] == 1 and not frozen:
         # One member was run by the loop for that reason alone: the engine is that of several, however many they are.
-        likelihood = likelihood_from_json(manifest["likelihood"], objects.get("likelihood"))
+        likelihood = likelihood_from_json(manifest.likelihood, objects.get("likelihood"))
         two = TrainSpec(source.build, opened, likelihood, recipe, replace(plan, members=2))
         choice = choose_engine(two, begin(two))
-        manifest["engine"] = {**manifest["engine"], **asdict(choice.engine), "reason": choice.reason}
+        manifest = replace(manifest, engine={**manifest.engine, **asdict(choice.engine), "reason": choice.reason})
     if engine_from(manifest).stacked:  # a stack of one is rounded otherwise: the second is not kept
         plan = replace(plan, members=max(count, 2))
-    manifest |= {"plan": plan.to_json(), "recipe": for_several(manifest["recipe"]), **runs.describe_process()}
-    manifest[ADDING] = {"run": str(path.resolve()), "sha256": digest_of(path / runs.MEMBERS), "members": count}
+    adding_to = {"run": str(path.resolve()), "sha256": digest_of(path / runs.MEMBERS), "members": count}
+    changed: dict[str, Any] = {"plan": plan.to_json(), "recipe": for_several(manifest.recipe), "adding_to": adding_to}
+    manifest = replace(manifest, **changed | runs.describe_process())
 
     def first() -> None:
-        if runs.BACKBONE in stored[runs.FILES]:
+        if runs.BACKBONE in stored.files:
             backbone = runs.require_unchanged(path, stored, runs.BACKBONE)
             write_tensors(place / runs.BACKBONE, read_tensors(backbone))
 
@@ -119,14 +120,14 @@ def add_members(
 
 def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
     """Refuse a run whose further members could not be those that a larger run would have had."""
-    manifest, plan = earlier.manifest, earlier.manifest["plan"]
-    if "init_from" in manifest["net"] or "init_from=" in manifest["recipe"]["weights"]:
+    manifest, plan = earlier.manifest, earlier.manifest.plan
+    if "init_from" in manifest.net or "init_from=" in manifest.recipe["weights"]:
         reason = "its members began with given weights"
     elif plan.get("same"):
         reason = f"its members have random streams in common (same={','.join(plan['same'])})"
     elif plan.get("stop_by") == "ensemble" and plan.get("patience") is not None:
         reason = "its members stopped together, by the validation NLL of their mixture (stop_by=ensemble)"
-    elif different := earlier.manifest.get("merged", {}).get("different"):
+    elif different := earlier.manifest.merged.get("different"):
         reason = f"its members were trained with different settings ({', '.join(different)})"
     else:
         return
@@ -215,7 +216,7 @@ def merge_runs(
         warnings.warn(f"the members were trained with different {name}: {listed}", stacklevel=2)
     members = membership.joined(parts)
     record = {"merged": {"runs": [str(path) for path in paths], "different": different}}
-    record["recipe"] = for_several(members.manifest["recipe"])
+    record["recipe"] = for_several(members.manifest.recipe)
     return write_run(Path(paths[0]), members, record, Path(out), data, device, objects)
 
 
@@ -234,10 +235,10 @@ def write_run(
     """
     opened = reopen(runs.read_run(first), data, first)
     ensemble = load(first, posthoc=False, device=device, **objects)
-    plan = {**members.manifest["plan"], "trajectory": None}
-    manifest = {**members.manifest, "plan": plan, **runs.describe_process(), **record}
+    plan = {**members.manifest.plan, "trajectory": None}
+    manifest = replace(members.manifest, **{"plan": plan, **runs.describe_process(), **record})
     placed = replace(members, population=members.population.to(ensemble.device), manifest=manifest)
-    recipe = recipe_from_json(manifest["recipe"], objects.get("recipe"))
+    recipe = recipe_from_json(manifest.recipe, objects.get("recipe"))
     ensemble = replace(membership.with_members(ensemble, placed), recipe=recipe, preparation=opened.preparation)
     posthoc = None if plan.get("posthoc") is None else PostHocConfig(**plan["posthoc"])
     calibrated = with_posthoc(ensemble, opened, Plan(posthoc=posthoc))

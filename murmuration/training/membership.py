@@ -18,13 +18,11 @@ from murmuration.core.recipe import QUESTIONS
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import digest_of
 
-ADDING = "adding_to"  # in the manifest of a run in progress: the run that its members will join
-STREAMS = "streams"  # in the manifest: (seed, number) of every row, where they are not those of the plan
-OF_THE_FILES = (*runs.STORAGE, "tensors")  # entries of the manifest about its directory
-CHANGED = ("plan", "origins", "diverged", "seconds")  # entries of the manifest that depend on the members
+DEPENDENT_ON_MEMBERS = ("plan", "origins", "diverged", "seconds", "streams")  # entries of the manifest
 OWN_TO_A_RUN = ("seed", "first_member", "members", "engine", "device", "trajectory")  # settings that runs may differ in
 
 
@@ -34,24 +32,24 @@ class StoredMembers:
 
     name: str  # for messages
     population: Population
-    manifest: dict[str, Any]
+    manifest: Manifest
     history: list[dict[str, Any]]
 
     @property
     def rows(self) -> int:
-        return int(self.manifest["plan"]["members"])
+        return int(self.manifest.plan["members"])
 
     @property
     def origins(self) -> list[int]:
         """The row of each member of the ensemble."""
-        return list(self.manifest.get("origins", range(self.population.members)))
+        return self.manifest.rows(self.population.members)
 
     @property
     def streams(self) -> list[tuple[int, int]]:
         """The seed and the number of every row."""
-        plan = self.manifest["plan"]
+        plan = self.manifest.plan
         usual = [(plan["seed"], plan.get("first_member", 0) + row) for row in range(self.rows)]
-        return [(seed, number) for seed, number in self.manifest.get(STREAMS, usual)]
+        return [(seed, number) for seed, number in self.manifest.streams or usual]
 
 
 def read_members(path: Path) -> StoredMembers:
@@ -61,26 +59,25 @@ def read_members(path: Path) -> StoredMembers:
     tensors, manifest = runs.load_tensors(path)
     require_independent(path, manifest, tensors)
     history = runs.checked_history(path, manifest)
-    manifest = {key: value for key, value in manifest.items() if key not in OF_THE_FILES}
-    return StoredMembers(str(path), population_from_tensors(tensors), manifest, history)
+    return StoredMembers(str(path), population_from_tensors(tensors), manifest.without_files(), history)
 
 
-def refuse_other_kinds(path: Path, manifest: dict[str, Any]) -> None:
+def refuse_other_kinds(path: Path, manifest: Manifest) -> None:
     """Refuse a run whose members cannot be taken one by one: those of applications, folds or several models."""
-    if runs.GIVEN in manifest:
+    if manifest.given:
         raise Misuse(f"{path} holds networks trained elsewhere: give all of them to mm.Ensemble.from_models([...])")
     kind = run_kind(manifest)
     contents = [] if kind is None else [kind.contents]
-    contents += ["models beside networks"] if runs.MODELS in manifest else []
-    contents += ["members of several folds"] if manifest.get(runs.GROUPS, 1) > 1 else []
-    contents += [] if "steps_per_epoch" in manifest else ["models that are not networks"]
+    contents += ["models beside networks"] if manifest.models else []
+    contents += ["members of several folds"] if manifest.groups > 1 else []
+    contents += [] if manifest.steps_per_epoch else ["models that are not networks"]
     if contents:
         raise Misuse(f"{path} holds {contents[0]}: its members cannot be added to, dropped or merged")
 
 
-def require_independent(path: Path, manifest: dict[str, Any], tensors: Iterable[str]) -> None:
+def require_independent(path: Path, manifest: Manifest, tensors: Iterable[str]) -> None:
     """Refuse members that were trained with regard to each other, by the reason."""
-    recipe, plan = manifest["recipe"], manifest["plan"]
+    recipe, plan = manifest.recipe, manifest.plan
     shared = [name.partition("/")[2] for name in tensors if name.startswith("shared/")]
     if recipe["coupling"] != "none":
         reason = f"they repel each other during training (coupling {recipe['coupling']})"
@@ -104,13 +101,13 @@ def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
     origins = [start + row for start, part in zip(starts, parts, strict=False) for row in part.origins]
     order = by_turns(origins)
     population = Population.concatenate([part.population.to(device) for part in parts]).take(torch.tensor(order))
-    changed = {
-        "diverged": joined_diverged([part.manifest.get("diverged", {}) for part in parts], rows),
-        "seconds": sum(part.manifest["seconds"] for part in parts),
+    changed: dict[str, Any] = {
+        "diverged": joined_diverged([part.manifest.diverged for part in parts], rows),
+        "seconds": sum(part.manifest.seconds for part in parts),
         "origins": [origins[member] for member in order],
     }
     history = joined_history([part.history for part in parts], rows)
-    members = StoredMembers(first.name, population, {**first.manifest, **changed}, history)
+    members = StoredMembers(first.name, population, replace(first.manifest, **changed), history)
     return with_streams(members, [stream for part in parts for stream in part.streams])
 
 
@@ -127,20 +124,19 @@ def taken(run: StoredMembers, members: Sequence[int]) -> StoredMembers:
     """Some members of a run, by their numbers in the ensemble; rows without any of them are left out."""
     origins = [run.origins[member] for member in members]
     rows = [row for row in range(run.rows) if row in origins or row not in run.origins]
-    diverged = rows_of(run.manifest.get("diverged", {}), rows)
-    changed = {"origins": [rows.index(row) for row in origins], "diverged": diverged}
+    diverged = rows_of(run.manifest.diverged, rows)
+    changed: dict[str, Any] = {"origins": [rows.index(row) for row in origins], "diverged": diverged}
     history = [history_row(record, rows) for record in run.history]
     population = run.population.take(torch.tensor(list(members)))
-    part = replace(run, population=population, manifest={**run.manifest, **changed}, history=history)
+    part = replace(run, population=population, manifest=replace(run.manifest, **changed), history=history)
     return with_streams(part, [run.streams[row] for row in rows])
 
 
 def with_streams(part: StoredMembers, streams: list[tuple[int, int]]) -> StoredMembers:
     """The members with so many rows in their plan, and their streams in the manifest where the plan does not say."""
-    manifest = {**part.manifest, "plan": {**part.manifest["plan"], "members": len(streams)}}
-    manifest.pop(STREAMS, None)
+    manifest = replace(part.manifest, plan={**part.manifest.plan, "members": len(streams)}, streams=None)
     part = replace(part, manifest=manifest)
-    return part if part.streams == streams else replace(part, manifest={**manifest, STREAMS: streams})
+    return part if part.streams == streams else replace(part, manifest=replace(manifest, streams=streams))
 
 
 def rows_of(diverged: dict[str, str], rows: Sequence[int]) -> dict[str, str]:
@@ -208,14 +204,14 @@ def refuse_differences(parts: Sequence[StoredMembers]) -> None:
 
 def identity(part: StoredMembers) -> dict[str, Any]:
     """What runs must have in common to be merged."""
-    manifest, recipe = part.manifest, part.manifest["recipe"]
+    manifest, recipe = part.manifest, part.manifest.recipe
     return {
-        "data fingerprint": manifest["data"]["fingerprint"],
-        "preparation": manifest["data"]["preparation"],
-        "network": {key: value for key, value in manifest["net"].items() if key != "init_from"},
-        "likelihood": manifest["likelihood"],
+        "data fingerprint": manifest.data["fingerprint"],
+        "preparation": manifest.data["preparation"],
+        "network": {key: value for key, value in manifest.net.items() if key != "init_from"},
+        "likelihood": manifest.likelihood,
         "recipe": {question: recipe[question] for question in QUESTIONS} | {"loss": recipe.get("loss")},
-        "precision": manifest["plan"].get("precision"),
+        "precision": manifest.plan.get("precision"),
         "set of tensors": {name: tuple(t.shape[1:]) for name, t in part.population.to_tensors().items()},
     }
 
@@ -227,15 +223,15 @@ def _short(value: Any) -> str:
 
 def different_settings(parts: Sequence[StoredMembers]) -> dict[str, list[Any]]:
     """The settings of training that differ between runs, with the value of each run."""
-    plans = [part.manifest["plan"] for part in parts]
+    plans = [part.manifest.plan for part in parts]
     settings = {name: [plan.get(name) for plan in plans] for name in plans[0] if name not in OWN_TO_A_RUN}
     return {name: values for name, values in settings.items() if any(value != values[0] for value in values)}
 
 
 def with_earlier_members(ensemble: Ensemble) -> Ensemble:
     """The ensemble with the members of the run that it adds to before its own; itself if it adds to none."""
-    record = ensemble.manifest.get(ADDING)
-    if record is None:
+    record = ensemble.manifest.adding_to
+    if not record:
         return ensemble
     path = Path(record["run"])
     earlier = read_members(path)
@@ -245,9 +241,9 @@ def with_earlier_members(ensemble: Ensemble) -> Ensemble:
     new = StoredMembers("the new members", ensemble.groups[0].population, ensemble.manifest, ensemble.history)
     new = taken(new, [member for member, row in enumerate(new.origins) if row < record["members"]])
     joint = joined([earlier, new])
-    manifest = {key: value for key, value in ensemble.manifest.items() if key != ADDING}
-    manifest |= {key: joint.manifest[key] for key in (*CHANGED, STREAMS) if key in joint.manifest}
-    manifest["added"] = {"to": str(path), "members": record["members"]}
+    changed = {name: getattr(joint.manifest, name) for name in DEPENDENT_ON_MEMBERS}
+    added = {"to": str(path), "members": record["members"]}
+    manifest = replace(ensemble.manifest, **changed, adding_to={}, added=added)
     return with_members(ensemble, replace(joint, manifest=manifest))
 
 

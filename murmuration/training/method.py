@@ -21,6 +21,7 @@ from murmuration.models.nets import edges_for
 from murmuration.models.nets.source import Net
 from murmuration.models.nets.validation import check_network
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.streams import global_stream
 from murmuration.system.workers import single_core_pool
@@ -190,14 +191,18 @@ class Method:
             raise Misuse("every member has diverged: lower the learning rate")
         population = population.take(finite.nonzero().flatten()) if not bool(finite.all()) else population.clone()
         plan = {name: getattr(self.plan, name) for name in ("seed", "first_member", "precision")}
-        manifest: dict[str, Any] = {
-            "plan": {**plan, "seed": state.noise.seed},
-            "parameters": roles_of(bound.full_trace, population, bound.weights, self.recipe).to_json(),
-            **({"kernels": bound.trace.to_json()} if self.recipe.needs_kernels else {}),
-        }
+        manifest = Manifest(
+            plan={**plan, "seed": state.noise.seed},
+            parameters=roles_of(bound.full_trace, population, bound.weights, self.recipe).to_json(),
+            kernels=bound.trace.to_json() if self.recipe.needs_kernels else None,
+        )
         groups = (MemberGroup(bound.network(0), population),)
-        engine = self._team.engine if self._team is not None else Engine("loop")
-        return Ensemble(groups, self.likelihood, engine, self.recipe, manifest)
+        return Ensemble(groups, self.likelihood, self.engine or Engine("loop"), self.recipe, manifest)
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine that runs the members, chosen at the first step."""
+        return None if self._team is None else self._team.engine
 
     def load_state(self, tensors: dict[str, Tensor]) -> State:
         """Return the state whose `state_dict()` these tensors are, such as those of a safetensors file."""

@@ -303,7 +303,7 @@ def architecture_of(init_from: InitFrom) -> Net | None:
     if isinstance(init_from, Ensemble):
         return init_from.groups[0].module
     if isinstance(init_from, str | Path) and Path(init_from).is_dir():
-        named: str | None = runs.read_run(Path(init_from))["net"].get("name")
+        named: str | None = runs.read_run(Path(init_from)).net.get("name")
         return None if is_model(named) else named
     first = init_from[0] if isinstance(init_from, list | tuple) and init_from else init_from
     return first if isinstance(first, nn.Module) else None

@@ -23,6 +23,7 @@ from murmuration.models.estimators.table import models_for, name_of
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse, require_number
 from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
@@ -109,7 +110,7 @@ def run_training(
     spec: TrainSpec,
     engine: Engine,
     progress: Progress,
-    manifest: dict[str, Any],
+    manifest: Manifest,
     callback: ProgressCallback,
 ) -> Ensemble:
     """Train and complete a run. `spec` is what is trained: `full_spec`, or its heads alone on a frozen backbone.
@@ -135,16 +136,17 @@ def run_training(
                 runs.remove_files(own_path)  # resumed, it would diverge again
             raise Failure(f"no member could be trained ({reason}): lower the learning rate")
         diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
-        manifest = {**manifest, **tuning, "seconds": progress.seconds, "diverged": diverged}
+        changed: dict[str, Any] = {**tuning, "seconds": progress.seconds, "diverged": diverged}
         if progress.origins is not None:
-            manifest["origins"] = progress.origins.tolist()
+            changed["origins"] = progress.origins.tolist()
         if spec.method.coupling is not None:
-            manifest["coupling_seconds"] = dict(progress.probe.seconds)
+            changed["coupling_seconds"] = dict(progress.probe.seconds)
         if full_spec.backbone is not None:  # heads may have been stacked in a way that whole networks cannot
             engine = engine_named("threads")
-            manifest["engine"] = {**manifest["engine"], **asdict(engine)}
+            changed["engine"] = {**manifest.engine, **asdict(engine)}
         groups, data = (MemberGroup(full_spec.member(0), population),), full_spec.data
         answers = full_spec.likelihood, engine, full_spec.recipe
+        manifest = replace(manifest, **changed)
         plain = Ensemble(groups, *answers, manifest, progress.history, preparation=data.preparation)
         ensemble = with_models(with_earlier_members(plain), full_spec, callback.show)
         ensemble = with_posthoc(ensemble, data, full_spec.plan)
@@ -204,16 +206,16 @@ def blank_ensemble(model: Any, data: Data, recipe: Recipe, plan: Plan, likelihoo
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
     engine, own = engine_named("loop"), Recipe(name_of(model))
-    manifest = {
-        "recipe": own.to_json(),
-        "plan": plan.to_json(),
-        "net": {"name": own.name},
-        "input_shape": list(data.input_shape),
-        "likelihood": likelihood.to_json(),
-        "data": runs.describe_data(data, likelihood.task),
-        "engine": {**asdict(engine), "reason": "members are no networks"},
+    manifest = Manifest(
+        recipe=own.to_json(),
+        plan=plan.to_json(),
+        net={"name": own.name},
+        input_shape=list(data.input_shape),
+        likelihood=likelihood.to_json(),
+        data=runs.describe_data(data, likelihood.task),
+        engine={**asdict(engine), "reason": "members are no networks"},
         **runs.describe_process(),
-    }
+    )
     return Ensemble((), likelihood, engine, own, manifest, preparation=data.preparation)
 
 
@@ -234,10 +236,11 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     used = [name for name in names if selection.weights[name] > 0]
     share = selection.weights["networks"] / ensemble.members
     weights = [share] * ensemble.members + [selection.weights[name] for name in used]
-    seconds = ensemble.manifest["seconds"] + time.perf_counter() - start
-    record = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
+    seconds = ensemble.manifest.seconds + time.perf_counter() - start
+    record: dict[str, Any] = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
+    manifest = replace(ensemble.manifest, **record)
     models_used = tuple(model for name in used for model in models[name])
-    return replace(ensemble, manifest=ensemble.manifest | record, models=models_used, weights=tuple(weights))
+    return replace(ensemble, manifest=manifest, models=models_used, weights=tuple(weights))
 
 
 def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:

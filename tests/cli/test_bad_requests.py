@@ -15,7 +15,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.cli import program
-from murmuration.runs import directory as runs
+from murmuration.system.files import write_record
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -184,7 +184,7 @@ def without(part: str):
     def damage(run: Path) -> None:
         record = json.loads((run / "run.json").read_text())
         record.pop(part)
-        runs.write_manifest(run, record)
+        write_record(run / "run.json", record)
 
     return damage
 
@@ -212,7 +212,7 @@ def test_damaged_runs(murmur, copied, tmp_path, damage, code, words, command):
 
 def test_unfinished_runs_name_the_way_on(murmur, copied):
     record = json.loads((copied / "run.json").read_text())
-    runs.write_manifest(copied, {**record, "status": "training"})
+    write_record(copied / "run.json", {**record, "status": "training"})
     assert_refused(murmur("evaluate", copied), 2, (f"murmur resume {copied}",))
 
 

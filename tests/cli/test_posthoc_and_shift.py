@@ -16,6 +16,7 @@ from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evalua
 from murmuration.prediction.posthoc import fit_posthoc, to_json
 from murmuration.reports import report_check
 from murmuration.runs import directory as runs
+from murmuration.system.files import write_record
 from murmuration.system.records import plain_json
 
 pytest_plugins = ["cli_fixtures"]
@@ -203,9 +204,9 @@ def test_a_resumed_run_has_the_posthoc_steps_of_an_undisturbed_one(murmur, moons
 def test_runs_without_posthoc_steps(murmur, copied, tmp_path):
     (copied / "posthoc.json").unlink()
     manifest = stored(copied, "run.json")
-    manifest["plan"].pop("posthoc")
-    manifest["files"].pop("posthoc.json")
-    runs.write_manifest(copied, manifest)
+    manifest.plan.pop("posthoc")
+    manifest.files.pop("posthoc.json")
+    write_record(copied / "run.json", manifest)
     data, plain = mm.open_data("two-moons"), mm.load(copied)
     found = json.loads(murmur("evaluate", copied, "--json").out)
     assert found["metrics"] == scores(plain.predict(data.test.x), data.test.y)
@@ -248,8 +249,8 @@ def without_rules(run: Path, other: Path) -> None:
 def test_damaged_posthoc_records_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
     damage(copied, sine_run)
     manifest = stored(copied, "run.json")
-    manifest["files"] |= runs.digests_of(copied, ["posthoc.json"])  # as if it had been written so
-    runs.write_manifest(copied, manifest)
+    manifest.files |= runs.digests_of(copied, ["posthoc.json"])  # as if it had been written so
+    write_record(copied / "run.json", manifest)
     before, out = tree(tmp_path), tmp_path / "p.csv"
     way_out = f"fit them again with murmur calibrate {copied}"
     for command in (("evaluate", copied), ("resume", copied), ("predict", copied, "two-moons", "--out", out)):

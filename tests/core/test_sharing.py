@@ -475,8 +475,8 @@ def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Pa
         chosen = make_recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma=smooth")
         plan = replace(PLAN, members=4, optimizer="sgd")
         ensemble = mm.fit("mlp", little, recipe=chosen, plan=plan, out=tmp_path / init, posthoc=None)
-        found[init] = ensemble.manifest["gamma"]
-        assert mm.load(tmp_path / init).manifest["gamma"] == found[init]
+        found[init] = ensemble.manifest.gamma
+        assert mm.load(tmp_path / init).manifest.gamma == found[init]
         plain = make_recipe("batch-ensemble", sharing=f"rank-one:init={init},gamma={found[init]!r}")
         same = mm.fit("mlp", little, recipe=plain, plan=plan, posthoc=None)
         for name, tensor in ensemble.groups[0].population.shared.items():
@@ -484,4 +484,4 @@ def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Pa
     assert 3 < found["rademacher"] <= 4
     assert 1 <= found["normal_1_0.1"] < 1.3
     alone = make_recipe("batch-ensemble", sharing="rank-one:gamma=smooth")
-    assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1), posthoc=None).manifest["gamma"] is None
+    assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1), posthoc=None).manifest.gamma is None

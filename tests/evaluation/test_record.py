@@ -179,7 +179,7 @@ def test_the_record_is_json_without_numbers_it_cannot_hold(with_steps, digits):
 
 def test_diverged_members_are_named(with_steps):
     diverged = replace(
-        with_steps.ensemble, manifest={**with_steps.ensemble.manifest, "diverged": {"1": "loss was NaN"}}
+        with_steps.ensemble, manifest=replace(with_steps.ensemble.manifest, diverged={"1": "loss was NaN"})
     )
     assert replace(with_steps, ensemble=diverged).failures == {1: "loss was NaN"}
     assert replace(with_steps, ensemble=None).failures == {}

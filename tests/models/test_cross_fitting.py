@@ -83,7 +83,7 @@ def test_models_of_folds_are_calibrated_on_what_they_did_not_see(data: Data, tmp
     assert ensemble.members == 5
     count = len(data.train) + len(data.val)
     assert ensemble.posthoc.calibrator_examples + ensemble.posthoc.rule_examples == count
-    pool, record = pooled(data), ensemble.manifest["folds"]
+    pool, record = pooled(data), ensemble.manifest.folds
     numbers = fold_numbers(pool, 5, seed=0)
     for fold, model in enumerate(ensemble.models):
         held = pool.train.prepared[numbers == fold]
@@ -111,16 +111,14 @@ def test_networks_of_folds_are_one_ensemble(data: Data, tmp_path: Path):
     assert torch.equal(loaded.predict(data.test).outputs, ensemble.predict(data.test).outputs)
     again = mm.fit("mlp", data, folds=3, **SMALL)
     assert torch.equal(again.predict(data.test).outputs, ensemble.predict(data.test).outputs)
-    assert ensemble.manifest["data"]["examples"]["train"] == len(data.train)
+    assert ensemble.manifest.data["examples"]["train"] == len(data.train)
     pool = pooled(data)
     numbers = fold_numbers(pool, 3, seed=0)
     means = ensemble.predict(pool.train.prepared, calibrated=False, prepared=True).member_mean
     own = torch.stack([means[2 * fold : 2 * fold + 2].mean(0) for fold in range(3)])
     expected = (own[numbers, np.arange(len(numbers))] - pool.train.y).abs()
     found = np.empty((len(numbers), 1))
-    found[np.concatenate([np.flatnonzero(numbers == fold) for fold in range(3)])] = ensemble.manifest["folds"][
-        "residuals"
-    ]
+    found[np.concatenate([np.flatnonzero(numbers == fold) for fold in range(3)])] = ensemble.manifest.folds["residuals"]
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     mm.evaluate(ensemble, data)
 
@@ -128,7 +126,7 @@ def test_networks_of_folds_are_one_ensemble(data: Data, tmp_path: Path):
 def test_a_mixture_of_folds_is_weighted_out_of_fold(data: Data, tmp_path: Path):
     recipe = mm.make_recipe("mixed", models=("ridge",))
     ensemble = mm.fit("mlp", data, recipe=recipe, folds=3, out=tmp_path / "run", **SMALL)
-    weights = ensemble.manifest["selection"]["weights"]
+    weights = ensemble.manifest.selection["weights"]
     assert weights["ridge"] > 0.5  # a linear truth and two epochs
     assert len(ensemble.models) == 3
     assert sum(ensemble.weights) == pytest.approx(1)

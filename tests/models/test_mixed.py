@@ -42,7 +42,7 @@ def run(data: Data, tmp_path_factory) -> tuple[mm.Ensemble, Path]:
 
 def test_the_weights_are_those_of_greedy_selection(run, data: Data):
     ensemble, _ = run
-    record = ensemble.manifest["selection"]
+    record = ensemble.manifest.selection
     assert set(record["weights"]) == {
         "networks",
         "ridge",
@@ -119,7 +119,7 @@ def test_classes_are_mixed_too(steps: pd.DataFrame):
     table = steps.assign(k=np.where(steps.y > 0, "yes", "no")).drop(columns="y")
     data = mm.open_data(table, target="k", val=0.25)
     ensemble = mm.fit("mlp", data, recipe=make_recipe("mixed", models=("logistic", "hist-gradient-boosting")), **SMALL)
-    assert set(ensemble.manifest["selection"]["weights"]) == {"networks", "logistic", "hist-gradient-boosting"}
+    assert set(ensemble.manifest.selection["weights"]) == {"networks", "logistic", "hist-gradient-boosting"}
     assert mm.score(ensemble.predict(data.test), data.test.y)["accuracy"] > 0.9
 
 

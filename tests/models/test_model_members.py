@@ -20,9 +20,8 @@ from murmuration.likelihoods import Gaussian, HeteroscedasticGaussian
 from murmuration.models.estimators.layout import Layout
 from murmuration.models.estimators.member import regression_outputs
 from murmuration.models.estimators.table import MODELS, Examples, Request, models_for
-from murmuration.runs import directory as runs
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.files import digest_of
+from murmuration.system.files import digest_of, write_record
 
 ROWS = 240
 SKLEARN = [name for name, row in MODELS.items() if row.package == "sklearn"]
@@ -250,8 +249,8 @@ def test_a_file_with_an_unlisted_type_is_refused_in_one_line(regression: Data, t
     with pytest.raises(Failure, match="has changed since the run was written"):
         mm.load(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
-    runs.write_manifest(tmp_path / "run", manifest)
+    manifest.models[0]["files"][0]["sha256"] = digest_of(file)
+    write_record(tmp_path / "run" / "run.json", manifest)
     with pytest.raises(Failure, match=r"holds the type .*Foreign, which is not listed: it is not loaded") as caught:
         mm.load(tmp_path / "run")
     assert "\n" not in str(caught.value)
@@ -272,8 +271,8 @@ def test_a_damaged_file_is_refused_in_one_line(content, regression: Data, tmp_pa
     file = tmp_path / "run" / "models" / "0-0.skops"
     file.write_bytes(content)
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
-    runs.write_manifest(tmp_path / "run", manifest)
+    manifest.models[0]["files"][0]["sha256"] = digest_of(file)
+    write_record(tmp_path / "run" / "run.json", manifest)
     with pytest.raises(Failure, match="is not a readable model") as caught:
         mm.load(tmp_path / "run")
     assert "\n" not in str(caught.value)

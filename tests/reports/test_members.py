@@ -28,6 +28,7 @@ from murmuration.reports.sections.members import (
     training_figure,
 )
 from murmuration.reports.sections.weights import weights
+from murmuration.runs.manifest import Manifest
 from murmuration.training.plan import Plan
 
 HISTORY = [
@@ -35,7 +36,8 @@ HISTORY = [
     {"epoch": 2, "train_loss": [0.5]},  # no coupling measured
     {"epoch": 3, "train_loss": [0.2], "coupling": {"mean_kernel": 0.2, "cosine": None, "push_to_loss": 2.0}},
 ]
-MANIFEST = {"coupling_seconds": {"steps": 80.0, "coupling": 6.0}, "sweep": {"0": 0.5, "0.4": 0.25}, "alpha": 0.4}
+SECONDS = {"steps": 80.0, "coupling": 6.0}
+MANIFEST = Manifest(coupling_seconds=SECONDS, sweep={"0": 0.5, "0.4": 0.25}, chosen="0.4")
 COUNTS = tuple(int(place == 12) * 100 for place in range(len(SNR_EDGES) - 1))
 FOUND = Diagnosis("he", 0.1, 1, 30, 1000, (Layer("head.weight", 100, 250.0, 0.87, 0.3, COUNTS),), 0.3, 0.8, 0.2)
 
@@ -50,7 +52,7 @@ def plain():
 
 def test_training_separates_members_by_gaps_and_failed_ones_by_trace(plain) -> None:
     rows = [{"epoch": e, "val_nll": [1.0 / e, 2.0 / e, 3.0 / e], "ensemble": {"val_nll": 0.5 / e}} for e in (1, 2)]
-    found = replace(plain, ensemble=made.trained(rows, {"diverged": {"1": "diverged"}}))
+    found = replace(plain, ensemble=made.trained(rows, Manifest(diverged={"1": "diverged"})))
     figure = training_figure(found, "val_nll", 0, "x")
     assert figure is not None
     running, failed, together = figure.data

@@ -113,7 +113,7 @@ def test_a_damaged_history_stops_no_prediction(run: Path, tmp_path: Path, damage
 
 
 def test_the_manifest_knows_every_file(finished: Path):
-    known = runs.read_run(finished)[runs.FILES]
+    known = runs.read_run(finished).files
     found = {str(file.relative_to(finished)) for file in finished.rglob("*") if file.is_file()}
     assert found == {"run.json", *known}
     assert all(files.digest_of(finished / name) == digest for name, digest in known.items())
@@ -252,4 +252,4 @@ def test_a_calibration_killed_between_its_files_is_said_and_repeated(run: Path, 
     assert len(told) == (0 < len(replaced) < 3)
     assert main(["calibrate", str(run), "--coverage", "0.7", "--json"]) == 0
     assert (run / "posthoc.json").read_bytes() == (other / "posthoc.json").read_bytes()
-    assert runs.CHANGING not in runs.read_run(run)
+    assert not runs.read_run(run).changing

@@ -12,8 +12,10 @@ from process_fixtures import assert_refused_by_holder, created_at_once, until
 
 from murmuration.cli import main
 from murmuration.runs import directory as runs, locks
+from murmuration.runs.manifest import FORMAT
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.files import write_record
 
 pytest_plugins = ["process_fixtures"]
 
@@ -25,7 +27,7 @@ def test_a_second_process_is_refused_in_one_line(tmp_path: Path, holder, command
 
 @pytest.mark.parametrize("command", [("resume",), ("calibrate",), ("evaluate",)])
 def test_commands_on_a_run_are_refused_while_it_is_written(tmp_path: Path, holder, command, capsys):
-    runs.write_manifest(tmp_path / "run", {"format": runs.FORMAT, "status": "training", runs.FILES: {}})
+    write_record(tmp_path / "run" / "run.json", {"format": FORMAT, "status": "training", "files": {}})
     assert main([*command, str(tmp_path / "run")]) == 2
     assert f"is being written by process {holder.pid}" in capsys.readouterr().err
 
@@ -95,7 +97,7 @@ def test_of_several_creators_of_one_run_one_wins_and_none_harms_it(tmp_path: Pat
         wins.append(sum(won))
         if any(won):
             assert [file.name for file in path.iterdir()] == [runs.MANIFEST]
-            assert runs.read_run(path)["status"] == "training"
+            assert runs.read_run(path).status == "training"
         else:
             assert not path.exists()
     assert max(wins) == 1  # never two

@@ -12,7 +12,8 @@ import torch
 import murmuration as mm
 from murmuration.data import Data
 from murmuration.runs import directory as runs, locks
-from murmuration.system.files import read_tensors, write_bytes, write_tensors
+from murmuration.runs.manifest import Manifest
+from murmuration.system.files import read_tensors, write_bytes, write_record, write_tensors
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=3, batch_size=64, engine="loop", lr=3e-3)
@@ -136,8 +137,8 @@ def test_damage_is_named(run: Path, kind):
 
 def test_members_of_another_architecture_are_refused(run: Path):
     manifest = json.loads((run / "run.json").read_text())
-    manifest["net"] = {"module": "MyNet"}
-    runs.write_manifest(run, manifest)
+    manifest.net = {"module": "MyNet"}
+    write_record(run / "run.json", manifest)
     with pytest.raises(mm.Misuse, match="a module of your own: give it again as net="):
         mm.load(run)
     with pytest.raises(mm.Misuse, match="holds members of another architecture"):
@@ -217,9 +218,9 @@ def test_a_run_that_cannot_be_saved_leaves_its_siblings_alone(tmp_path: Path, mo
 def test_discarding_a_run_removes_only_what_it_wrote(tmp_path: Path):
     """Files by name and empty directories: a sibling run and files of others stay."""
     mine, sibling = tmp_path / "runs" / "mine" / "first", tmp_path / "runs" / "theirs"
-    runs.create_run(sibling, {})
+    runs.create_run(sibling, Manifest())
     with runs.new_run(mine):
-        runs.create_run(mine, {})
+        runs.create_run(mine, Manifest())
         for name in (*runs.WRITTEN, f".{runs.MEMBERS}.7.partial"):
             (mine / name).touch()
         (mine / runs.CHECKPOINTS).mkdir()
@@ -229,7 +230,7 @@ def test_discarding_a_run_removes_only_what_it_wrote(tmp_path: Path):
     assert (sibling / runs.MANIFEST).exists()
     for foreign in ("notes.txt", f"{runs.CHECKPOINTS}/notes.txt"):
         with runs.new_run(mine):
-            runs.create_run(mine, {})
+            runs.create_run(mine, Manifest())
             (mine / foreign).parent.mkdir(exist_ok=True)
             (mine / foreign).touch()
             runs.discard_run(mine)
@@ -264,7 +265,7 @@ def test_a_half_made_directory_of_a_killed_run_is_begun_anew(tmp_path: Path):
     for name in (runs.BACKBONE, f".{runs.MANIFEST}.7.partial"):
         (path / name).touch()
     killed_lock(path, empty=True)
-    runs.create_run(path, {})
+    runs.create_run(path, Manifest())
     assert [file.name for file in path.iterdir()] == [runs.MANIFEST]
 
 
@@ -275,5 +276,5 @@ def test_files_that_may_be_of_others_are_not_removed(tmp_path: Path, name, empty
     (path / name).touch()
     killed_lock(path, empty)
     with pytest.raises(mm.Misuse, match="exists and is not an empty directory"):
-        runs.create_run(path, {})
+        runs.create_run(path, Manifest())
     assert [file.name for file in path.iterdir()] == [name]

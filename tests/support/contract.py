@@ -97,7 +97,7 @@ def _cell(net: Network, data: Data, preset: str, engines: tuple[str, ...], reloa
     ran, reasons, worst = [], [], 0.0
     for engine in engines if ensemble.members > 1 and make_recipe(preset).members != 1 else ():
         other = train(net, data, preset, engine)
-        chosen = other.manifest["engine"]
+        chosen = other.manifest.engine
         ran += [engine] if chosen["name"] == engine else []
         reasons += [] if chosen["name"] == engine else [chosen["reason"]]
         worst = max(worst, (outputs_of(other, data) - outputs).abs().max().item())

@@ -13,6 +13,7 @@ import pytest
 
 from murmuration.cli import main
 from murmuration.runs import directory as runs, locks
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse
 
 LIMIT = 120  # seconds
@@ -87,7 +88,7 @@ def create_at(path: str, start: float, results: multiprocessing.Queue) -> None:
     while time.time() < start:
         pass
     try:
-        runs.create_run(Path(path), {"creator": os.getpid()})
+        runs.create_run(Path(path), Manifest(entries={"creator": os.getpid()}))
         results.put(True)
     except (Misuse, Failure):
         results.put(False)

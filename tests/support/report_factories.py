@@ -17,6 +17,7 @@ from murmuration.prediction.posthoc.fit import fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.reports import Report
 from murmuration.reports.findings import differences
+from murmuration.runs.manifest import Manifest
 
 NOTHING = ArrayPreparation((0,), (), ())
 CORRUPTIONS = ("gaussian_noise", "approximate_motion_blur", "fog")
@@ -102,12 +103,12 @@ def full(kind: Any, name: str, **fields: Any) -> Evaluation:
     return kind(name, **{**fields, **more})
 
 
-def trained(history: list[dict[str, Any]], manifest: dict[str, Any] | None = None, draws: int = 1) -> Any:
+def trained(history: list[dict[str, Any]], manifest: Manifest | None = None, draws: int = 1) -> Any:
     """What sections read of an ensemble that was trained."""
     recipe = SimpleNamespace(
         name="made up", weights=SimpleNamespace(draws=draws), weighs=SimpleNamespace(draws=draws), answers=dict
     )
-    return SimpleNamespace(history=history, manifest=manifest or {}, recipe=recipe, groups=())
+    return SimpleNamespace(history=history, manifest=manifest or Manifest(), recipe=recipe, groups=())
 
 
 def report(*evaluations: Evaluation, **fields: Any) -> Report:

@@ -21,7 +21,7 @@ def test_steps_are_whole_epochs(steps, epochs, data):
     """50 training rows in batches of 15: four steps an epoch."""
     ensemble = mm.fit(NET, data, members=2, steps=steps, batch_size=15, posthoc=None)
     assert len(ensemble.history) == epochs
-    assert ensemble.manifest["plan"]["steps"] == steps
+    assert ensemble.manifest.plan["steps"] == steps
     by_epochs = mm.fit(NET, data, members=2, epochs=epochs, batch_size=15, posthoc=None)
     assert torch.equal(ensemble.predict(data.test.x).outputs, by_epochs.predict(data.test.x).outputs)
 

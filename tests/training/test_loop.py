@@ -73,7 +73,7 @@ def test_a_member_that_diverges_goes_back_to_its_last_sound_epoch(digits: Data):
     assert all(later < 0.8 for i, later in enumerate(last["val_nll"]) if i != member)
     assert last["ensemble"]["val_nll"] < 0.8  # of the two that are left
     assert ensemble.members == 2
-    assert "left out of the ensemble" in ensemble.manifest["diverged"][str(member)]
+    assert "left out of the ensemble" in ensemble.manifest.diverged[str(member)]
 
 
 def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: Data):
@@ -81,8 +81,8 @@ def test_a_member_that_diverges_late_goes_back_to_its_last_sound_epoch(digits: D
     plan = Plan(engine="loop", optimizer="sgd", lr=0.05, schedule="steps:3=1e30", batch_size=64)
     ensemble = mm.fit("mlp", digits, members=2, epochs=5, plan=plan, posthoc=None)
     sound = mm.fit("mlp", digits, members=2, epochs=3, plan=replace(plan, schedule="constant"), posthoc=None)
-    assert all("has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
-    assert len(ensemble.manifest["diverged"]) == 2
+    assert all("has its weights of epoch 3" in text for text in ensemble.manifest.diverged.values())
+    assert len(ensemble.manifest.diverged) == 2
     assert all(torch.equal(tensors(sound)[name], tensor) for name, tensor in tensors(ensemble).items())
 
 
@@ -95,8 +95,8 @@ def test_members_found_diverged_by_validation_are_restored_with_what_they_share(
     ensemble = mm.fit("mlp", few, recipe=recipe, epochs=5, plan=plan)
     sound = mm.fit("mlp", few, recipe=recipe, epochs=3, plan=replace(plan, schedule="constant"))
     assert ensemble.members == sound.members > 0
-    assert all("after step 4; has its weights of epoch 3" in text for text in ensemble.manifest["diverged"].values())
-    assert len(ensemble.manifest["diverged"]) == sound.members
+    assert all("after step 4; has its weights of epoch 3" in text for text in ensemble.manifest.diverged.values())
+    assert len(ensemble.manifest.diverged) == sound.members
     assert torch.equal(ensemble.predict(few.test.x).outputs, sound.predict(few.test.x).outputs)
 
 

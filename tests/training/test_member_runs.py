@@ -50,8 +50,8 @@ def test_added_members_are_those_of_one_larger_run(net, recipe, members, more, s
     whole = mm.fit(net, "digits", members=members + more, **chosen)
     found = mm.add_members(tmp_path / "run", more, out=tmp_path / "more")
     assert_same_members(found, whole)
-    assert found.manifest["origins"] == whole.manifest["origins"]
-    assert plan_from_json(found.manifest["plan"]) == plan_from_json(whole.manifest["plan"])
+    assert found.manifest.origins == whole.manifest.origins
+    assert plan_from_json(found.manifest.plan) == plan_from_json(whole.manifest.plan)
     assert found.history == without_ensemble(whole.history)
     assert found.posthoc == whole.posthoc
     assert {file: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
@@ -79,8 +79,8 @@ def test_merged_single_members_are_one_run_and_dropped_ones_are_gone(tmp_path: P
     found = mm.merge_runs(parts, out=tmp_path / "whole")
     assert_same_members(found, whole)
     assert found.posthoc == whole.posthoc
-    assert found.manifest["merged"]["runs"] == [str(path) for path in parts]
-    assert "streams" not in found.manifest  # they are those of the plan
+    assert found.manifest.merged["runs"] == [str(path) for path in parts]
+    assert found.manifest.streams is None  # they are those of the plan
     fewer = mm.drop_members(tmp_path / "whole", [0], out=tmp_path / "fewer")
     again = mm.merge_runs(parts[1:], out=tmp_path / "again")
     assert_same_members(fewer, again)
@@ -166,7 +166,7 @@ def test_a_killed_addition_leaves_the_run_and_goes_on(tmp_path: Path):
     before = {file: file.read_bytes() for file in run.iterdir()}
     done = subprocess.run([sys.executable, "-c", KILLED, str(run), str(out)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert read_run(out)["status"] == "training"
+    assert read_run(out).status == "training"
     with pytest.raises(mm.Misuse, match="not finished"):
         mm.load(out)
     assert {file: file.read_bytes() for file in run.iterdir()} == before

@@ -48,7 +48,7 @@ def test_a_hand_written_loop_is_bit_identical_to_fit(recipe: str, engine: str, m
     method = mm.Method(
         "mlp", fitted.likelihood, recipe, inputs=moons.train.prepared, engine=engine, **SETTINGS, **members
     )
-    state = by_hand(method, moons, plan_from_json(fitted.manifest["plan"]))
+    state = by_hand(method, moons, plan_from_json(fitted.manifest.plan))
     assert_same(fitted, method.ensemble(state), moons.test.prepared)
 
 

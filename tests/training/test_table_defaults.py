@@ -38,20 +38,20 @@ def test_fit_fills_in_what_is_left_out(frame):
     ensemble = mm.fit(None, frame, target="y", **QUICK)
     data = mm.open_data(frame, target="y", val=0.15, test=0.0)
     found = table_defaults(len(data.train), data.input_shape[0])
-    assert ensemble.manifest["net"]["name"] == found.net
-    plan = ensemble.manifest["plan"]
+    assert ensemble.manifest.net["name"] == found.net
+    plan = ensemble.manifest.plan
     assert {name: plan[name] for name in found.plan} == {**found.plan, "steps": 6}
     given = mm.fit(found.net, frame, target="y", **{**found.plan, **QUICK})
     assert torch.equal(given.predict(frame).outputs, ensemble.predict(frame).outputs)
 
 
 def test_a_caller_s_values_stay(frame):
-    plan = mm.fit(None, frame, target="y", members=2, epochs=1, lr=0.1, patience=3, posthoc=None).manifest["plan"]
+    plan = mm.fit(None, frame, target="y", members=2, epochs=1, lr=0.1, patience=3, posthoc=None).manifest.plan
     found = [plan[name] for name in ("epochs", "steps", "lr", "patience", "optimizer")]
     assert found == [1, None, 0.1, 3, "adamw"]
-    plan = mm.fit(None, frame, target="y", optimizer="sgd", **QUICK).manifest["plan"]
+    plan = mm.fit(None, frame, target="y", optimizer="sgd", **QUICK).manifest.plan
     assert (plan["lr"], plan["weight_decay"], plan["stop_by"]) == (Plan().lr, None, "ensemble")
-    plan = mm.fit(None, frame, target="y", optimizer="adamw", weight_decay=0.2, **QUICK).manifest["plan"]
+    plan = mm.fit(None, frame, target="y", optimizer="adamw", weight_decay=0.2, **QUICK).manifest.plan
     assert (plan["lr"], plan["weight_decay"]) == (table_defaults(76, 4).plan["lr"], 0.2)
     assert filled_plan(table_defaults(100, 3), {"patience": None}).steps is None
     own = filled_plan(table_defaults(100, 3), {"optimizer": torch.optim.RMSprop})
@@ -72,16 +72,16 @@ def test_a_caller_s_values_stay(frame):
 def test_own_networks_plans_and_special_recipes_have_the_usual_settings(settings, frame):
     quick = {} if "plan" in settings else {"epochs": 4, "members": 1 if "recipe" in settings else 2}
     record = mm.fit(data=frame, target="y", posthoc=None, **quick, **settings).manifest
-    assert (record["plan"]["lr"], record["plan"]["patience"]) == (Plan().lr, None)
+    assert (record.plan["lr"], record.plan["patience"]) == (Plan().lr, None)
 
 
 def test_a_named_network_keeps_its_name_and_gets_the_settings(frame):
     found = mm.fit("mlp:hidden=8", frame, target="y", **QUICK)
-    plan = found.manifest["plan"]
-    assert found.manifest["net"]["name"] == "mlp:hidden=8"
+    plan = found.manifest.plan
+    assert found.manifest.net["name"] == "mlp:hidden=8"
     assert {name: plan[name] for name in table_defaults(76, 4).plan} == {**table_defaults(76, 4).plan, "steps": 6}
     start = mm.fit("mlp:hidden=8", frame, target="y", init_from=found.member(0), epochs=1, posthoc=None)
-    assert (start.manifest["plan"]["lr"], start.manifest["plan"]["patience"]) == (Plan().lr, None)
+    assert (start.manifest.plan["lr"], start.manifest.plan["patience"]) == (Plan().lr, None)
 
 
 def test_images_toys_and_features_are_no_tables(digits):

@@ -72,20 +72,20 @@ def test_the_lowest_score_wins(digits: Data, monkeypatch, tried):
     monkeypatch.setattr(tuning, "validation_nll", lambda spec, *others: made_up[alpha_of(spec)])
     ensemble = fit(digits, posthoc=None)
     assert tried == [*GRID, 0.4]
-    assert ensemble.manifest["chosen"] == "0.4"
-    assert ensemble.manifest["sweep"] == {"0": 0.5, "0.4": 0.3, "1": math.inf}
+    assert ensemble.manifest.chosen == "0.4"
+    assert ensemble.manifest.sweep == {"0": 0.5, "0.4": 0.3, "1": math.inf}
     tried.clear()
     explicit = fit(digits, "input-gradients:lengthscales=tuned,alpha=0.4", posthoc=None)
     assert tried == [0.4]  # once, with the alpha of its settings
-    assert "sweep" not in explicit.manifest
+    assert not explicit.manifest.sweep
     assert same(explicit, ensemble)
 
 
 def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: Data):
     ensemble = fit(digits, posthoc=None)
-    found = ensemble.manifest["sweep"]
+    found = ensemble.manifest.sweep
     assert list(found) == ["0", "0.4", "1"]
-    assert ensemble.manifest["chosen"] == min(found, key=found.get)
+    assert ensemble.manifest.chosen == min(found, key=found.get)
     exams = tuning.validation_inputs(digits)
     assert len(exams) == 4  # clean, speckle noise, blur, spatter; grey pictures have no colour to saturate
     assert torch.equal(exams[0], digits.val.prepared)
@@ -96,14 +96,14 @@ def test_scores_are_means_over_clean_and_corrupted_validation_examples(digits: D
             outputs = member_outputs(team, POINT, chosen.population, x)
             probs = outputs.softmax(-1).mean(0)[torch.arange(len(x)), digits.val.y]
             losses.append(-probs.log().mean().item())
-    assert found[ensemble.manifest["chosen"]] == pytest.approx(sum(losses) / 4, rel=1e-5)
+    assert found[ensemble.manifest.chosen] == pytest.approx(sum(losses) / 4, rel=1e-5)
 
 
 def test_the_test_split_is_never_looked_at(digits: Data):
     """With NaN in its place nothing changes."""
     poison = mm.Split(torch.full_like(digits.test.prepared, torch.nan), torch.full_like(digits.test.y, -1))
     clean, poisoned = fit(digits, posthoc=None), fit(replace(digits, test=poison), posthoc=None)
-    assert clean.manifest["sweep"] == poisoned.manifest["sweep"]
+    assert clean.manifest.sweep == poisoned.manifest.sweep
     assert same(clean, poisoned)
 
 
@@ -119,17 +119,17 @@ def test_a_killed_sweep_goes_on_where_it_was(digits: Data, tmp_path: Path, tried
         fit(digits, out=tmp_path / "run", progress=stop, posthoc=None)
     assert tried == [0.0, 0.4]
     stored = read_record(tmp_path / "run" / "sweep.json")
-    assert stored == {key: undisturbed.manifest["sweep"][key] for key in ("0", "0.4")}
+    assert stored == {key: undisturbed.manifest.sweep[key] for key in ("0", "0.4")}
     tried.clear()
     resumed = mm.resume(tmp_path / "run")
-    assert tried == [1.0, float(resumed.manifest["chosen"])]
-    assert resumed.manifest["sweep"] == undisturbed.manifest["sweep"]
+    assert tried == [1.0, float(resumed.manifest.chosen)]
+    assert resumed.manifest.sweep == undisturbed.manifest.sweep
     assert same(resumed, undisturbed)
     written = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert written["sweep"] == undisturbed.manifest["sweep"]
-    assert written["chosen"] == undisturbed.manifest["chosen"]
+    assert written["sweep"] == undisturbed.manifest.sweep
+    assert written["chosen"] == undisturbed.manifest.chosen
     again = mm.load(tmp_path / "run")
-    assert again.manifest["chosen"] == written["chosen"]
+    assert again.manifest.chosen == written["chosen"]
 
 
 def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path: Path, tried):
@@ -142,14 +142,14 @@ def test_a_run_killed_after_its_sweep_does_not_repeat_it(digits: Data, tmp_path:
     assert len(tried) == 4
     tried.clear()
     resumed = mm.resume(tmp_path / "run")
-    assert tried == [float(resumed.manifest["chosen"])]
+    assert tried == [float(resumed.manifest.chosen)]
     assert same(resumed, fit(digits, posthoc=None))
 
 
 def test_one_member_has_nothing_to_choose(digits: Data, tried):
     ensemble = mm.fit("mlp", digits, recipe="forde-tuned", plan=replace(PLAN, members=1), posthoc=None)
     assert tried == ["auto"]
-    assert "chosen" not in ensemble.manifest
+    assert ensemble.manifest.chosen is None
 
 
 def test_an_alpha_under_which_all_members_diverge_is_not_chosen(digits: Data, monkeypatch):
@@ -162,8 +162,8 @@ def test_an_alpha_under_which_all_members_diverge_is_not_chosen(digits: Data, mo
 
     monkeypatch.setattr(tuning, "train", train)
     ensemble = fit(digits, posthoc=None)
-    assert ensemble.manifest["sweep"]["0"] == math.inf
-    assert ensemble.manifest["chosen"] in ("0.4", "1")
+    assert ensemble.manifest.sweep["0"] == math.inf
+    assert ensemble.manifest.chosen in ("0.4", "1")
 
 
 def test_inputs_without_corruptions_are_judged_as_they_are():

@@ -78,7 +78,7 @@ def prune(
             more: dict[str, Any] = {"lr": lr, "compact": compact, "checkpoint_seconds": checkpoint_seconds}
             ensemble = prune_run(planned, path, finetune=finetune, device=device, show=bar, **more)
         evaluation = evaluate_ensemble(ensemble, planned.data)
-        record = ensemble.manifest["pruning"]
+        record = ensemble.manifest.entries["pruning"]
         columns, rows = table_rows(record)
         if rows and not as_json:
             print_table(columns, rows, title=f"{record['of']} on validation examples, before any fine-tuning")

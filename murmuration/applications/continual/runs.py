@@ -7,7 +7,7 @@ METHOD/latest.json, METHOD/step-N.safetensors   the last checkpoint of a method 
 metrics.json, report.html    all scores, and the page
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from murmuration.applications.continual.methods import MethodSettings, method_na
 from murmuration.applications.continual.task_streams import SPLIT, BatchPlan, TaskStream, open_stream
 from murmuration.data.dataset import located
 from murmuration.runs.directory import create_run, locked, read_run, write_manifest
+from murmuration.runs.manifest import Manifest
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.records import plain_json
@@ -68,20 +69,21 @@ def begin(path: Path, request: Request, more: dict[str, Any] | None = None) -> T
     for name in request.methods:  # a method that does not fit is refused before the first one runs
         method = method_named(name)
         method.build(method.stream(stream, request.settings), request.settings)
-    create_run(path, {KIND: request.to_json(), "fingerprint": stream.fingerprint, **(more or {})})
+    entries = {KIND: request.to_json(), "fingerprint": stream.fingerprint, **(more or {})}
+    create_run(path, Manifest(entries=entries))
     return stream
 
 
 def reopen(path: Path) -> tuple[Request, TaskStream]:
     """Return the request and the stream of an existing run."""
     manifest = read_run(path)
-    if KIND not in manifest:
+    if KIND not in manifest.entries:
         raise Misuse(f"{path} is not a run of a stream of tasks: expected one of murmur continual")
-    record = manifest[KIND]
+    record = manifest.entries[KIND]
     plan, settings = BatchPlan(**record["plan"]), MethodSettings(**record["settings"])
     request = Request(tuple(record["sources"]), tuple(record["methods"]), record["options"], plan, settings)
     stream = request.open()
-    if stream.fingerprint != manifest["fingerprint"]:
+    if stream.fingerprint != manifest.entries["fingerprint"]:
         raise Failure(f"the data of {path} has changed since the run began")
     return request, stream
 
@@ -90,7 +92,7 @@ def finish(path: Path, request: Request, stream: TaskStream, show: Show) -> dict
     """Return the outcome of every method, each from its last checkpoint on; closes the run."""
     with locked(path):
         outcomes = {name: finish_method(path / name, name, request, stream, show) for name in request.methods}
-        write_manifest(path, {**read_run(path), "status": "complete"})
+        write_manifest(path, replace(read_run(path), status="complete"))
     return outcomes
 
 

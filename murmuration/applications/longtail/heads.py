@@ -118,8 +118,9 @@ def retrain_heads(
         for name, tensor in trained.groups[0].population.own.items():
             own[f"{HEAD}{name}"][index] = tensor[0]
     assert trained is not None
-    record = {"likelihood": trained.manifest["likelihood"], "heads": {"sampler": sampler, "epochs": epochs}}
-    changed = replace(ensemble, likelihood=trained.likelihood, manifest={**ensemble.manifest, **record})
+    entries = {**ensemble.manifest.entries, "heads": {"sampler": sampler, "epochs": epochs}}
+    manifest = replace(ensemble.manifest, likelihood=trained.manifest.likelihood, entries=entries)
+    changed = replace(ensemble, likelihood=trained.likelihood, manifest=manifest)
     return with_members(changed, replace(population, own=own))
 
 
@@ -156,7 +157,8 @@ def normalise_heads(ensemble: Ensemble, data: Data, tau: float | None = None) ->
     scale = lengths ** -float(tau)
     weights = {name: population.own[name] for name in (f"{HEAD}weight", f"{HEAD}bias") if name in population.own}
     scaled = {name: tensor * scale.view(*scale.shape, *[1] * (tensor.dim() - 2)) for name, tensor in weights.items()}
-    changed = replace(ensemble, manifest={**ensemble.manifest, "heads": {"tau": float(tau)}})
+    entries = {**ensemble.manifest.entries, "heads": {"tau": float(tau)}}
+    changed = replace(ensemble, manifest=replace(ensemble.manifest, entries=entries))
     return with_members(changed, replace(population, own={**population.own, **scaled}))
 
 

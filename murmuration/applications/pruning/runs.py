@@ -18,6 +18,7 @@ from murmuration.evaluation.metrics import MEASURES, Score, score_examples
 from murmuration.models.nets.source import Net, NetSource
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.directory import SWEEP, check_new, locked, read_run, write_manifest
+from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json
@@ -55,7 +56,7 @@ def with_population(ensemble: Ensemble, population: Population) -> Ensemble:
 
 def validation_scores(ensemble: Ensemble, split: Split) -> dict[str, Score]:
     """Return accuracy or RMSE, and NLL, on the first examples of a split."""
-    task = ensemble.manifest["data"]["task"]
+    task = ensemble.manifest.data["task"]
     x, y = split.prepared[:EXAMPLES], split.y[:EXAMPLES]
     pred = ensemble.predict(x, draws=DRAWS if ensemble.family.stochastic else None, calibrated=False, prepared=True)
     return score_examples(pred, y).scores(measures={name: MEASURES[task][name] for name in (MAIN[task], "nll")})
@@ -193,27 +194,33 @@ def prune(
         source, population = compact_source(planned, population)
         before = record["counts"]["numbers_before"]
         record |= {"compact": True, "counts": {**asdict(masks.count_parameters(population)), "numbers_before": before}}
-    recipe, plan = ensemble.recipe, plan_from_json(ensemble.manifest["plan"], device=device if finetune else CPU)
+    recipe, plan = ensemble.recipe, plan_from_json(ensemble.manifest.plan, device=device if finetune else CPU)
     if finetune:
         recipe = replace(recipe, weights=weights.without_warmup())  # it starts from a trained posterior
         plan = replace(plan, epochs=finetune, lr=plan.lr if lr is None else lr, members=population.members)
     assert ensemble.likelihood is not None  # runs always say what their outputs mean
-    gamma = ensemble.manifest.get("gamma")
+    gamma = ensemble.manifest.gamma
     spec = TrainSpec(source.build, planned.data, ensemble.likelihood, recipe, plan, gamma=gamma)
     if not finetune:
         described = fitting.describe(spec, source, ensemble.engine, "as before")
-        trained = {"plan": ensemble.manifest["plan"], "gamma": spec.gamma, "pruning": record}
-        manifest = ensemble.manifest | described | trained | {"parameters": spec.roles(population).to_json()}
+        parameters = spec.roles(population).to_json()
+        changed = described.to_json() | {"plan": ensemble.manifest.plan, "gamma": gamma, "parameters": parameters}
+        manifest = with_entry(replace(ensemble.manifest, **changed), record)
         groups = (MemberGroup(spec.member(0), population),)
         plain = replace(ensemble, groups=groups, manifest=manifest, posthoc=None, preparation=planned.data.preparation)
         pruned = with_posthoc(plain, spec.data, spec.plan)
         pruned.save(out)
         return pruned
-    sweep = ensemble.manifest.get("sweep")
-    files = {SWEEP: sweep} if sweep is not None else {}  # a coupling chosen on validation data is not chosen again
-    more: dict[str, Any] = {"extra": {"pruning": record}, "files": files, "checkpoint_seconds": checkpoint_seconds}
+    sweep = ensemble.manifest.sweep
+    files = {SWEEP: sweep} if sweep else {}  # a coupling chosen on validation data is not chosen again
+    more: dict[str, Any] = {"entries": {"pruning": record}, "files": files, "checkpoint_seconds": checkpoint_seconds}
     done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), show=show, **more)
     return with_finetuned_scores(Path(out), done, planned.data)
+
+
+def with_entry(manifest: Manifest, record: dict[str, Any]) -> Manifest:
+    """Return the manifest with the record of pruning."""
+    return replace(manifest, entries={**manifest.entries, "pruning": record})
 
 
 def compact_source(planned: PruningPlan, population: Population) -> tuple[NetSource, Population]:
@@ -244,13 +251,13 @@ def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
 
 def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
     """Add the validation scores of the fine-tuned ensemble to the run's record, if there are validation examples."""
-    before = ensemble.manifest["pruning"]
+    before = ensemble.manifest.entries["pruning"]
     if not len(data.val) or not before["finetune"] or "finetuned" in before:
         return ensemble
     record = {**before, "finetuned": plain_json(validation_scores(ensemble, data.val))}
     with locked(run):
-        write_manifest(run, {**read_run(run), "pruning": record})
-    return replace(ensemble, manifest={**ensemble.manifest, "pruning": record})
+        write_manifest(run, with_entry(read_run(run), record))
+    return replace(ensemble, manifest=with_entry(ensemble.manifest, record))
 
 
 def record_of(planned: PruningPlan, population: Population, finetune: int) -> dict[str, Any]:

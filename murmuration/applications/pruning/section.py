@@ -45,7 +45,7 @@ def pruning(report: Report) -> Markup:
     """Return curves over the sparsity, what is left, and where."""
     parts: list[Markup] = []
     for place, evaluation in enumerate(report.evaluations):
-        name, record = evaluation.name, evaluation.manifest.get("pruning")
+        name, record = evaluation.name, evaluation.manifest.entries.get("pruning")
         if record is None:
             continue
         parts.append(tag("ul", join(tag("li", line) for line in sentences(record))))
@@ -152,9 +152,9 @@ def pruning_figure(
         A plotly figure.
     """
     place, evaluation = one_of(as_report(source), name)
-    if "pruning" not in evaluation.manifest:
+    if "pruning" not in evaluation.manifest.entries:
         raise Misuse(f"'{evaluation.name}' was not pruned: write murmur prune RUN")
-    record = evaluation.manifest["pruning"]
+    record = evaluation.manifest.entries["pruning"]
     missing = f"'{evaluation.name}' has no pruning curve"
     score = pick("score over the sparsity", score, names_of(record), missing)
     return to_plotly(curve(evaluation.name, record, score, place), theme)

@@ -22,6 +22,7 @@ from murmuration.data.images import PART_FOLDERS, decode, folders_in, image_file
 from murmuration.data.preparation import fit_images
 from murmuration.data.raw import RawData, RawPart
 from murmuration.models.nets.subpixel import SCALES
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Misuse
 
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
@@ -210,18 +211,18 @@ def check_net(net: str) -> None:
         raise Misuse(f"{net} does not make images: write {' or '.join(NETS)}")
 
 
-def is_patches(manifest: dict[str, Any]) -> bool:
+def is_patches(manifest: Manifest) -> bool:
     """Return whether a run was trained on data of `open_patches`."""
-    return str(manifest.get("data", {}).get("name", "")).startswith("patches:")
+    return str(manifest.data.get("name", "")).startswith("patches:")
 
 
-def patches_of(manifest: dict[str, Any]) -> Patches:
+def patches_of(manifest: Manifest) -> Patches:
     """Return the settings of a run's training data; refused if it was not trained on patches of photographs."""
     if not is_patches(manifest):
         raise Misuse("the run was not trained on patches of photographs: train one with murmur superres train")
-    return patches_named(manifest["data"]["name"])
+    return patches_named(manifest.data["name"])
 
 
-def reopen(manifest: dict[str, Any]) -> mm.Data:
+def reopen(manifest: Manifest) -> mm.Data:
     """Return the training data of a run, as `mm.resume` needs it again."""
     return open_patches(patches_of(manifest))

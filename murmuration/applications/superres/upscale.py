@@ -102,7 +102,7 @@ def is_superres(ensemble: Ensemble) -> bool:
 
 def scale_of(ensemble: Ensemble) -> int:
     """Return the factor by which the ensemble upscales; other ensembles are refused."""
-    shape = ensemble.manifest.get("input_shape", ())
+    shape = ensemble.manifest.input_shape
     if not is_superres(ensemble) or len(shape) != 3:
         raise Misuse("the run does not map images to images: train one with murmur superres train")
     assert isinstance(ensemble.likelihood, Gaussian)
@@ -116,7 +116,8 @@ def predict_image(ensemble: Ensemble, small: Tensor, draws: int | None = None) -
     """
     assert isinstance(ensemble.likelihood, Gaussian)
     fitting = replace(ensemble.likelihood, targets=small.numel() * scale_of(ensemble) ** 2)
-    sized = replace(ensemble, likelihood=fitting, manifest={**ensemble.manifest, "input_shape": [1, *small.shape]})
+    manifest = replace(ensemble.manifest, input_shape=[1, *small.shape])
+    sized = replace(ensemble, likelihood=fitting, manifest=manifest)
     return sized.predict(small[None, None], draws=draws, calibrated=False, prepared=True)
 
 

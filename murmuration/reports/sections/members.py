@@ -45,7 +45,7 @@ def recipes(report: Report) -> Markup:
         if evaluation.ensemble is not None:
             answers = evaluation.ensemble.recipe.answers() if evaluation.ensemble.groups else {}
             settings.append((evaluation.name, [answers.get(question, MISSING) for question in QUESTIONS]))
-        if selection := evaluation.manifest.get("selection"):  # of the parts of a mixed ensemble
+        if selection := evaluation.manifest.selection:  # of the parts of a mixed ensemble
             weights, nll = selection["weights"], selection["val_nll"]
             rows = [(name, [percent(weight), number(nll[name])]) for name, weight in weights.items()]
             rows.append(("all together", [percent(1.0), number(selection["mixed_val_nll"])]))
@@ -220,13 +220,13 @@ def coupling(report: Report) -> Markup:
     plots = html.grid(html.figure(coupling_figure(report, name, place)) for name, place in ids.items())
     rows, sweeps = [], []
     for evaluation in report.evaluations:
-        spent, alpha = evaluation.manifest.get("coupling_seconds", {}), evaluation.manifest.get("alpha")
+        spent, chosen = evaluation.manifest.coupling_seconds, evaluation.manifest.chosen
         steps, seconds = _number(spent.get("steps")), _number(spent.get("coupling"))
         if steps > 0 and math.isfinite(seconds):
             rows.append((evaluation.name, [duration(steps), duration(seconds), percent(seconds / steps)]))
-        sweep = evaluation.manifest.get("sweep", {})
+        sweep = evaluation.manifest.sweep
         scores = {tried: Score(_number(nll), math.nan, math.nan) for tried, nll in sweep.items()}
-        tries = [(tried, [html.score_cell(score, best=float(tried) == alpha)]) for tried, score in scores.items()]
+        tries = [(tried, [html.score_cell(score, best=tried == chosen)]) for tried, score in scores.items()]
         caption = "NLL on clean and corrupted validation examples by alpha; ★ was chosen"
         sweeps.append(html.table(f"Lengthscales of {evaluation.name}: {caption}", ("Alpha", "Validation NLL"), tries))
     columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
@@ -265,8 +265,8 @@ def provenance(report: Report) -> Markup:
     code = f'<pre tabindex="0"><code id="command-text">{text(report.command)}</code></pre>'
     command = Markup(f'<div class="command">{button}{code}</div>') if report.command else NOTHING
     eval_set = report.eval_set
-    versions = report.leader.manifest.get("versions", {})
-    seeds = {e.manifest["plan"]["seed"] for e in report.evaluations if "plan" in e.manifest}
+    versions = report.leader.manifest.versions
+    seeds = {e.manifest.plan["seed"] for e in report.evaluations if e.manifest.plan}
     facts = {
         "Data": eval_set.name,
         "Fingerprint": eval_set.fingerprint,

@@ -13,7 +13,7 @@ READING = (
 
 def parameters(report: Report) -> Markup:
     """Return a summary and a table for every recipe."""
-    stored = {e.name: e.manifest["parameters"] for e in report.evaluations if e.manifest.get("parameters")}
+    stored = {e.name: e.manifest.parameters for e in report.evaluations if e.manifest.parameters}
     paragraphs, tables = [], []
     for name, entry in stored.items():
         roles = ParameterRoles.from_json(entry)

@@ -53,12 +53,11 @@ def _about(report: Report) -> str:
 
 def _training(report: Report) -> str:
     """Return the network by name and the settings it was trained with; nothing where there is no run or no name."""
-    ensemble = report.leader.ensemble
-    manifest = {} if ensemble is None else ensemble.manifest or {}
-    net, plan = manifest.get("net") or {}, manifest.get("plan") or {}
+    manifest = report.leader.manifest
+    net, plan = manifest.net, manifest.plan
     if not net.get("name") or not {"optimizer", "lr", "batch_size", "weight_decay"} <= plan.keys():
         return ""
-    dynamics = manifest["recipe"]["dynamics"].partition(":")[0]
+    dynamics = manifest.recipe["dynamics"].partition(":")[0]
     optimizer = plan["optimizer"] or ("adam" if dynamics == "optimizer" else dynamics)
     named = optimizer in OPTIMIZERS
     decay = make_optimizer(optimizer, weight_decay=plan["weight_decay"]).weight_decay if named else plan["weight_decay"]

@@ -315,8 +315,8 @@ def sizes(subject: Subject) -> Outcome:
 def factorial(subject: Subject) -> Outcome:
     """Return initialisation x batch order x learning rate, with the network and the batch size of the run."""
     manifest, choices = subject.ensemble.manifest, subject.choices
-    net = manifest["net"].get("name", subject.ensemble.groups[0].module)
-    plan = plan_from_json(manifest["plan"], device=CPU)
+    net = manifest.net.get("name", subject.ensemble.groups[0].module)
+    plan = plan_from_json(manifest.plan, device=CPU)
     options: Options = {"lrs": choices.rates, "runs": choices.runs, "epochs": choices.epochs, "seed": plan.seed}
     options |= {"batch_size": plan.batch_size, "folder": subject.folder, "show": subject.show}
     record = compute_factorial(net, subject.data, **options)

@@ -89,7 +89,7 @@ def test_rows_are_divided_by_a_power_of_their_length(blobs: mm.Data, plain: mm.E
     }
     chosen = normalise_heads(plain, blobs)
     assert balanced_accuracy(chosen, blobs.val) >= max(errors.values()) - 1e-9
-    assert 0 <= chosen.manifest["heads"]["tau"] <= 2
+    assert 0 <= chosen.manifest.entries["heads"]["tau"] <= 2
 
 
 @pytest.mark.parametrize("recipe", ["bayes", "batch-ensemble", "feature-rde"])

@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_the_page_has_a_section_where_classes_are_imbalanced(evaluated, tmp_path
     assert report_check(tmp_path / "r.html") == []
     for words in ("Class imbalance", "few (&lt; 20)", "Macro average precision", "Coverage, mondrian"):
         assert words in page
-    manifest = {**run.manifest, "data": {**run.manifest["data"], "class_counts": [100, 90, 40]}}
+    manifest = replace(run.manifest, data={**run.manifest.data, "class_counts": [100, 90, 40]})
     assert training_counts(mm.Ensemble(run.groups, run.likelihood, run.engine, run.recipe, manifest)) is None
     assert max(found.imbalance.counts) / min(found.imbalance.counts) >= IMBALANCED
     assert torch.is_tensor(run.predict(data.test).mean)

@@ -114,7 +114,7 @@ def test_a_run_is_adjusted_by_its_training_classes_although_validation_is_balanc
     data = mm.open_data((generator.normal(size=(600, 2)) + y[:, None], y), imbalance=10, val=0.3)
     run = mm.fit("mlp", data, members=2, epochs=3, posthoc=mm.PostHocConfig(calibrate="logit_adjustment"))
     counts = data.train.y.bincount()
-    assert run.manifest["data"]["class_counts"] == counts.tolist()
+    assert run.manifest.data["class_counts"] == counts.tolist()
     assert run.posthoc is not None
     calibrator = run.posthoc.calibrator
     assert calibrator.frequencies == pytest.approx((counts / counts.sum()).tolist())

@@ -55,11 +55,11 @@ def test_a_named_loss_gives_the_bits_of_its_object(moons: mm.Data) -> None:
 
 def test_a_last_layer_of_cosines_comes_with_margins(moons: mm.Data) -> None:
     run = mm.fit("mlp", moons, likelihood="ldam", members=1, epochs=1, posthoc=None)
-    assert run.manifest["net"]["cosines"] is True
+    assert run.manifest.net["cosines"] is True
     outputs = run.predict(moons.test).outputs
     assert (outputs.abs() <= 1).all()
     plain = mm.fit("mlp", moons, likelihood="ldam:scale=1", members=1, epochs=1, posthoc=None)
-    assert "cosines" not in plain.manifest["net"]
+    assert "cosines" not in plain.manifest.net
 
 
 @pytest.mark.parametrize(

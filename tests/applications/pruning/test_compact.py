@@ -104,13 +104,14 @@ def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Da
         torch.testing.assert_close(small.member(0)(x), wide.member(0)(x), rtol=1e-4, atol=1e-5)
     again = mm.load(tmp_path / "small")
     assert torch.equal(again.predict(x, prepared=True).outputs, small.predict(x, prepared=True).outputs)
-    counts, masked = small.manifest["pruning"]["counts"], wide.manifest["pruning"]["counts"]
+    counts, masked = small.manifest.entries["pruning"]["counts"], wide.manifest.entries["pruning"]["counts"]
     assert counts["numbers"] == population(small).parameters_stored() < 0.4 * masked["numbers_before"]
     assert counts["dense"] == parameters(small.member(0)) == masked["nonzero"] - heard_less(wide)
     assert counts["numbers_before"] == masked["numbers_before"]
     for made in (small, wide):  # the table of costs and the section on pruning state one size
         assert (
-            evaluate_ensemble(made, open_data(data)).cost["parameters"] == made.manifest["pruning"]["counts"]["numbers"]
+            evaluate_ensemble(made, open_data(data)).cost["parameters"]
+            == made.manifest.entries["pruning"]["counts"]["numbers"]
         )
     tuned = pruned_run(tmp_path / "run", tmp_path / "tuned", HALF, data=data, compact=True, finetune=1)
     for made in (small, tuned):
@@ -121,7 +122,7 @@ def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Da
     }
     twice = pruned_run(tmp_path / "tuned", tmp_path / "twice", HALF, data=data, compact=True)
     assert parameters(twice.member(0)) < parameters(tuned.member(0))
-    assert mm.load(tmp_path / "twice").manifest["net"]["widths"]["head"] == [21, 10]
+    assert mm.load(tmp_path / "twice").manifest.net["widths"]["head"] == [21, 10]
 
 
 def heard_less(wide: mm.Ensemble) -> int:

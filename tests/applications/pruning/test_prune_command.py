@@ -39,7 +39,7 @@ def test_a_run_is_pruned_fine_tuned_and_told(murmur, bayes_run: Path, tmp_path: 
     assert next(line for line in lines if "weights gone" in line).split()[-2:] == ["Accuracy", "NLL"]
     assert any(line.split()[:2] == ["90.0", "%"] for line in lines)
     assert "90.0 % of the kernels' weights are gone: weights by abs(mean) / std, global." in lines
-    record = read_run(out)["pruning"]
+    record = read_run(out).entries["pruning"]
     left, dense = record["counts"]["nonzero"], record["counts"]["dense"]
     assert f"Of {dense:,} parameters, {left:,} are not zero;" in ended.out
     assert lines[-1] == f"report: {out / 'report.html'}"
@@ -48,7 +48,7 @@ def test_a_run_is_pruned_fine_tuned_and_told(murmur, bayes_run: Path, tmp_path: 
     assert 'id="pruning"' in page
     assert "after 1 epoch of fine-tuning" in page
     assert 'id="pruning"' not in (bayes_run / "report.html").read_text()
-    assert mm.load(out).manifest["pruning"] == record
+    assert mm.load(out).manifest.entries["pruning"] == record
 
 
 def test_json_holds_scores_and_pruning(murmur, moons_run: Path, tmp_path: Path):

@@ -59,8 +59,8 @@ def test_a_pruned_run_is_a_run_and_the_old_one_is_as_it_was(name, finetune, home
     assert again.posthoc is not None
     fresh = replace(again, posthoc=None).fit_posthoc(moons.val, config=mm.PostHocConfig())
     assert again.posthoc == fresh.posthoc  # fitted to what is left
-    assert again.manifest["pruning"]["reached"] == pytest.approx(0.8, abs=1e-3)
-    assert again.manifest["plan"]["epochs"] == (finetune or 2)
+    assert again.manifest.entries["pruning"]["reached"] == pytest.approx(0.8, abs=1e-3)
+    assert again.manifest.plan["epochs"] == (finetune or 2)
     deeper = pruned_run(tmp_path / "out", tmp_path / "deeper", Pruning(sparsity=0.9), finetune=finetune)
     assert all(bool((masks(deeper)[key] <= mask).all()) for key, mask in masks(made).items())
     assert holds_zeros(deeper)
@@ -83,8 +83,11 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
     resumed = mm.resume(tmp_path / "run")
     assert same_bits(resumed, undisturbed)
     assert holds_zeros(resumed)
-    assert resumed.manifest["pruning"] == undisturbed.manifest["pruning"]
-    assert mm.load(tmp_path / "run").manifest["pruning"]["finetuned"] == undisturbed.manifest["pruning"]["finetuned"]
+    assert resumed.manifest.entries["pruning"] == undisturbed.manifest.entries["pruning"]
+    assert (
+        mm.load(tmp_path / "run").manifest.entries["pruning"]["finetuned"]
+        == undisturbed.manifest.entries["pruning"]["finetuned"]
+    )
 
 
 def test_fine_tuning_does_not_warm_the_kl_up_again(home: Path, tmp_path: Path):
@@ -108,10 +111,8 @@ def test_a_run_stopped_before_its_members_were_written_was_never_begun(home: Pat
 def test_fine_tuning_uses_the_rate_that_is_asked_for(home: Path, tmp_path: Path):
     made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=1, lr=1e-9)
     still = pruned_run(home / "bayes", tmp_path / "still", Pruning(sparsity=0.5))
-    assert made.manifest["plan"]["lr"] == 1e-9
-    assert (
-        pruned_run(home / "bayes", tmp_path / "usual", Pruning(sparsity=0.5), finetune=1).manifest["plan"]["lr"] == 0.01
-    )
+    assert made.manifest.plan["lr"] == 1e-9
+    assert pruned_run(home / "bayes", tmp_path / "usual", Pruning(sparsity=0.5), finetune=1).manifest.plan["lr"] == 0.01
     for key, tensor in population(still).own.items():
         torch.testing.assert_close(population(made).own[key], tensor, rtol=1e-4, atol=1e-6)
 
@@ -119,8 +120,8 @@ def test_fine_tuning_uses_the_rate_that_is_asked_for(home: Path, tmp_path: Path)
 @EVERY
 def test_the_record_says_what_the_run_is(name: str, home: Path, tmp_path: Path, moons: Data):
     made = pruned_run(home / name, tmp_path / "run", Pruning(sparsity=0.85), finetune=1)
-    record = json.loads(json.dumps(read_run(tmp_path / "run")["pruning"]))
-    assert record == json.loads(json.dumps(made.manifest["pruning"]))
+    record = json.loads(json.dumps(read_run(tmp_path / "run").entries["pruning"]))
+    assert record == json.loads(json.dumps(made.manifest.entries["pruning"]))
     assert [point["asked"] for point in record["curve"]] == list(LEVELS)
     at = record["curve"][LEVELS.index(0.85)]
     assert {key: at[key] for key in ("accuracy", "nll")} == record["pruned"]
@@ -174,7 +175,7 @@ def test_log_alpha_has_a_usual_threshold(home: Path):
 def test_numbers_are_pruned_too(tmp_path: Path):
     trained(mm.open_data("x-sin-x"), make_recipe("bayes"), out=tmp_path / "run", epochs=1)
     made = pruned_run(tmp_path / "run", tmp_path / "out", Pruning("snr", sparsity=0.5), finetune=1)
-    assert set(made.manifest["pruning"]["pruned"]) == {"rmse", "nll"}
+    assert set(made.manifest.entries["pruning"]["pruned"]) == {"rmse", "nll"}
     assert holds_zeros(made)
 
 

@@ -19,7 +19,7 @@ def test_a_run_on_a_device_is_pruned(tmp_path, finetune):
         planned = pruning.plan_pruning(tmp_path / "run", pruning.Pruning(sparsity=0.5), net=Dense, data=table())
         pruned = pruning.prune(planned, tmp_path / "pruned", finetune=finetune)
         assert str(pruned.device) == (device if finetune else "cpu")
-        assert pruned.manifest["plan"]["device"] == device
+        assert pruned.manifest.plan["device"] == device
     planned = pruning.plan_pruning(tmp_path / "run", pruning.Pruning(sparsity=0.5), net=Dense, data=table())
     with pytest.raises(Misuse, match="trained on pretend:0, which is not available here: write device='cpu'"):
         pruning.prune(planned, tmp_path / "again", finetune=1)

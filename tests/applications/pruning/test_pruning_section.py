@@ -12,6 +12,7 @@ from murmuration.applications.pruning.section import curve, pruning, pruning_fig
 from murmuration.reports import Report, render
 from murmuration.reports.check import elements
 from murmuration.reports.plots import coloured, colours
+from murmuration.runs.manifest import Manifest
 
 
 def score(value: float) -> dict[str, float]:
@@ -42,7 +43,8 @@ RECORD = {
 def told(**changes) -> Report:
     """A report on two recipes, the second of which was pruned."""
     plain = made.classification("plain")
-    manifest = {"pruning": {**RECORD, **changes}} if changes.pop("pruned_run", True) else {}
+    entries = {"pruning": {**RECORD, **changes}} if changes.pop("pruned_run", True) else {}
+    manifest = Manifest(entries=entries)
     return made.report(plain, replace(plain, name="pruned", ensemble=made.trained([], manifest)))
 
 
@@ -100,7 +102,7 @@ def test_the_page_has_curves_levels_and_layers():
 
 def test_title_verdict_and_findings_name_the_pruning():
     plain = made.classification("bayes")
-    report = made.report(replace(plain, ensemble=made.trained([], {"pruning": RECORD})))
+    report = made.report(replace(plain, ensemble=made.trained([], Manifest(entries={"pruning": RECORD}))))
     assert report.title == "bayes (pruned) on made up"
     assert "bayes, with 50.0 % of its kernels' weights pruned, classifies" in report.verdict[0]
     told = "The ensemble was pruned: 50.0 % of the kernels' weights were removed, and 1,020 numbers are left of 2,020."

@@ -35,7 +35,7 @@ def run(photos: Path) -> Path:
 def test_training_leaves_an_ordinary_run_with_a_page(run: Path):
     ensemble = mm.load(run)
     assert ensemble.recipe.name == "bayes"
-    assert ensemble.manifest["net"] == {"name": "subpixel"}
+    assert ensemble.manifest.net == {"name": "subpixel"}
     assert report_check(run / "report.html") == []
     found = json.loads((run / "metrics.json").read_text())
     (photograph,) = found["photographs"]

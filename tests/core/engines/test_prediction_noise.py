@@ -56,7 +56,7 @@ def test_an_input_has_the_same_outputs_whatever_is_predicted_beside_it(
 def test_prediction_noise_follows_from_the_seed(few: Data, recipe: str):
     """The same members under another seed are drawn otherwise."""
     ensemble = briefly_trained("mlp", few, recipe, seed=3)
-    other = replace(ensemble, manifest={**ensemble.manifest, "plan": {**ensemble.manifest["plan"], "seed": 4}})
+    other = replace(ensemble, manifest=replace(ensemble.manifest, plan={**ensemble.manifest.plan, "seed": 4}))
     x = few.test.prepared[:8]
     assert torch.equal(outputs_of(ensemble, x), outputs_of(ensemble, x))
     assert (outputs_of(ensemble, x) - outputs_of(other, x)).abs().amin(-1).max() > 1e-4

@@ -15,6 +15,7 @@ from murmuration.core.sharing import SHARING
 from murmuration.core.weights import WEIGHTS, Masks, trace_kernels
 from murmuration.data import Data, open_data
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import parse
 from murmuration.system.streams import generator
@@ -55,7 +56,7 @@ def drawn(net: nn.Module, text: str, x: Tensor, *, members: int = 1, how: str = 
     """An ensemble of untrained networks with such weights."""
     torch.manual_seed(0)
     population = populate(lambda i: net, members)
-    manifest = {"kernels": trace_kernels(net, x[:2]).to_json()}
+    manifest = Manifest(kernels=trace_kernels(net, x[:2]).to_json())
     return Ensemble(
         (MemberGroup(net, population),), None, engine(how), make_recipe(Recipe("made"), weights=text), manifest
     )

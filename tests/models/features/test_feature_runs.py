@@ -60,7 +60,7 @@ def test_a_run_holds_the_backbone_and_the_features(run: Path, folder: Path) -> N
     assert len(read_tensors(run / STORED)["features"]) == 80
     assert (run / "report.html").read_text().count("Test image") >= 4  # photos, not features
     ensemble = mm.load(run)
-    assert "linear" in str(ensemble.manifest["net"])
+    assert "linear" in str(ensemble.manifest.net)
     assert ensemble.predict(folder / "new").mean.shape == (6, 2)
 
 

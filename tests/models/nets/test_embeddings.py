@@ -132,7 +132,7 @@ def test_dense_nets_with_embeddings_are_stacked():
     data = mm.open_data(table(), target="y")
     for net in (*NETS[:2], NETS[-1]):
         ensemble = mm.fit(net, data, members=2, epochs=1, posthoc=None)
-        assert ensemble.manifest["engine"]["reason"] == "all operators take a member axis"
+        assert ensemble.manifest.engine["reason"] == "all operators take a member axis"
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -142,7 +142,7 @@ def test_a_run_has_its_edges(net, tmp_path):
     again = mm.load(tmp_path / "run")
     assert torch.equal(again.predict(frame).outputs, ensemble.predict(frame).outputs)
     named = ensemble.preparation.names
-    numbers = [name for name, edges in zip(named, again.manifest["net"]["edges"], strict=True) if edges]
+    numbers = [name for name, edges in zip(named, again.manifest.net["edges"], strict=True) if edges]
     assert numbers == ["a", "b"]
 
 

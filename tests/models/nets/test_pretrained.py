@@ -130,7 +130,7 @@ def test_members_begin_with_the_published_body_and_heads_of_their_own(recipe, pu
     heads = [found.member(index).head.weight for index in range(found.members)]
     assert heads[0].shape == (4, net.head.in_features)
     assert len(heads) == 1 or not torch.equal(heads[0], heads[1])
-    assert found.manifest["net"]["init_from"] == {"source": f"pretrained {file}", "reset": ["head"]}
+    assert found.manifest.net["init_from"] == {"source": f"pretrained {file}", "reset": ["head"]}
 
 
 def test_heads_are_trained_on_the_features_of_a_frozen_published_body(published, colours, tmp_path):

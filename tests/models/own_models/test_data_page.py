@@ -15,4 +15,4 @@ def test_programs_of_the_page_run_one_after_the_other(tmp_path, monkeypatch):
     for program in WHOLE:
         exec(program, found)
     assert found["again"].members == 3
-    assert found["ensemble"].manifest["plan"]["batch_size"] == 32
+    assert found["ensemble"].manifest.plan["batch_size"] == 32

@@ -7,6 +7,7 @@ with the CPU's kernels, so that a run on it has the bits of a run on the CPU whe
 import functools
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,10 +22,12 @@ from murmuration.core.recipe import PRESETS
 from murmuration.evaluation.weight_diagnosis import diagnose
 from murmuration.likelihoods import fit_likelihood
 from murmuration.likelihoods.base import member_losses
-from murmuration.runs import checkpoints, directory as runs
+from murmuration.runs import checkpoints
+from murmuration.runs.manifest import Manifest
 from murmuration.system import streams
 from murmuration.system.devices import resolve_device
 from murmuration.system.errors import Misuse
+from murmuration.system.files import write_record
 from murmuration.training.head_only import with_features
 from murmuration.training.run import ProgressCallback
 
@@ -121,7 +124,7 @@ def test_the_plan_records_what_auto_became(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     ensemble = small(device="auto")
-    assert ensemble.manifest["plan"]["device"] == "cpu"
+    assert ensemble.manifest.plan["device"] == "cpu"
     assert str(ensemble.device) == "cpu"
 
 
@@ -140,7 +143,7 @@ def test_every_preset_trains_on_a_device_that_has_no_double_precision(recipe):
     with pretended(double=False) as device:
         long = {"batch_size": 1} if recipe == "csgmcmc" else {"batch_size": 4}
         made = small(recipe=recipe, members=PRESETS[recipe].value.members or 2, device=device, **long)
-        assert str(made.device) == device == made.manifest["plan"]["device"]
+        assert str(made.device) == device == made.manifest.plan["device"]
         assert made.predict(np.zeros((3, 2))).outputs.device.type == "cpu"
 
 
@@ -163,7 +166,7 @@ def test_a_run_without_noise_has_the_bits_of_the_cpu(recipe, engine):
         there = small(device=device, **settings)
         assert Settings.operators > 100
         here = small(**settings)
-        assert there.manifest["engine"]["name"] == here.manifest["engine"]["name"]
+        assert there.manifest.engine["name"] == here.manifest.engine["name"]
         assert same_bits(there, here)
         x = table()[0]
         assert torch.equal(there.predict(x).outputs, here.predict(x).outputs)
@@ -212,7 +215,7 @@ def test_images_with_batch_norm_dropout_and_early_stopping_train_on_a_device():
         for engine in ("loop", "stacked", "threads"):
             made = small(Net, images(), device=device, engine=engine, patience=1, augment="flip")
             assert str(made.device) == device
-            assert made.manifest["engine"]["name"] == engine
+            assert made.manifest.engine["name"] == engine
 
 
 def test_noise_of_the_global_generator_is_reproducible_on_a_device_and_changes_no_global_state():
@@ -387,8 +390,8 @@ def test_a_run_on_a_device_goes_on_where_the_device_is_missing_if_asked_to(tmp_p
     resumed = resume_again(tmp_path / "run", device="cpu")
     assert str(resumed.device) == "cpu"
     assert same_bits(resumed, small(epochs=2))
-    assert resumed.manifest["plan"]["device"] == "cpu"
-    assert resumed.manifest["devices"] == ["pretend:0", "cpu"]
+    assert resumed.manifest.plan["device"] == "cpu"
+    assert resumed.manifest.devices == ["pretend:0", "cpu"]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["devices"] == ["pretend:0", "cpu"]
 
 
@@ -454,7 +457,7 @@ def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path,
     assert manifest["plan"]["device"] in ("cpu", "cuda", "mps")
     assert manifest["plan"]["precision"] == "bf16"
     elsewhere = {**manifest["plan"], "device": "cuda:77"}
-    runs.write_manifest(run, {**manifest, "plan": elsewhere})
+    write_record(run / "run.json", {**manifest, "plan": elsewhere})
     predict = ["predict", run, "two-moons", "--out", tmp_path / "predictions.csv", "--force"]
     code, told = run_command(capsys, *predict)
     assert (code, told) == (
@@ -465,8 +468,11 @@ def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path,
     assert run_command(capsys, "evaluate", run, "--device", "cpu", "--json") == (0, "")
     code, told = run_command(capsys, *predict, "--device", "cuda:77")
     assert (code, told) == (2, "error: --device cuda:77 is not available here: write --device cpu\n")
-    monkeypatch.setattr("murmuration.cli.training.read_manifest", lambda path: {**manifest, "status": "training"})
-    runs.write_manifest(run, {**manifest, "status": "training", "plan": elsewhere})
+    monkeypatch.setattr(
+        "murmuration.cli.training.read_manifest",
+        lambda path: replace(Manifest.from_json(manifest, "run.json"), status="training"),
+    )
+    write_record(run / "run.json", {**manifest, "status": "training", "plan": elsewhere})
     code, told = run_command(capsys, "resume", run)
     assert (code, told.splitlines()[-1]) == (
         2,

@@ -73,7 +73,7 @@ def test_members_are_those_of_the_plain_loop(name, engine):
         build, data, members=2, epochs=5, batch_size=96, optimizer="sgd", momentum=0.9, schedule="constant", lr=0.1,
         engine=engine, posthoc=None,
     )  # fmt: skip
-    assert ensemble.engine.name == engine, ensemble.manifest["engine"]["reason"]
+    assert ensemble.engine.name == engine, ensemble.manifest.engine["reason"]
     for member in range(2):
         with global_stream(0, "initialisation", member):
             net = build()
@@ -102,7 +102,7 @@ def test_no_recipe_moves_draws_or_scales_a_fixed_parameter(recipe, build):
     assert set(population.fixed) == names
     beside = {*population.own, *population.shared, *population.buffers}
     assert not any(name.partition(":")[0] in names for name in beside)
-    origins = ensemble.manifest["origins"]
+    origins = ensemble.manifest.origins
     for member, origin in enumerate(origins):
         expected = fixed_values(build, origin)
         found = dict(ensemble.member(member).named_parameters())

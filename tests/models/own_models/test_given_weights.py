@@ -166,7 +166,7 @@ def test_one_network_for_each_member_and_parts_that_are_random_all_the_same(tmp_
     ensemble = mm.fit(Net, (X, Y), plan=STILL, init_from=nets, out=tmp_path / "run")
     for member, net in enumerate(nets):
         assert torch.equal(ensemble.member(member).body[0].weight, net.body[0].weight)
-    assert ensemble.manifest["net"]["init_from"] == {"source": "list of 2", "reset": []}
+    assert ensemble.manifest.net["init_from"] == {"source": "list of 2", "reset": []}
     loaded = mm.load(tmp_path / "run", net=Net)
     assert torch.equal(loaded.predict(X).outputs, ensemble.predict(X).outputs)
     for reset in ("head", ["head.weight", "head.b*"]):
@@ -214,7 +214,7 @@ def test_runs_ensembles_state_dicts_and_files(tmp_path: Path):
         for member, origin in enumerate(origins):
             expected = before.member(origin).state_dict()
             assert all(torch.equal(t, expected[n]) for n, t in ensemble.member(member).state_dict().items())
-    assert mm.fit(None, (X, Y), plan=STILL, init_from=tmp_path / "before").manifest["net"]["name"] == "mlp"
+    assert mm.fit(None, (X, Y), plan=STILL, init_from=tmp_path / "before").manifest.net["name"] == "mlp"
     assert mm.fit(None, (X, Y), plan=replace(STILL, members=1), init_from=trained()).members == 1
 
 

@@ -137,7 +137,7 @@ def test_the_settings_of_a_loader_are_kept_or_refused():
         return DataLoader(train, **{"batch_size": 20, "shuffle": True, **settings})
 
     run = mm.fit(mlp, (loader(drop_last=True), val), **plain)
-    assert (run.manifest["plan"]["batch_size"], run.manifest["plan"]["drop_last"]) == (20, True)
+    assert (run.manifest.plan["batch_size"], run.manifest.plan["drop_last"]) == (20, True)
     assert same_bits(run, mm.fit(mlp, (train, val), **plain, batch_size=20, drop_last=True))
     with pytest.raises(mm.Misuse, match="batch_size=32 and a DataLoader of batch_size=20"):
         mm.fit(mlp, (loader(), val), **plain, batch_size=32)
@@ -177,7 +177,7 @@ def test_loaders_of_subsets_of_one_dataset():
     run = mm.fit(mlp, tuple(loaders), **plain)
     other = mm.fit(mlp, (TensorDataset(X[train], Y[train]), TensorDataset(X[val], Y[val])), batch_size=16, **plain)
     assert same_bits(run, other)
-    assert run.manifest["data"]["examples"] == {"train": 70, "val": 20, "test": 0}
+    assert run.manifest.data["examples"] == {"train": 70, "val": 20, "test": 0}
 
 
 def test_a_distributed_sampler_has_another_order_in_every_epoch():

@@ -114,7 +114,7 @@ def test_parts_of_a_data_set_as_pairs():
     assert [len(split) for split in (data.train, data.val, data.test)] == [40, 10, 10]
     assert torch.equal(data.test.y, y[50:])
     run = mm.fit(lambda: nn.Linear(4, 2), (train, val, test), members=1, epochs=1, posthoc=None)
-    assert run.manifest["data"]["examples"] == {"train": 40, "val": 10, "test": 10}
+    assert run.manifest.data["examples"] == {"train": 40, "val": 10, "test": 10}
     with pytest.raises(mm.Misuse, match="two pairs"):
         mm.fit("mlp", (train, test), epochs=1)
     named = mm.open_data(train, test=test)

@@ -10,5 +10,5 @@ def test_programs_of_the_page_run_one_after_the_other():
     for program in documented.page_programs(documented.ROOT / "docs" / "own-networks.md"):
         exec(program, found)
     assert found["heads"].groups[0].population.fixed.keys() == {"body.0.weight", "body.0.bias"}
-    assert found["tuned"].manifest["net"]["init_from"] == {"source": "Net", "reset": ["head"]}
+    assert found["tuned"].manifest.net["init_from"] == {"source": "Net", "reset": ["head"]}
     assert found["ten_classes"].predict(found["x"]).outputs.shape == (3, 200, 10)

@@ -1,6 +1,7 @@
 """Precision bf16: what is rounded and what is not, engines, threads, an autocast of the caller's, files."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_one_member_is_the_network_under_torchs_autocast(build):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         expected = net(x).float()
     found = mm.Ensemble.from_models([net])
-    found.manifest["plan"] = {"precision": "bf16"}
+    found = replace(found, manifest=replace(found.manifest, plan={"precision": "bf16"}))
     bound = 0 if build is dense else 4 * U * expected.abs().max()  # norms are computed in float32 here
     assert (found.predict(x).outputs[0] - expected).abs().max() <= bound
 
@@ -231,7 +232,7 @@ def test_weights_and_optimizer_stay_in_single_precision_and_losses_are_close(rec
     count = mm.make_recipe(recipe).members or 2
     settings = {"recipe": recipe, "engine": name, "members": count, "batch_size": 4, "lr": 1e-3}
     half, single = (small(precision=precision, **settings) for precision in ("bf16", "float32"))
-    assert half.manifest["engine"]["name"] == name
+    assert half.manifest.engine["name"] == name
     assert {tensor.dtype for tensor in tensors(half).values()} == {torch.float32}
     assert half.predict(table()[0]).outputs.dtype == torch.float32
     losses = [np.array(each.history[0]["train_loss"]) for each in (half, single)]
@@ -241,7 +242,7 @@ def test_weights_and_optimizer_stay_in_single_precision_and_losses_are_close(rec
 @pytest.mark.parametrize("name", ["loop", "stacked", "threads"])
 def test_images_with_norms_train_on_every_engine(name):
     made = small(Images, pictures(), engine=name, precision="bf16")
-    assert made.manifest["engine"]["name"] == name
+    assert made.manifest.engine["name"] == name
     assert {t.dtype for n, t in tensors(made).items() if "num_batches" not in n} == {torch.float32}
 
 

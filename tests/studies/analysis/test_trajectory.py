@@ -153,7 +153,7 @@ def test_members_that_are_left_out_of_the_ensemble_have_no_path(tmp_path, little
     ensemble = mm.fit(SometimesInfinite, little, **settings, out=tmp_path / "run", trajectory="every-epoch")
     found = open_trajectory(tmp_path / "run", net=SometimesInfinite)
     assert 0 < found.members < 4
-    assert 0 not in ensemble.manifest["origins"]  # so that rows of files are not numbers of members
+    assert 0 not in ensemble.manifest.origins  # so that rows of files are not numbers of members
     for member, vector in enumerate(points_of(ensemble).vectors):
         assert torch.equal(found.at(member, -1), vector)
 

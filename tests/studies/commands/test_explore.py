@@ -12,8 +12,8 @@ import murmuration as mm
 from murmuration.cli import main
 from murmuration.reports import report_check
 from murmuration.reports.check import elements
-from murmuration.runs import directory as runs
 from murmuration.studies.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
+from murmuration.system.files import write_record
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -121,7 +121,7 @@ def test_a_run_on_other_examples(murmur, collective_run, tmp_path):
 def unfinished(run: Path, folder: Path) -> Path:
     copied = Path(shutil.copytree(run, folder / "copy"))
     manifest = json.loads((copied / "run.json").read_text())
-    runs.write_manifest(copied, {**manifest, "status": "training"})
+    write_record(copied / "run.json", {**manifest, "status": "training"})
     return copied
 
 

@@ -69,7 +69,7 @@ class Chains(Result):
 
 def chains_of(ensemble: Ensemble, found: Similarity, chains: int, cycles: int) -> Chains:
     """Return the record of an ensemble with one sample for each chain and cycle."""
-    origins = ensemble.manifest["origins"]
+    origins = ensemble.manifest.rows(ensemble.members)
     places = [[i for i, origin in enumerate(origins) if origin == chain] for chain in range(chains)]  # in time order
     order = [i for chain in places for i in chain[:cycles]]
     one_way = found.diversity[np.ix_(order, order)]
