@@ -295,9 +295,12 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     class_weight: str | dict[Any, float] | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Train and calibrate. X is an array (N, D) or a pandas table, y (N,) labels of any kind.
+        """Train and calibrate.
 
-        Rows of weight 0 are left out.
+        Args:
+            X: Inputs (N, D), an array or a pandas table.
+            y: Labels (N,) of any kind.
+            sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
         labels = column_or_1d(y, warn=True)
@@ -317,16 +320,28 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the mean probabilities (N, K) of the classes, in the order of `classes_`."""
+        """Return the mean probabilities (N, K) of the classes, in the order of `classes_`.
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+        """
         return self.predictive(X).mean.numpy()[:, self._order]
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the logarithms (N, K) of the mean probabilities."""
+        """Return the logarithms (N, K) of the mean probabilities.
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+        """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the most probable class (N,)."""
+        """Return the most probable class (N,).
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+        """
         columns = self.predict_proba(X).argmax(axis=1)
         return self.classes_[columns]
 
@@ -349,8 +364,16 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         return self._output(X, sets, {str(label): sets[:, k] for k, label in enumerate(self.classes_)})
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
-        """Return the entropy of the mean probabilities (total), the mean entropy of members (aleatoric), and their
-        difference (epistemic), in nats: `Uncertainty`, each (N,)."""
+        """Return the entropy of the predictions and its parts, in nats.
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+
+        Returns:
+            `Uncertainty`, each (N,): the mean entropy of members (aleatoric), its difference to the total (epistemic),
+                and the
+            entropy of the mean probabilities (total).
+        """
         pred = self.predictive(X)
         parts = (pred.expected_entropy, pred.mutual_information, pred.entropy)
         uncertainty = Uncertainty(*(values.numpy() for values in parts))
@@ -385,9 +408,12 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Train and calibrate. X is an array (N, D) or a pandas table, y one target (N,) or several (N, K).
+        """Train and calibrate.
 
-        Rows of weight 0 are left out.
+        Args:
+            X: Inputs (N, D), an array or a pandas table.
+            y: One target (N,), or several (N, K).
+            sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
         values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
@@ -400,7 +426,12 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:  # noqa: N803
-        """Return the mean (N,) or (N, K) of the target; with `return_std`, also its total standard deviation."""
+        """Return the mean (N,) or (N, K) of the target.
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+            return_std: Whether to return the total standard deviation too.
+        """
         pred = self.predictive(X)
         mean = self._shaped(pred.mean)
         return (mean, self._shaped(pred.total_var.sqrt())) if return_std else mean
@@ -428,8 +459,16 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         return self._output(X, intervals, self._by_target(intervals._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803
-        """Return standard deviations of the target's noise (aleatoric), of members' means (epistemic) and of both
-        (total): `Uncertainty`, each (N,) or (N, K)."""
+        """Return standard deviations of the target and its parts.
+
+        Args:
+            X: Inputs (N, D), an array or a pandas table with the columns of training.
+
+        Returns:
+            `Uncertainty`, each (N,) or (N, K): of the target's noise (aleatoric), of members' means (epistemic), of
+                both
+            (total).
+        """
         pred = self.predictive(X)
         parts = (pred.aleatoric_var, pred.epistemic_var, pred.total_var)
         uncertainty = Uncertainty(*(self._shaped(values.sqrt()) for values in parts))

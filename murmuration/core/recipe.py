@@ -67,7 +67,11 @@ class Recipe:
         return f"{self.name}: " + ", ".join(f"{question} {answer}" for question, answer in answers.items())
 
     def text(self, question: str) -> str:
-        """Return the answer to one question, a key of `QUESTIONS`, as text."""
+        """Return the answer to one question as text.
+
+        Args:
+            question: "sharing", "weights", "coupling" or "dynamics".
+        """
         return format_text(getattr(self, question), QUESTIONS[question])
 
     def answers(self) -> dict[str, str]:

@@ -100,7 +100,11 @@ class Sharing:
         return self.bias == "inside"
 
     def check_trace(self, trace: KernelTrace) -> None:
-        """Raise Misuse if members would share a parameter that factors cannot scale."""
+        """Refuse networks in which members would share a parameter that factors cannot scale.
+
+        Args:
+            trace: Kernels of the network.
+        """
         if self.rank_one:
             trace.require_supported().require_scalable("sharing rank-one").require_once(trace.trained, "factors")
 
@@ -163,7 +167,11 @@ class Sharing:
         }[self.what]
 
     def is_unscaled(self, name: str) -> bool:
-        """Return whether a parameter is shared without factors."""
+        """Return whether a parameter is shared without factors.
+
+        Args:
+            name: Name of the parameter.
+        """
         return any(fnmatchcase(name, pattern.strip()) for pattern in self.unscaled.split(";"))
 
     def add_factors(

@@ -26,7 +26,24 @@ TIMED = 1000  # inputs whose prediction is timed, at most
 
 @dataclass(frozen=True)
 class EvalSet:
-    """Labelled examples, with what it takes to show them to a reader and to fit post-hoc steps."""
+    """Labelled examples, with what it takes to show them to a reader and to fit post-hoc steps.
+
+    Attributes:
+        name: Name of the set in reports.
+        task: "classification", "regression" or "multi-label".
+        split: The examples.
+        classes: Names of the classes; empty for regression.
+        preparation: Preparation of raw inputs.
+        sizes: Number of examples by part of the data.
+        fingerprint: Fingerprint of the data.
+        train: The training examples, where they are at hand.
+        val: Examples to fit post-hoc steps on, where they are at hand.
+        audited: Whether the examples are rows of a file of predictions: one half fits post-hoc steps, the other
+            evaluates
+            them.
+        part: Part of the data; where no rows test validation or out-of-fold, and scores are before calibration.
+        predicted: Predictions of the examples in order, before any calibrator; None: by the ensemble.
+    """
 
     name: str
     task: Task

@@ -36,7 +36,26 @@ Ood = Mapping[str, Any] | Sequence[Any] | None
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """All that is known of predictions on an evaluation set; reports read it directly."""
+    """The results of predictions on an evaluation set; reports read it directly.
+
+    Attributes:
+        name: Name of the ensemble in reports.
+        eval_set: The evaluation set.
+        examples: Scores of every example, after the calibrator where it is applied.
+        scores: Scores of all examples, with intervals.
+        cost: Seconds, parameters, ms_per_prediction and members.
+        ensemble: The ensemble; None if the predictions came in a file.
+        posthoc: Calibrator, conformal rules and abstention rules, fitted on other examples.
+        calibrated: Whether the calibrator is applied.
+        before: Scores of examples that no post-hoc step was fitted on, before the calibrator.
+        after: The same after the calibrator, if there is one.
+        subsets: Rows of `before` whose coverage is shown, by name.
+        shift: Results under distribution shift.
+        ood: Results of out-of-distribution detection.
+        groups: Scores by group, for each column of groups.
+        weights: Diagnosis of Gaussian weights.
+        imbalance: Scores by frequency of the training classes, where these are imbalanced.
+    """
 
     name: str
     eval_set: EvalSet

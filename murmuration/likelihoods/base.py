@@ -80,36 +80,69 @@ class Likelihood(ABC):
         return self
 
     def during(self, progress: float) -> "Likelihood":
-        """Return the likelihood to train by after this fraction of the epochs: a loss may change during training."""
+        """Return the likelihood to train by at a point of training; by default itself.
+
+        Args:
+            progress: Fraction of the epochs that are done.
+        """
         return self
 
     def encode(self, y: Tensor) -> Tensor:
-        """Convert targets y (N, ...) from their units to those of `loss`, once, before training."""
+        """Convert targets from their units to those of `loss`, once, before training.
+
+        Args:
+            y: Targets (N, ...).
+        """
         return y.float() if y.is_floating_point() else y
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Return logits (..., N, K), whose softmax are the class probabilities, or whose sigmoid those of labels."""
+        """Return logits (..., N, K), whose softmax are the class probabilities, or whose sigmoid those of labels.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         return outputs
 
     def probs(self, outputs: Tensor) -> Tensor:
-        """Return probabilities (..., N, K) of classes or labels."""
+        """Return probabilities (..., N, K) of classes or labels.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         logits = self.logits(outputs)
         return logits.sigmoid() if self.task == MULTI_LABEL else logits.softmax(-1)
 
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance (..., N, K) of the target, in the target's units; for regressions."""
+        """Return mean and variance (..., N, K) of the target, in the target's units; for regressions.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         raise Misuse(f"{type(self).__name__} has no mean_var(outputs): define it to predict, or distribution(outputs)")
 
     def distribution(self, outputs: Tensor) -> Components:
-        """Return the distribution of each target (..., N, K) of a regression, in its units; Gaussian by default."""
+        """Return the distribution of each target (..., N, K) of a regression, in its units; Gaussian by default.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         return Normals(*self.mean_var(outputs))
 
     def centre(self, outputs: Tensor) -> Tensor:
-        """Return the values that coupling spaces compare: of a regression, the outputs of the centre (..., N, K)."""
+        """Return the values that coupling spaces compare: of a regression, the outputs of the centre (..., N, K).
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         return self.probs(outputs) if self.task == MULTI_LABEL else outputs
 
     def log_prob(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Compute the log-likelihood (S, N) of targets y (N, ...), in their units, under outputs (S, N, width)."""
+        """Compute the log-likelihood (S, N) of targets under outputs.
+
+        Args:
+            outputs: Outputs (S, N, width) of S networks.
+            y: Targets (N, ...), in their units.
+        """
         if self.task == REGRESSION:
             return self.distribution(outputs.double()).log_prob(y).sum(-1)
         logits, y = self.logits(outputs), y.expand(len(outputs), *y.shape)

@@ -170,7 +170,14 @@ class Categorical(ClassOutputs):
             raise Misuse(f"label_smoothing={self.label_smoothing:g}: expected a number from 0 to below 1, such as 0.1")
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Compute the cross-entropy (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        """Compute the cross-entropy (..., N) of labels under outputs.
+
+        Args:
+            outputs: Logits (..., N, K).
+            y: Labels (..., N).
+            weight: Weights (..., N) of examples; by default 1.
+            member: Numbers of the members; not used.
+        """
         return self.cross_entropy(self.logits(outputs), y, weight, self.label_smoothing)
 
 
@@ -198,7 +205,14 @@ class Focal(ClassOutputs):
             raise Misuse(f"gamma={self.gamma:g}: expected a number that is not negative, such as 2")
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Compute the focal loss (..., N) of labels y (..., N) under outputs (..., N, K)."""
+        """Compute the focal loss (..., N) of labels under outputs.
+
+        Args:
+            outputs: Logits (..., N, K).
+            y: Labels (..., N).
+            weight: Weights (..., N) of examples; by default 1.
+            member: Numbers of the members; not used.
+        """
         losses = F.cross_entropy(self.logits(outputs).movedim(-1, 1), y, reduction="none")
         complement = (-torch.expm1(-losses)).clamp_min(torch.finfo(losses.dtype).tiny)  # 1 - p
         losses, classes = complement.pow(self.gamma) * losses, self._class_weight(outputs)
@@ -234,7 +248,14 @@ class MultiLabel(Likelihood):
         return self.labels
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Compute the binary cross-entropy (..., N) of labels y (..., N, K), summed over K."""
+        """Compute the binary cross-entropy (..., N) of labels under outputs, summed over labels.
+
+        Args:
+            outputs: Logits (..., N, K).
+            y: Labels (..., N, K), 0 or 1.
+            weight: Weights (..., N) of examples; by default 1.
+            member: Numbers of the members; not used.
+        """
         positive = None if self.positive_weight is None else outputs.new_tensor(self.positive_weight)
         losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs), reduction="none", pos_weight=positive)
         return weighted(losses.sum(-1), weight)
@@ -358,7 +379,11 @@ class LDAM(Imbalanced):
         return self.scale > 1
 
     def margins(self, like: Tensor) -> Tensor:
-        """Return the margin (K,) of every class."""
+        """Return the margin (K,) of every class.
+
+        Args:
+            like: Tensor whose type and device the result has.
+        """
         roots = self.known_counts(like).pow(-0.25)
         return self.margin * roots / roots.max()
 

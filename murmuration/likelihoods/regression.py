@@ -107,7 +107,11 @@ class GaussianOutputs(Standardised):
         """Return mean and variance (..., N, K) in standardised units, (target - shift) / scale."""
 
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance (..., N, K) of the target, in the target's units."""
+        """Return mean and variance (..., N, K) of the target, in the target's units.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         mean, var = self.standardised(outputs)
         shift, scale = (outputs.new_tensor(unit) for unit in self.units)
         return mean * scale + shift, var * scale.square()
@@ -165,6 +169,11 @@ class Gaussian(GaussianOutputs):
         return self.count
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance (..., N, K) in standardised units.
+
+        Args:
+            outputs: Outputs (..., N, width) of a network.
+        """
         scale = torch.tensor(self.units[1], dtype=torch.float64)  # not every device knows it
         return outputs, (self.noise_std**2 / scale.square()).to(outputs).expand_as(outputs)
 
@@ -199,6 +208,11 @@ class HeteroscedasticGaussian(GaussianOutputs):
         return 2 * self.count
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance (..., N, K) in standardised units.
+
+        Args:
+            outputs: Outputs (..., N, 2 K) of a network.
+        """
         mean, raw = outputs.chunk(2, dim=-1)
         return mean, (F.softplus(raw) + SMALLEST_STD).square()
 
@@ -227,6 +241,11 @@ class MeanAndStd(GaussianOutputs):
         return 2 * self.targets
 
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance (..., N, K) in standardised units.
+
+        Args:
+            outputs: Outputs (..., N, 2 K) of a network.
+        """
         mean, std = outputs.chunk(2, dim=-1)
         return mean, std.square()
 
@@ -275,11 +294,22 @@ class Quantiles(Standardised):
         return self.count * len(self.levels)
 
     def quantiles(self, outputs: Tensor) -> Tensor:
-        """Reshape outputs (..., N, K L) to standardised quantiles (..., N, K, L), not sorted."""
+        """Reshape outputs to standardised quantiles (..., N, K, L), not sorted.
+
+        Args:
+            outputs: Outputs (..., N, K L).
+        """
         return outputs.unflatten(-1, (self.count, len(self.levels)))
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
-        """Compute the pinball loss (..., N) of standardised targets y (..., N, K)."""
+        """Compute the pinball loss (..., N) of standardised targets.
+
+        Args:
+            outputs: Outputs (..., N, K L).
+            y: Standardised targets (..., N, K).
+            weight: Weights (..., N) of examples; by default 1.
+            member: Numbers of the members; not used.
+        """
         errors, levels = y.unsqueeze(-1) - self.quantiles(outputs), outputs.new_tensor(self.levels)
         return weighted(torch.maximum(levels * errors, (levels - 1) * errors).mean(-1).sum(-1), weight)
 
@@ -294,7 +324,13 @@ class Quantiles(Standardised):
         return self.quantiles(outputs)[..., len(self.levels) // 2]
 
     def stretch(self, outputs: Tensor, centre: Tensor, factors: Tensor) -> Tensor:
-        """Move quantiles of outputs (S, N, K L) `factors` (K,) times as far from a centre (N, K) in target units."""
+        """Move quantiles away from a centre.
+
+        Args:
+            outputs: Outputs (S, N, K L).
+            centre: Centre (N, K) in target units.
+            factors: Factors (K,) of the distance to the centre.
+        """
         shift, scale = (outputs.new_tensor(unit) for unit in self.units)
         middle = ((centre - shift) / scale)[..., None]
         return (middle + factors[:, None] * (self.quantiles(outputs) - middle)).flatten(-2)

@@ -104,7 +104,27 @@ class Probe:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The predicted costs of a training run."""
+    """The predicted costs of a training run.
+
+    Attributes:
+        recipe: Name of the recipe.
+        members: Number of members of all ranks.
+        epochs: Number of epochs.
+        steps_per_epoch: Steps per epoch.
+        ranks: Number of processes that members are divided among.
+        engine: Name of the engine.
+        measured_members: Numbers of members whose steps were timed.
+        step: Time of one step of a rank's members.
+        training: Time of a rank: steps and validation.
+        evaluation: Time of forward passes for post-hoc steps and test scores, on one process.
+        memory: Bytes of a rank, by what they hold.
+        disk: Bytes, by what they hold.
+        exchanges: What a rank receives from the others in a step.
+        start: Time to open the data, and of the imports of a command.
+        first: Time of first weights, of the choice of the engine, and what the first steps take more than others.
+        report: Time of the scores and the report of a command.
+        proposal: Settings that fit the budget, if one was given.
+    """
 
     recipe: str
     members: int
@@ -166,13 +186,24 @@ def estimate_costs(
     of_command: Seconds | None = None,
     **settings: Any,
 ) -> CostEstimate:
-    """The time, memory, disk and communication that `fit` with the same arguments would take, from a few steps.
+    """Estimate the time, memory, disk and communication of `fit` with the same arguments, from a few steps.
 
-    With `ranks`, members are divided among so many processes, each with a machine or GPU like this one to itself; the
-    time of the exchange itself is not in the prediction. `budget` is a time such as "30m" or a number of seconds: the
-    estimate then has a `proposal` of members, epochs and recipe that fit, and of what it gave up. Times are those of
-    the machine as it is now, with whatever else runs on it. The estimate is that of `fit`, with the opening of the
-    data if it is opened here; with `of_command`, the time that a command has taken so far, it is that of the command.
+    Times are those of the machine as it is now, with whatever else runs on it. The estimate includes opening the data
+    if
+    it is opened here.
+
+    Args:
+        net: Network, as `fit` takes it.
+        data: Data, as `fit` takes it.
+        recipe: Name of a preset, or a `Recipe`.
+        plan: Settings of training.
+        ranks: Number of processes that members are divided among, each with a machine or GPU like this one to itself;
+            the
+            time of the exchange itself is not in the prediction.
+        budget: A time such as "30m" or a number of seconds: the estimate then has a `proposal` of members, epochs and
+            recipe that fit, and of what it gave up.
+        of_command: The time that a command has taken so far: the estimate is then that of the command.
+        **settings: Further keywords of `fit`.
 
     >>> estimate = estimate_costs("mlp", "two-moons", members=2, epochs=3)
     >>> estimate.members, estimate.epochs, estimate.bytes_per_step

@@ -199,10 +199,18 @@ def with_members(
 def cross_interval(
     ensemble: Ensemble, x: Any, *, coverage: float = 0.9, method: str = "plus"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ends (low, high), each (N, K), of intervals of a cross-fitted regression (`folds=` of `fit`).
+    """Compute intervals of a cross-fitted regression (`folds=` of `fit`).
 
-    `method` is plus (CV+; with one example a fold, jackknife+) or minmax. The coverage is guaranteed where
-    training does not look at the examples of a fold: without early stopping on them.
+    The coverage is guaranteed where training does not look at the examples of a fold: without early stopping on them.
+
+    Args:
+        ensemble: Ensemble of several folds.
+        x: Raw inputs, as `predict` takes them.
+        coverage: Nominal coverage.
+        method: "plus" (CV+; with one example a fold, jackknife+) or "minmax".
+
+    Returns:
+        The ends (low, high), each (N, K).
     """
     record = ensemble.manifest.folds
     if "residuals" not in record:

@@ -36,14 +36,19 @@ def load(
     posthoc: bool = True,
     device: str | None = None,
 ) -> Ensemble:
-    """The ensemble of a finished run.
+    """Load the ensemble of a finished run.
 
-    One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
-    own that `recipe`, one with a likelihood of the caller's own that `likelihood`, and one with a function that picks
-    the outputs that `output`. An ensemble of given models of several architectures needs a list as `net`: one for each
-    model, or one for each run of neighbours of one architecture. Without `posthoc` the calibrator, conformal sets and
-    abstention rules are left out. Members are put on `device`, by default the one they were trained on; if that is
-    missing here, on the CPU with a warning.
+    Args:
+        path: Directory of the run.
+        net: The network again, if it is an object of your own. An ensemble of given models of several architectures
+            needs
+            a list: one for each model, or one for each run of neighbours of one architecture.
+        recipe: The recipe again, if it has objects of your own.
+        likelihood: The likelihood again, if it is an object of your own.
+        output: The function that picks the outputs again, if there is one.
+        posthoc: Whether to load the calibrator, conformal sets and abstention rules.
+        device: Device of the members; by default the one they were trained on, or the CPU, with a warning, if that is
+            missing.
     """
     if runs.read_run(Path(path)).given:
         return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)

@@ -183,6 +183,9 @@ class Method:
         """Return the members as an ensemble: those of the dynamics, without members that diverged.
 
         Its `predict` takes inputs as the network does; `fit_posthoc` calibrates it on held-out examples.
+
+        Args:
+            state: State after the last step.
         """
         bound = self._bound(state.noise.seed)
         population, origins = final_members(bound.dynamics, state)
@@ -205,7 +208,11 @@ class Method:
         return None if self._team is None else self._team.engine
 
     def load_state(self, tensors: dict[str, Tensor]) -> State:
-        """Return the state whose `state_dict()` these tensors are, such as those of a safetensors file."""
+        """Return the state that was stored.
+
+        Args:
+            tensors: The `state_dict()` of a state, such as the contents of a safetensors file.
+        """
         seed = int(tensors["noise"][0])
         names = dict.fromkeys([*self.init(seed).state_dict(), *tensors])  # sums over tensors are rounded by their order
         return State.from_state_dict({name: tensors[name].to(self.plan.device) for name in names if name in tensors})

@@ -360,10 +360,19 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
 
 
 def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:
-    """The role of every parameter of a network under a recipe, as a table, without training.
+    """List the role of every parameter of a network under a recipe, without training.
 
-    `data` is what `fit` takes, or a tensor of inputs (N, ...) as the network takes them, for an `nn.Module` or a
-    function that builds one. A recipe that would refuse the network says so in the last line.
+    A recipe that would refuse the network says so in the last line.
+
+    Args:
+        net: Network, as `fit` takes it.
+        recipe: Name of a preset, or a `Recipe`.
+        data: What `fit` takes; or a tensor of inputs (N, ...) as the network takes them, for an `nn.Module` or a
+            function
+            that builds one.
+
+    Returns:
+        A table that prints itself.
 
     >>> roles = parameter_roles(nn.Linear(4, 3), "bayes", torch.zeros(2, 4))
     >>> roles["weight"].gaussian

@@ -10,10 +10,16 @@ from murmuration.training import fitting
 
 
 def resume(path: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
-    """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
+    """Continue a killed run; the result is bit-identical to that of the undisturbed run.
 
-    `settings` are those of `fitting.resume`: a run on a network, data, recipe objects or an optimizer of the caller's
-    own needs them again as `net`, `data`, `recipe` and `optimizer`. Fine-tuning after pruning records its scores.
+    Fine-tuning after pruning records its scores.
+
+    Args:
+        path: Directory of the run.
+        data: The data again, if it is an object of your own.
+        **settings: Further objects of your own that the run needs again: net, recipe, optimizer, likelihood, output;
+            and
+            device, show and checkpoint_seconds.
     """
     manifest = read_run(Path(path))
     kind = run_kind(manifest)

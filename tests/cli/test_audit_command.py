@@ -62,6 +62,7 @@ def by_hand(file: Path) -> dict[str, dict[str, float]]:
     return {name: score.to_json() for name, score in mm.score(mm.Predictive.from_probs(probs), table["label"]).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", CLASSIFIERS)
 @pytest.mark.parametrize("data", DATA)
 def test_classes(murmur, shelf, tmp_path, data, model):
@@ -89,6 +90,7 @@ def test_numbers_from_draws(murmur, shelf, tmp_path):
     assert json.loads((tmp_path / "found.json").read_text()) == record
 
 
+@pytest.mark.slow
 def test_several_are_compared_row_by_row(murmur, shelf, tmp_path):
     files = [shelf / f"cancer-{model}.csv" for model in CLASSIFIERS]
     ended = murmur("audit", *files, "--json", "--out", tmp_path / "both.html")
@@ -103,6 +105,7 @@ def test_several_are_compared_row_by_row(murmur, shelf, tmp_path):
     assert report_check(tmp_path / "both.html") == []
 
 
+@pytest.mark.slow
 def test_groups_stand_in_the_table_and_the_record(murmur, shelf, tmp_path):
     table = pd.read_csv(shelf / "wine-forest.csv")
     table["site"] = np.where(np.arange(len(table)) < 30, "far", "near")
@@ -119,6 +122,7 @@ def test_groups_stand_in_the_table_and_the_record(murmur, shelf, tmp_path):
     assert row.split()[-1] == "worse"
 
 
+@pytest.mark.slow
 def test_the_report_stands_beside_the_file_and_replaces_none_unless_forced(murmur, shelf, tmp_path):
     file = tmp_path / "mine.csv"
     file.write_bytes((shelf / "wine-forest.csv").read_bytes())
@@ -151,6 +155,7 @@ def page_text(path: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", plain))
 
 
+@pytest.mark.slow
 def test_the_page_speaks_of_models_and_says_which_rows_its_numbers_are_of(murmur, shelf, tmp_path):
     rows, held_out = 89, 44
     pair = shelf / "wine-forest.csv", shelf / "wine-boosting.csv"

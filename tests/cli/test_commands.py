@@ -55,6 +55,7 @@ def test_train_shows_the_ensemble_beside_a_member_alone(murmur, tmp_path):
     assert str(tmp_path / "run" / "report.html") in ended.out.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_default_directories_are_numbered(murmur, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for n in (1, 2):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from cli_fixtures import SMALL, write_table
 
 from murmuration.reports import report_check
@@ -11,6 +12,7 @@ from murmuration.reports import report_check
 pytest_plugins = ["cli_fixtures"]
 
 
+@pytest.mark.slow
 def test_a_table_is_compared_with_baselines_and_other_models_are_runs(murmur, tmp_path: Path):
     write_table(tmp_path / "t.csv")
     words = ("compare", tmp_path / "t.csv", "--target", "y", "--recipes", "single,deep-ensemble", *SMALL)

@@ -237,6 +237,7 @@ def without_rules(run: Path, other: Path) -> None:
     (run / "posthoc.json").write_text(json.dumps(record))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "words"),
     [

@@ -54,6 +54,7 @@ def tokens(folder: Path) -> tuple[Path, dict[str, Any], list[str]]:
     return folder / "tokens.npz", {"inputs": "tokens"}, ["--inputs", "tokens", "--net", "own_tokens:Tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [table, images, tokens])
 def test_python_command_line_and_resumed_runs_have_the_same_bits(source, murmur, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

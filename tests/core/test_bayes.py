@@ -71,6 +71,7 @@ def test_draws_of_one_network_alone_differ_on_one_picture(net: str, estimator: s
     assert predictive.mutual_information.item() > 1e-6
 
 
+@pytest.mark.slow
 @EVERY
 @NETS
 def test_a_draw_is_one_function_of_all_inputs(preset: str, net: str, trained, little: Data):
@@ -90,6 +91,7 @@ def test_a_draw_is_held_from_one_chunk_to_the_next(net: str, trained, little: Da
     torch.testing.assert_close(ensemble.predict(x, draws=3, prepared=True).outputs, whole, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @EVERY
 def test_each_member_answers_as_often_as_asked(preset: str, trained, little: Data):
     ensemble = trained[preset, "mlp"]
@@ -117,6 +119,7 @@ def test_a_member_is_the_network_of_the_means(preset: str, net: str, trained, li
         torch.testing.assert_close(narrowed[2 * index + 1], alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_predictions_draw_weights_with_the_spreads_that_were_learned():
     """One layer: outputs over 4000 draws have mean mu x + b and variance sigma^2 x^2 + sigma_b^2."""
     x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -134,6 +137,7 @@ def test_predictions_draw_weights_with_the_spreads_that_were_learned():
     assert ((outputs.var(0) / variance[:, 0] - 1).abs() < 4 * (2 / draws) ** 0.5).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["gaussian:estimator=draw", "gaussian:estimator=flipout,prior=mixture_0.5_1_0.1"])
 @pytest.mark.parametrize("base", ["deep-ensemble", "batch-ensemble"])
 def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Data, tmp_path: Path):
@@ -165,6 +169,7 @@ def test_saving_and_stopping_keep_every_bit(base: str, weights: str, little: Dat
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["stacked", "threads", "threads-stacked"])
 @pytest.mark.parametrize("net", ["mlp", "small-cnn"])
 def test_every_engine_gives_the_loop_s_answer(net: str, engine: str, little: Data):
@@ -174,6 +179,7 @@ def test_every_engine_gives_the_loop_s_answer(net: str, engine: str, little: Dat
     assert (loop.predict(x, prepared=True).probs - other.predict(x, prepared=True).probs).abs().max() < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "weights",
     [
@@ -226,6 +232,7 @@ def test_a_few_inputs_get_the_answers_they_get_among_many(net, little: Data):
     assert (many[0] - many[1]).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_runs(capsys):
     page = Path(__file__).parents[2] / "docs" / "bayes.md"
     exec("\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)), {})

@@ -79,6 +79,7 @@ def test_captured_steps_have_the_bits_of_others(moons: mm.Data, recipe: str, dir
     assert_equal(captured, trained(spec, "stacked", direct=direct, capture=False)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["deep-ensemble", "weight-rde", "swag"])
 @pytest.mark.parametrize(("how", "direct"), [("stacked", True), ("stacked", False), ("threads", False)])
 def test_dropout_masks_are_drawn_anew_at_every_step(moons: mm.Data, recipe: str, how: str, direct: bool):
@@ -118,6 +119,7 @@ def test_regressions_and_repulsion_that_grows(outliers):
         assert_equal(captured, trained(chosen, "stacked", direct=True, capture=False)[0])
 
 
+@pytest.mark.slow
 def test_members_that_stop_early_stay_where_they_are(moons: mm.Data):
     given = {"members": 3, "epochs": 12, "patience": 1, "lr": 0.03, "batch_size": 16, "posthoc": None}
     with pytest.MonkeyPatch.context() as patch:

@@ -351,6 +351,7 @@ def test_a_network_without_parts_is_refused_before_anything_is_written(digits: D
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_member_that_never_was_sound_does_not_disturb_the_others(digits: Data):
     """Member 1 begins with weights that overflow, and stays so to the end."""
     for recipe in ("weight-rde", "svgd", "function-rde", "forde-identity"):

@@ -245,6 +245,7 @@ NETS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [*NETS, "norm"])
 @pytest.mark.parametrize("text", ["rank-one", "rank-one-uv:norm=shared,gamma=M"])
 def test_networks_need_no_edits(net: str, text: str, little: Data, normalised_net):
@@ -376,6 +377,7 @@ def test_a_member_that_falls_leaves_what_all_share_alone(how: Engine, little: Da
         torch.testing.assert_close(found.to_tensors()[name], tensor, rtol=1e-4, atol=1e-5)  # it is left out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["rank-one-uv:gamma=M", "rank-one:norm=shared,lr_multiplier=0.3,decay=yes"])
 def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Path, normalised_net):
     def stop(said, done, total, record):
@@ -406,6 +408,7 @@ def test_saving_and_killing_change_nothing(text: str, little: Data, tmp_path: Pa
     assert torch.equal(again.predict(x, prepared=True).outputs, whole.predict(x, prepared=True).outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["loop", "stacked", "threads"])
 def test_a_repulsive_batch_ensemble_is_two_answers(how: str, little: Data):
     chosen = make_recipe("batch-ensemble", coupling="input-gradients")
@@ -468,6 +471,7 @@ def test_repulsion_of_weights_that_all_share_is_refused(little: Data):
         mm.fit("mlp", little, recipe=chosen, plan=PLAN, posthoc=None)
 
 
+@pytest.mark.slow
 def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Path):
     """Random signs have next to nothing in common, factors near one nearly all: gamma lies near M, and near 1."""
     found = {}

@@ -107,6 +107,7 @@ def reference(population: Population, reduce, *, inside: bool, rate: float = RAT
     return {name: tensor.detach() for name, tensor in parameters.items()}
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("kind", ["rank-one:bias=shared", "rank-one-uv"])
 def test_the_dictionary_between_reductions_of_the_loss_and_gamma(kind: str, how: Engine):

@@ -78,6 +78,7 @@ SOURCES = [npz, npz_of_images, npy, parquet, folder_of_images]
 Make = Callable[[Path], tuple[Path, dict[str, Any]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
 def test_members_trained_from_files_have_the_bits_of_those_trained_in_memory(make: Make, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(images, "KEPT_BYTES", 0)  # images are decoded whenever they are needed
@@ -118,6 +119,7 @@ def test_large_files_are_streamed_by_themselves_and_the_caller_is_told(make: Mak
     assert len(pd.read_csv(tmp_path / "p.csv")) == expected.mean.shape[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", SOURCES, ids=lambda make: make.__name__)
 def test_predictions_of_rows_in_files_have_the_bits_of_those_in_memory(make: Make, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(streamed, "MOST_ROWS", 32)  # several pieces

@@ -109,6 +109,7 @@ def test_rare_categories_and_unseen_ones_are_one_column():
     np.testing.assert_array_equal(prepared.apply(new)[:, :3], [[0, 0, 1], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["robust", "quantile"])
 def test_a_run_prepares_as_it_was_trained(way, values, tmp_path):
     with warnings.catch_warnings():

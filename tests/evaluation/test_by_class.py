@@ -99,6 +99,7 @@ def test_a_record_tells_of_classes_and_weights(little: Data) -> None:
     assert weights["finding"]
 
 
+@pytest.mark.slow
 def test_points_and_numbers_have_no_such_record(little: Data) -> None:
     plain = evaluate_ensemble(mm.fit("mlp", little, members=1, epochs=1, posthoc=None), little).to_json()
     assert "weights" not in plain

@@ -168,6 +168,7 @@ def test_of_many_groups_chance_flags_none():
     assert together == pytest.approx(holm(alone))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lac", "mondrian"])
 def test_exchangeable_examples_are_seldom_flagged(method):
     """The whole way: of 200 rules on data like their own about 1 in 40 may be flagged; 13 is 3.6 sigma too many.

@@ -36,6 +36,7 @@ def found(ensemble, moons, far) -> OodResult:
     return evaluate_ood(ensemble, in_distribution(ensemble, eval_set_of(moons)), "a ring", far)
 
 
+@pytest.mark.slow
 def test_far_points_are_noticed(found):
     assert found.detections["nearest_neighbours"].auroc > 0.9
     assert found.detections["nearest_neighbours"].auroc.low > 0.85

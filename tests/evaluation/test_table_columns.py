@@ -51,6 +51,7 @@ def classes() -> tuple[mm.Ensemble, mm.Data]:
     return mm.fit("mlp", data, members=3, epochs=15, lr=0.01, batch_size=64), data
 
 
+@pytest.mark.slow
 def test_columns_that_make_the_target_matter_and_others_do_not(prices):
     ensemble, data = prices
     found = column_importance(ensemble, data, rows=100)
@@ -117,6 +118,7 @@ def test_partial_dependence_of_linear_networks_is_their_slope(prices):
     np.testing.assert_allclose(found.std, by_hand.std(0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_partial_dependence_on_categories_and_of_classes(classes):
     ensemble, data = classes
     colours = partial_dependence(ensemble, data, "colour")
@@ -156,6 +158,7 @@ def test_tests_of_columns_are_those_of_scipy():
     assert missing_change("size", old["size"], new["size"]) is None
 
 
+@pytest.mark.slow
 def test_the_same_distribution_seldom_drifts_and_planted_drift_is_found(prices):
     ensemble, data = prices
     alarms = sum(bool(drift(ensemble, data, table(200, seed=s).drop(columns="price")).drifted) for s in range(1, 41))
@@ -196,6 +199,7 @@ def test_what_is_refused(prices):
         column_importance(ensemble, data, repeats=1)
 
 
+@pytest.mark.slow
 def test_the_report_of_a_table_has_a_section_on_its_columns(classes, tmp_path):
     ensemble, data = classes
     page = render(Report((mm.evaluate(ensemble, data),)))
@@ -229,6 +233,7 @@ def test_the_page_of_new_rows_and_its_figures(prices, tmp_path):
         mm.plots.column_importance(importance, "eror")
 
 
+@pytest.mark.slow
 def test_the_command(prices, tmp_path, capsys, monkeypatch):
     from murmuration.cli import main
 

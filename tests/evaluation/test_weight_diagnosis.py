@@ -117,6 +117,7 @@ def test_points_and_masks_have_nothing_to_diagnose(little: Data) -> None:
     assert diagnose(Ensemble.from_models([nn.Linear(2, 3)])) is None
 
 
+@pytest.mark.slow
 def test_the_prior_is_an_ensemble_to_draw_from(small: Ensemble) -> None:
     """Outputs of one layer under N(0, 0.5^2): mean 0, variance 0.25 (|x|^2 + 1)."""
     layers = list(_weights(small))

@@ -25,6 +25,7 @@ def run(name: str) -> dict[str, float]:
     return load(name).main(quick=True)
 
 
+@pytest.mark.slow
 def test_certain_answers_are_more_often_right(capsys):
     found = run("01_first_ensemble")
     assert found["accuracy"] > 0.8
@@ -64,6 +65,7 @@ def test_repulsion_raises_the_doubt_away_from_data(capsys):
     assert capsys.readouterr().out.count("forde-identity") == 2
 
 
+@pytest.mark.slow
 def test_networks_learn_from_inputs_of_every_kind(capsys):
     found = run("own_inputs")
     assert all(accuracy > 0.7 for accuracy in found.values())
@@ -77,6 +79,7 @@ def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
     assert "95 % interval" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_published_weights_are_fine_tuned_by_several_recipes(monkeypatch, tmp_path, capsys):
     module = load("fine_tuning")
     every, some = module.recipes, {"heads", "batch-ensemble", "bayes-last-layer"}  # what the others do, and more
@@ -122,6 +125,7 @@ def test_every_example_is_run_here():
     assert all(f'"{path.stem}"' in text for path in set(EXAMPLES.glob("*.py")) - above)
 
 
+@pytest.mark.slow
 def test_a_space_of_one_s_own_makes_members_disagree_far_from_the_data(capsys):
     found = run("own_space")
     assert found["probes"] > 1.5 * found["deep-ensemble"]

@@ -123,6 +123,7 @@ def test_repulsion_of_outputs_sees_the_probabilities_of_the_link() -> None:
     torch.testing.assert_close(seen, direct(outputs).flatten(1).unsqueeze(1), atol=1e-14, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["deep-ensemble", "bayes", "function-rde"])
 def test_it_learns_and_is_kept_with_the_run(recipe: str, digits: Data, tmp_path: Path) -> None:
     plan = mm.Plan(members=2, epochs=4, engine="loop", posthoc=mm.PostHocConfig())

@@ -159,6 +159,7 @@ def test_what_cannot_be_folded_is_refused(data: Data, table: pd.DataFrame):
         mm.fit("ridge", grouped, folds=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["random-forest", "mlp"])
 def test_without_test_rows_folds_are_evaluated_out_of_fold(net: str, tmp_path: Path, capsys):
     """The target is noise: on rows that it has trained on a forest has half of their standard deviation as RMSE."""

@@ -71,6 +71,7 @@ def test_arrays_are_columns_of_numbers():
     np.testing.assert_array_equal(layout.table(data.train.prepared.numpy()), data.train.prepared.double().numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SKLEARN)
 def test_a_model_predicts_and_its_files_give_the_same_bits(name, data_of, tmp_path: Path):
     for task in MODELS[name].tasks:

@@ -110,6 +110,7 @@ def check(drawn: go.Figure, data: list[Any]) -> None:
     assert json.loads(text)["data"] == data
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports: dict[str, Report]) -> None:
     drawn = set()
     for turn, report in enumerate(reports.values()):

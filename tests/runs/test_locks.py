@@ -25,6 +25,7 @@ def test_a_second_process_is_refused_in_one_line(tmp_path: Path, holder, command
     assert_refused_by_holder(tmp_path / "run", holder, command, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("resume",), ("calibrate",), ("evaluate",)])
 def test_commands_on_a_run_are_refused_while_it_is_written(tmp_path: Path, holder, command, capsys):
     write_record(tmp_path / "run" / "run.json", {"format": FORMAT, "status": "training", "files": {}})
@@ -50,6 +51,7 @@ def test_a_process_that_was_not_reaped_yet_is_dead(tmp_path: Path, holder):
     until(lambda: not locks.is_running(holder.pid))
 
 
+@pytest.mark.slow
 def test_a_number_that_another_process_has_now_is_dead(tmp_path: Path, holder):
     (found,) = locks.holders(tmp_path / "run")
     assert not found.is_dead

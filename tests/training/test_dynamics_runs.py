@@ -227,6 +227,7 @@ def test_the_noise_of_steps_is_not_that_of_dropout():
 # combinations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "members"),
     [

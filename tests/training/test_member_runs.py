@@ -42,6 +42,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("net", "recipe", "members", "more", "settings"), CASES)
 def test_added_members_are_those_of_one_larger_run(net, recipe, members, more, settings, tmp_path: Path):
     chosen = {**SETTINGS, "recipe": recipe, **settings}
@@ -160,6 +161,7 @@ mm.add_members(sys.argv[1], 1, out=sys.argv[2], checkpoint_seconds=0, show=show)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_addition_leaves_the_run_and_goes_on(tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "more"
     mm.fit("small-cnn", "digits", members=1, out=run, **SETTINGS)
@@ -173,6 +175,7 @@ def test_a_killed_addition_leaves_the_run_and_goes_on(tmp_path: Path):
     assert_same_members(mm.resume(out), mm.fit("small-cnn", "digits", members=2, **SETTINGS))
 
 
+@pytest.mark.slow
 def test_a_run_that_changed_while_members_were_added_is_refused(tmp_path: Path):
     mm.fit("mlp", "two-moons", members=2, out=tmp_path / "run", **SETTINGS)
 

@@ -148,11 +148,19 @@ class Space(ABC):
         return ESTIMATORS[self.estimator](features, self.bandwidth, total=total)
 
     def rows(self, batch: int) -> int:
-        """Return how many examples of a batch of this size the features are computed on."""
+        """Return how many examples of a batch the features are computed on.
+
+        Args:
+            batch: Number of examples in the batch.
+        """
         return batch
 
     def compared(self, features: Tensor) -> Tensor:
-        """Return the part (M, B', R) of features (M, B, R) by which members are compared, without auxiliary data."""
+        """Return the part (M, B', R) of the features by which members are compared, without auxiliary data.
+
+        Args:
+            features: Features (M, B, R) of all members.
+        """
         return features
 
     @property

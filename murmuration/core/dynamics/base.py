@@ -100,7 +100,11 @@ class Dynamics:
     refreshes_statistics: ClassVar[bool] = False
 
     def prepare(self, examples: int) -> "Dynamics":
-        """Return the dynamics for a training set of this many examples; by default itself."""
+        """Return the dynamics for a training set; by default itself.
+
+        Args:
+            examples: Number of training examples.
+        """
         return self
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
@@ -145,15 +149,27 @@ class Dynamics:
         return []
 
     def rule(self, optimizer: UpdateRule) -> UpdateRule:
-        """Return the update rule of all tensors that are not claimed; by default the optimizer of the plan."""
+        """Return the update rule of all tensors that are not claimed; by default the optimizer of the plan.
+
+        Args:
+            optimizer: Optimizer of the plan.
+        """
         return optimizer
 
     def keep(self, time: TrainTime) -> bool:
-        """Return whether weights are collected after `time.step` steps."""
+        """Return whether weights are collected after `time.step` steps.
+
+        Args:
+            time: Time after a step.
+        """
         return False
 
     def copies(self, total: TrainTime) -> int:
-        """Return the largest number of copies of all weights in memory beside the members, in a run of this length."""
+        """Return the largest number of copies of all weights in memory beside the members.
+
+        Args:
+            total: Time at the end of training.
+        """
         return 0
 
     def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:

@@ -37,7 +37,11 @@ class TrainTime(NamedTuple):
         return self.step / (self.steps_per_epoch * self.epochs)
 
     def at(self, step: int) -> "TrainTime":
-        """Return the same run at another step."""
+        """Return the same run at another step.
+
+        Args:
+            step: Number of steps that are done.
+        """
         return self._replace(step=step)
 
 

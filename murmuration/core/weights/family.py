@@ -125,7 +125,11 @@ class WeightFamily:
         return population
 
     def check_trace(self, trace: KernelTrace) -> None:
-        """Raise Misuse if the network has parameters that the family must act on and cannot."""
+        """Refuse a network with parameters that the family must act on and cannot.
+
+        Args:
+            trace: Kernels of the network.
+        """
         if self.needs_kernels:
             trace.require_supported()
 
@@ -196,19 +200,37 @@ class WeightFamily:
         return self
 
     def for_draws(self, population: Population) -> "tuple[WeightFamily, Population]":
-        """Return the family and the population in a form that is cheaper to realise many times."""
+        """Return the family and the population in a form that is cheaper to realise many times.
+
+        Args:
+            population: All members.
+        """
         return self, population
 
     def std(self, name: str, named: Named) -> Tensor | None:
-        """Return the standard deviations of a tensor of `named`, in its shape; None if it is not a distribution."""
+        """Return the standard deviations of a tensor, in its shape; None if it is not a distribution.
+
+        Args:
+            name: Name of the tensor.
+            named: Tensors of the population, by name.
+        """
         return None
 
     def posteriors(self, population: Population, spec: ForwardSpec) -> list[WeightPosterior]:
-        """Return the tensors of a population that are distributions, each with its prior."""
+        """Return the tensors of a population that are distributions, each with its prior.
+
+        Args:
+            population: All members.
+            spec: How the network uses its kernels.
+        """
         return []
 
     def check_dynamics(self, dynamics: MovesStd) -> None:
-        """Raise Misuse if the dynamics cannot move weights of this family."""
+        """Refuse a dynamics that cannot move weights of this family.
+
+        Args:
+            dynamics: The dynamics.
+        """
         if dynamics.moves_std:
             raise Misuse(
                 f"weights {type(self).__name__.lower()} with a dynamics that moves standard deviations: they have none;"

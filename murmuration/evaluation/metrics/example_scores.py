@@ -21,6 +21,11 @@ from murmuration.system.workers import parallel_map
 class Score(float):
     """A number that knows its 95 % interval. It is a float first: it adds, compares and is written as one.
 
+    Args:
+        value: The score.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+
     >>> accuracy = Score(0.91, 0.90, 0.92)
     >>> accuracy > 0.9, accuracy.low
     (True, 0.9)
@@ -53,7 +58,13 @@ class Score(float):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExampleScores:
-    """Per-example scores and uncertainties of predictions on N labelled examples; the predictions are not kept."""
+    """Per-example scores and uncertainties of predictions on N labelled examples; the predictions are not kept.
+
+    Attributes:
+        task: Task of the predictions.
+        columns: One array (..., N) per score and uncertainty, by name.
+        agreement: (S, S) fraction of inputs that two members classify alike; regression: correlation of means.
+    """
 
     task: Task
     columns: Columns  # see `columns`
@@ -68,7 +79,11 @@ class ExampleScores:
 
     @staticmethod
     def from_chunks(chunks: Iterable[tuple[Predictive, Any]]) -> "ExampleScores":
-        """Return the scores of pairs (predictive, y) that come one after another and are not kept."""
+        """Return the scores of predictions that are not kept.
+
+        Args:
+            chunks: Pairs (predictive, y), one after another.
+        """
         gathered = ScoreAccumulator()
         for pred, y in chunks:
             gathered.add(pred, y)
@@ -77,7 +92,11 @@ class ExampleScores:
 
     @staticmethod
     def joined(parts: Sequence["ExampleScores"]) -> "ExampleScores":
-        """Return the inputs of all parts, one after another; the agreement of a regression is then NaN."""
+        """Return the inputs of all parts, one after another; the agreement of a regression is then NaN.
+
+        Args:
+            parts: Scores of the same task.
+        """
         first, sizes = parts[0], [part.inputs for part in parts]
         columns = {name: np.concatenate([p.columns[name] for p in parts], axis=-1) for name in first.columns}
         agreement = np.average([part.agreement for part in parts], axis=0, weights=sizes)
@@ -85,9 +104,12 @@ class ExampleScores:
         return ExampleScores(first.task, columns, agreement if defined else np.full_like(agreement, np.nan))
 
     def select(self, rows: Any) -> "ExampleScores":
-        """Return the chosen inputs alone, by index or by mask (N,).
+        """Return the scores of some inputs alone.
 
         Which members agree on them is not stored: the agreement is NaN, of the same shape.
+
+        Args:
+            rows: Indices, or a mask (N,).
         """
         columns = {name: values[..., rows] for name, values in self.columns.items()}
         return ExampleScores(self.task, columns, np.full_like(self.agreement, np.nan))

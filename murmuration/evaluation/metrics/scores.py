@@ -49,8 +49,22 @@ def only(means: np.ndarray) -> np.ndarray:
 class Measure:
     """One score of one task: how it is computed, and how it is read and shown.
 
-    `values` turns the columns of N inputs (see `per_example.columns`) into one number per input (N,), whose mean is
-    the score; or into several features whose means (F,) `combine` makes a statistic of, and `finish` the score.
+    Attributes:
+        name: Key of the score in records.
+        label: Name of the score in tables.
+        meaning: One sentence for readers.
+        values: Turns the columns of N inputs into one number per input (N,), whose mean is the score; or into several
+            features whose means (F,) `combine` makes a statistic of, and `finish` the score.
+        task: Task that the score is for.
+        better: "lower", "higher" or "neither".
+        bounds: The score lies within, and so does its interval.
+        combine: Turns means (..., F) of the features into the statistic (...).
+        finish: Increasing function of the statistic that gives the score, such as a root.
+        proportion: Whether the score is a mean of zeros and ones: Wilson's interval, written as a percentage.
+        needs_members: Whether it is meaningless for one member and left out of tables then.
+        shown: Places of the report that show it.
+        exists: Whether the score exists for these columns; otherwise it is left out.
+        interval: Computes the interval, where there is a better one than by resampling.
     """
 
     name: str
@@ -75,7 +89,11 @@ class Measure:
             raise Misuse(f"measure '{self.name}': bounds {self.bounds}, expected the lower before the upper one")
 
     def features(self, columns: Columns) -> list[Feature]:
-        """Return the features whose means the score is a function of."""
+        """Return the features whose means the score is a function of.
+
+        Args:
+            columns: Scores and uncertainties of N inputs, by name.
+        """
         try:
             values = self.values(columns)
         except KeyError as error:
@@ -94,7 +112,11 @@ class Measure:
         return features
 
     def check(self, score: float) -> float:
-        """Return the score; refused outside its bounds."""
+        """Return the score; refuse one outside its bounds.
+
+        Args:
+            score: The computed score.
+        """
         low, high = self.bounds
         slack = 1e-9 * max(1.0, abs(score))
         if not low - slack <= score <= high + slack:

@@ -80,6 +80,7 @@ def test_replay_keeps_the_first_task_and_plain_training_does_not() -> None:
     assert accuracy(trained(learner(means="random", settle=0, replay="none"), steps=100), 0) < 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replay", ["functional", "generative"])
 def test_replay_keeps_classes_placed_by_the_data(replay: str) -> None:
     model = trained(learner(replay=replay, strength=10.0), steps=80)
@@ -116,6 +117,7 @@ def test_a_flow_that_does_not_move_stays_discriminant_analysis_of_all_examples()
         assert torch.equal(found, expected)
 
 
+@pytest.mark.slow
 def test_tasks_are_found_by_themselves() -> None:
     """Both tasks have labels 0 and 1, so only the inputs tell them apart; the first returns at the end."""
     detection = DetectionConfig(window=50, warmup=30)
@@ -153,6 +155,7 @@ def test_equal_seeds_give_equal_bits() -> None:
         assert torch.equal(tensor, second.flow.state_dict()[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("means", ["data", "random"])
 def test_a_restored_learner_continues_with_the_same_bits(means: str) -> None:
     settings = {"agnostic": True, "means": means, "detection": DetectionConfig(window=20, warmup=5), "strength": 5.0}
@@ -207,6 +210,7 @@ def test_a_rare_class_is_no_other_task() -> None:
     assert model.classes.labels_of(0) | model.labels_of(0) == {0, 1}
 
 
+@pytest.mark.slow
 def test_statistics_of_earlier_tasks_follow_the_flow() -> None:
     """However the flow has moved in task 1, a batch of task 0 is typical for task 0 by its corrected statistics."""
     model = learner(agnostic=True, strength=1.0, detection=DetectionConfig(window=50, warmup=20))

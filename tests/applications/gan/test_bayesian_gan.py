@@ -72,6 +72,7 @@ def test_a_sheet_shows_pictures_as_they_are(example: ModuleType, whole: Path):
     assert len({path.read_bytes() for path in same}) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_after_an_epoch_ends_with_the_same_bits(example: ModuleType, whole: Path, tmp_path, capsys):
     out = tmp_path / "parts"
     example.main([*TINY, "--epochs", "1", "--out", str(out)])
@@ -87,6 +88,7 @@ def test_the_classifier_shows_signs_of_life(example: ModuleType, tmp_path, capsy
     assert said[1:] == ["classifier: epoch 1", "classifier: epoch 2"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_anywhere_ends_with_the_same_bits(example: ModuleType, whole: Path, tmp_path, monkeypatch):
     """In the middle of either epoch, and between the tensors of a state and the file that names them."""
     out, arguments = tmp_path / "killed", [*TINY, "--epochs", "2", "--out", str(tmp_path / "killed")]

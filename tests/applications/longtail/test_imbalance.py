@@ -152,6 +152,7 @@ def test_margins_on_plain_outputs_are_refused() -> None:
         mm.fit(lambda: mlp((2,), 2), data, likelihood=mm.LDAM(2), members=1, epochs=20, posthoc=None)
 
 
+@pytest.mark.slow
 def test_the_adjusted_loss_predicts_as_if_classes_were_equally_frequent() -> None:
     """Two Gaussians with means -1 and 1, 20 to 1: the Bayes boundary of equal classes is 0, of these log(20) / 2."""
     generator = np.random.default_rng(0)

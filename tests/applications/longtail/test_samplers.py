@@ -72,6 +72,7 @@ def test_draws_have_a_stream_of_their_own_by_member_and_epoch() -> None:
     assert share == pytest.approx(expected, abs=4 * math.sqrt(0.25 / 2000))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_same_draws(tmp_path) -> None:
     class Stop(Exception):  # noqa: N818
         pass

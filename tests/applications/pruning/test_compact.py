@@ -92,6 +92,7 @@ def test_networks_in_which_silence_is_heard_are_refused(normalised_net):
         both(grouped, torch.randn(2, 2, 1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["point", "gaussian:draws=2", "gaussian:std_param=alpha-channel,draws=2"])
 def test_a_compact_run_is_a_smaller_run(weights: str, tmp_path: Path, little: Data):
     """Noise is drawn in the shapes of the network, so distributions are compared at their means."""

@@ -30,6 +30,7 @@ def bayes_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_is_pruned_fine_tuned_and_told(murmur, bayes_run: Path, tmp_path: Path):
     before, out = tree(bayes_run), tmp_path / "pruned"
     ended = murmur("prune", bayes_run, "--rule", "snr", "--sparsity", 0.9, "--finetune", 1, "--out", out)

@@ -46,6 +46,7 @@ def same_bits(a: mm.Ensemble, b: mm.Ensemble) -> bool:
 EVERY = pytest.mark.parametrize("name", ["deep-ensemble", "bayes", "batch-ensemble"])
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("finetune", [0, 1])
 def test_a_pruned_run_is_a_run_and_the_old_one_is_as_it_was(name, finetune, home: Path, tmp_path: Path, moons: Data):
@@ -90,6 +91,7 @@ def test_a_killed_fine_tuning_goes_on(name: str, home: Path, tmp_path: Path):
     )
 
 
+@pytest.mark.slow
 def test_fine_tuning_does_not_warm_the_kl_up_again(home: Path, tmp_path: Path):
     """The first of eight epochs counts the whole KL, as the last epoch of training did."""
     made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=8)
@@ -108,6 +110,7 @@ def test_a_run_stopped_before_its_members_were_written_was_never_begun(home: Pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_fine_tuning_uses_the_rate_that_is_asked_for(home: Path, tmp_path: Path):
     made = pruned_run(home / "bayes", tmp_path / "run", Pruning(sparsity=0.5), finetune=1, lr=1e-9)
     still = pruned_run(home / "bayes", tmp_path / "still", Pruning(sparsity=0.5))
@@ -117,6 +120,7 @@ def test_fine_tuning_uses_the_rate_that_is_asked_for(home: Path, tmp_path: Path)
         torch.testing.assert_close(population(made).own[key], tensor, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @EVERY
 def test_the_record_says_what_the_run_is(name: str, home: Path, tmp_path: Path, moons: Data):
     made = pruned_run(home / name, tmp_path / "run", Pruning(sparsity=0.85), finetune=1)

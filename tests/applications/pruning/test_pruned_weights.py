@@ -180,6 +180,7 @@ def test_pruned_weights_stay_zero_under_every_recipe(kind: str, little: Data):
     assert not torch.equal(after.predict(little.test.x).outputs, left.predict(little.test.x).outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stacked", "threads", "threads-stacked"])
 @pytest.mark.parametrize("kind", ["deep-ensemble", "batch-ensemble", "bayes"])
 def test_every_engine_trains_what_is_left_alike(kind: str, how: str, little: Data):

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.usefixtures("fused_kernels")
 pytest_plugins = ["device_fixtures"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("finetune", [0, 1])
 def test_a_run_on_a_device_is_pruned(tmp_path, finetune):
     with pretended() as device:

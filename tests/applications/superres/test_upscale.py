@@ -34,6 +34,7 @@ def test_a_crop_of_the_prediction_is_the_prediction_of_the_crop(upscaler):
     assert whole.std(0).mean() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", [7, 16, 64])
 def test_tiles_fit_together(upscaler, tile: int):
     picture = grain(23, 31)

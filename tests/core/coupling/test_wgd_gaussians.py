@@ -108,6 +108,7 @@ def test_variances_under_the_median_bandwidth(force: str, variance: float, step:
     assert velocity(x, standard, force, "rde").abs().max() < 0.05  # and there they rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("force", "variance"), [("sge", 1.287), ("ssge", 1.248)])
 def test_steps_too_long_for_the_inverse_kernel_spread_particles_too_far(force: str, variance: float):
     # Along what the kernel hardly sees, (K + eta I)^-1 is as stiff as 1/eta: with a step of 0.05 the particles never

@@ -132,6 +132,7 @@ def test_an_optimizer_of_one_s_own_moves_each_member_as_it_would_alone(name):
     torch.testing.assert_close(own, torch.stack([r.detach() for r in references]), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_one_s_own_trains_and_resumes(tmp_path, moons, monkeypatch):
     plan = mm.Plan(members=2, epochs=3, optimizer=FACTORIES["rmsprop"], lr=3e-3)
     whole = mm.fit("mlp", moons, plan=plan, out=tmp_path / "whole", posthoc=None)

@@ -32,6 +32,7 @@ def outputs_of(ensemble: Ensemble, x: torch.Tensor) -> torch.Tensor:
     return ensemble.predict(x, draws=DRAWS, prepared=True).outputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["mlp", "small-cnn", "normalised"])
 @pytest.mark.parametrize("recipe", STOCHASTIC)
 def test_an_input_has_the_same_outputs_whatever_is_predicted_beside_it(

@@ -44,6 +44,7 @@ def found(distorted, tmp_path_factory) -> Evaluation:
     return evaluate_predictions(open_predictions(file_of(tmp_path_factory.mktemp("audit"), *distorted)))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_arrays(found, distorted):
     assert triples(found.scores) == triples(mm.score(*distorted))
     assert (found.name, found.eval_set.task) == ("theirs", "classification")
@@ -53,6 +54,7 @@ def test_scores_are_those_of_the_arrays(found, distorted):
     assert not found.calibrated
 
 
+@pytest.mark.slow
 def test_a_planted_temperature_is_found_and_would_help(found):
     """Logits are 2.5 times too large. 750 examples know the temperature to about 0.1."""
     assert found.posthoc.calibrator.temperature == pytest.approx(2.5, abs=0.4)
@@ -75,6 +77,7 @@ def test_what_is_sound_is_left_alone(tmp_path):
     assert sentence.startswith("temperature scaling was not applied to the model: ")
 
 
+@pytest.mark.slow
 def test_posthoc_steps_are_evaluated_on_other_rows(found, distorted):
     pred, y = distorted
     fitted, tested = halves(3001)
@@ -157,6 +160,7 @@ def test_few_rows_have_scores_and_no_posthoc(tmp_path, rows, with_steps):
     assert set(found.to_json()) >= {"metrics", "members", "data"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [1, 2])
 def test_regression_is_evaluated_alike(tmp_path, targets):
     pred, y = regression_sample(1200, targets=targets, distortion=0.4)

@@ -148,6 +148,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
     assert re.match(r"cannot read 'x.npz': ", refusal(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_no_damage_ends_in_more_than_one_line(tmp_path: Path, save: Any) -> None:
     path, rng = tmp_path / "x.npz", np.random.default_rng(3)

@@ -19,6 +19,7 @@ def large(inputs: int = 3000, members: int = 4, classes: int = 60) -> tuple[Pred
     return Predictive(logits, Categorical(classes)), torch.randint(classes, (inputs,), generator=generator)
 
 
+@pytest.mark.slow
 def test_two_workers_and_any_chunks_give_the_same_columns(two_threads: None) -> None:
     pred, y = large()
     assert inputs_at_once(pred.outputs) * 2 < 3000

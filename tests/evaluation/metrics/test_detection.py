@@ -104,6 +104,7 @@ def test_delongs_interval_is_as_wide_as_a_bootstrap() -> None:
     assert (high - low) / (2 * 1.96) == pytest.approx(np.std(areas), rel=0.06)  # 4 errors of a spread of 2000
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     count, distance = 100, 1.5
     truths = auroc, aupr, fpr95 = (

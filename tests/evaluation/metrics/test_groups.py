@@ -63,6 +63,7 @@ def test_regression_groups_are_told_by_the_ranks_of_their_errors() -> None:
     assert rank_sum(tied, [np.arange(200)])[0][0] == pytest.approx(theirs, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_alarms_are_rare_where_no_group_differs(task: str) -> None:
     """Ten groups alike, 60 times: any alarm in at most about 5 % of them; one uncorrected test each would give 40 %."""

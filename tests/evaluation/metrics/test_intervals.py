@@ -51,6 +51,7 @@ def test_bootstrap_spread_is_the_standard_error() -> None:
     assert (low, high) == pytest.approx((interval.low, interval.high), abs=1.5 * error)
 
 
+@pytest.mark.slow
 def test_bootstrap_intervals_cover_the_truth() -> None:
     """Of 1,000 intervals of the mean of 150 normal values 95 % hold it, less half a point for the factor of Student."""
     hits, runs = 0, 1000
@@ -88,6 +89,7 @@ def gaps_of(inputs: int, gap: float, seed: int) -> dict[str, np.ndarray]:
     return {"confidence": confidence, "correct": rng.random(inputs) < confidence - gap}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", [200, 500, 1000])
 @pytest.mark.parametrize("gap", [0.0, 0.05, 0.15])
 def test_intervals_of_calibration_errors_cover_the_error(inputs: int, gap: float) -> None:
@@ -107,6 +109,7 @@ def test_intervals_of_calibration_errors_cover_the_error(inputs: int, gap: float
     assert low > 0.5 * gap or gap < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.15])
 def test_the_interval_of_the_debiased_error_covers_it(gap: float) -> None:
     runs, measures = 120, {"ece_debiased": MEASURES["classification"]["ece_debiased"]}

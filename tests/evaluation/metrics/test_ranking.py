@@ -145,6 +145,7 @@ def test_error_ranking_does_not_exist_without_both_kinds() -> None:
         paired_test(right, right, "error_auroc")
 
 
+@pytest.mark.slow
 def test_error_ranking_interval_is_delongs_and_agrees_with_resampling() -> None:
     table = sample(500, digits=12)
     probs = np.stack([table["confidence"], 1 - table["confidence"]], -1)

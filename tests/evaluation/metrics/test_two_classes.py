@@ -25,6 +25,7 @@ def test_both_equal_those_of_scikit_learn(seed, ties):
     assert scores["average_precision"] == pytest.approx(average_precision_score(labels, values), abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auroc", "average_precision"])
 def test_intervals_are_as_wide_as_those_of_whole_resamples(name):
     """2,000 resamples know a width to 2 %, the influence function is right to first order: 20 % in all."""

@@ -19,6 +19,7 @@ def _few_alphas(monkeypatch):
     monkeypatch.setattr("murmuration.training.tuning.SEVERITIES", (3,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_preset_trains_the_whole_network_or_refuses_it(name):
     check(NETWORKS[name])

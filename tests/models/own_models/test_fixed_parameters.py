@@ -90,6 +90,7 @@ def fixed_values(build: Callable[[], nn.Module], member: int) -> dict[str, Tenso
     return {name: p.detach() for name, p in net.named_parameters() if not p.requires_grad}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [same_body, BodyAndHead], ids=["one body", "own bodies"])
 @pytest.mark.parametrize("recipe", sorted(set(PRESETS) - {"forde-tuned"}))
 def test_no_recipe_moves_draws_or_scales_a_fixed_parameter(recipe, build):

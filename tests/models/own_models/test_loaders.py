@@ -95,6 +95,7 @@ def test_members_of_one_order_see_the_same_augmentation():
     assert len(train.reads) - before < 3 * 70 + 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_repeats_bit_for_bit_and_leaves_the_global_generators_alone(workers):
     train, val = parts()

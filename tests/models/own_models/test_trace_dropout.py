@@ -103,6 +103,7 @@ class Attending(nn.Module):
         return self.attention(x, x, x, need_weights=self.weights)[0].mean(1)
 
 
+@pytest.mark.slow
 def test_dropout_of_attention_is_unbiased_and_the_same_with_and_without_weights():
     """Outputs are linear in the mask, so their mean over masks is the output without dropout."""
     torch.manual_seed(0)

@@ -182,6 +182,7 @@ def test_empirical_coverage_of_sets_is_nominal():
         assert nominal - error < coverage < nominal + error + 0.02, method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [1, 2])
 def test_empirical_coverage_of_intervals_is_nominal(targets):
     trials, train, test = 25, 80, 100

@@ -74,6 +74,7 @@ def refused(capsys, *arguments: str) -> tuple[int, str]:
     return code, lines[0]
 
 
+@pytest.mark.slow
 def test_a_missing_process_is_waited_for_and_then_named(launched, monkeypatch, capsys, tmp_path: Path):
     monkeypatch.setenv("MURMUR_RANK_TIMEOUT", "1")
     code, line = refused(capsys, "train", "digits", "--out", str(tmp_path / "run"))
@@ -100,6 +101,7 @@ def test_a_launcher_that_has_ended_is_not_waited_for(launched, monkeypatch, caps
     assert (code, line) == (1, f"error: the launcher at 127.0.0.1:{launched} has ended: start it again")
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_its_launcher(tmp_path: Path):
     subprocess.run([sys.executable, "-c", LAUNCHER, WORKER, str(tmp_path)], check=False)
     until((tmp_path / "stopped by 15").exists)

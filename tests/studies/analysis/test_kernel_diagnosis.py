@@ -286,6 +286,7 @@ def test_what_else_there_is_to_say():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "sharing"),
     [("batch-ensemble", "rank-one-uv"), ("batch-ensemble", "rank-one:init=sign_0.75"), ("mask-ensemble", None)],

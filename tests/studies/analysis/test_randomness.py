@@ -25,6 +25,7 @@ def found(little) -> Factorial:
     return factorial("small-cnn", little, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_members_that_differ_in_nothing_are_equal(found):
     for measure in ("disagreement", "diversity", "distance"):
         assert (getattr(found, measure)[:, 0, 0] == 0).all()
@@ -74,6 +75,7 @@ def test_standard_errors_are_those_of_the_bootstrap_over_runs():
     assert np.isnan(over_runs(np.array([0.1]))[1])
 
 
+@pytest.mark.slow
 def test_a_killed_factorial_continues_without_loss(found, little, tmp_path, monkeypatch):
     """Killed between two runs and within one: finished runs are read, a begun one is resumed."""
     from murmuration.studies import randomness as module

@@ -85,6 +85,7 @@ def test_sizes_average_over_all_subsets():
     assert not np.allclose(few, means[1])
 
 
+@pytest.mark.slow
 def test_methods_against_size_clean_corrupted_and_ood(trained, tmp_path):
     ensemble, path, data = trained
     settings = {"count": 6, "settings": SETTINGS, "samplers": ("random", "pca"), "examples": 80, "val": data.val}
