@@ -11,7 +11,7 @@ def leave(number: int, frame: object) -> None:
 
 
 def main() -> int:
-    """The exit code of the command in `sys.argv`."""
+    """Run the command in `sys.argv` and return its exit code."""
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, leave)

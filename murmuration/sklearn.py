@@ -173,7 +173,7 @@ class EnsembleEstimator(BaseEstimator):
         self._validation = replace(predicted, keys={}), examples.y
 
     def _training_table(self, X: Any, y: Any) -> Any:  # noqa: N803
-        """Inputs of training as a pandas table."""
+        """Return the inputs of training as a pandas table."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         table = self._table(X, reset=True)
@@ -181,7 +181,7 @@ class EnsembleEstimator(BaseEstimator):
         return table
 
     def _table(self, X: Any, *, reset: bool = False) -> Any:  # noqa: N803
-        """Inputs as a pandas table with the columns of training; checks their number and names as scikit-learn does."""
+        """Return inputs as a pandas table with the columns of training; refuse other columns as scikit-learn does."""
         import pandas as pd
 
         fewest = FEWEST_ROWS if reset else 1

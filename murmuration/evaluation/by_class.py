@@ -70,7 +70,7 @@ def class_scores(matrix: np.ndarray, classes: tuple[str, ...]) -> tuple[ClassSco
 
 
 def fraction(count: int, total: int) -> Score:
-    """count / total with Wilson's interval; NaN for nothing of nothing."""
+    """Return count / total with Wilson's interval; NaN for nothing of nothing."""
     return UNDEFINED if not total else Score(count / total, *map(float, wilson(np.array(count), np.array(total))))
 
 

@@ -89,7 +89,8 @@ class Ensemble:
     weights: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
-        """
+        """Return one line.
+
         >>> Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)])
         Ensemble(2 members of Linear, 30 parameters, recipe given)
         """

@@ -122,7 +122,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _script_problems(page: list[Element]) -> Iterator[str]:
-    """Plotly missing or repeated, scripts that fetch, and scripts that the page's policy would not run."""
+    """Find Plotly missing or repeated, scripts that fetch, and scripts that the page's policy would not run."""
     scripts = [e for e in page if e.tag == "script" and e.attributes.get("type", "") != "application/json"]
     plotly = [script for script in scripts if script.attributes.get("id") == "plotly"]
     if len(plotly) != 1:

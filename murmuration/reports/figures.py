@@ -270,7 +270,7 @@ def histogram(name: str, told: Description, title: str, edges: Any, groups: Mapp
 
 
 def scale_of(values: Iterable[float]) -> dict[str, Any]:
-    """Settings of an axis: logarithmic when positive values span more than a factor of ten."""
+    """Return the settings of an axis: logarithmic when positive values span more than a factor of ten."""
     finite = [value for value in values if np.isfinite(value)]
     if not finite or min(finite) <= 0 or max(finite) <= 10 * min(finite):
         return {}

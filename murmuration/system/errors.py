@@ -8,12 +8,12 @@ LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """Convert text to one printable line of at most `most` characters; the middle of longer text is omitted.
+    r"""Convert text to one printable line of at most `most` characters; the middle of longer text is omitted.
 
     >>> shortened("cell 'zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz': expected a number", 40)
     "cell 'zzzzzzzz ... z': expected a number"
     >>> shortened("a" + chr(27) + "[2J" + chr(10) + "b")
-    'a\\\\x1b[2J b'
+    'a\\x1b[2J b'
     """
     cut = text if len(text) <= most else f"{text[: (most - 5) * 2 // 5]} ... {text[len(text) - (most - 5) * 3 // 5 :]}"
     line = cut if cut.isprintable() else " ".join(cut.splitlines())

@@ -153,10 +153,9 @@ def examples_per_epoch(split: Split) -> int:
 def read_ahead(
     inputs: Streamed, steps: int, requests: Callable[[int], tuple[Tensor, Tensor]]
 ) -> Callable[[int], list[tuple[Tensor, Tensor | None]]]:
-    """A function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests; y is None
-    for rows of files.
+    """Return a function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests.
 
-    `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other come from one pass, so that
+    y is None for rows of files. `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other come from one pass, so that
     worker processes read ahead.
     """
     place = -1

@@ -229,8 +229,10 @@ def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
 
 
 def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
-    """Uncalibrated predictions of a cross-fitted ensemble for the examples it was fitted to, by the members of each
-    one's own fold, and the examples; fold after fold."""
+    """Predict the examples that a cross-fitted ensemble was fitted to, each by the members of its own fold.
+
+    Returns the uncalibrated predictions and the examples, fold after fold.
+    """
     pool, count = pooled(data), ensemble.manifest.folds["count"]
     numbers, parts = fold_numbers(pool, count, ensemble.manifest.plan["seed"]), []
     rows = [np.flatnonzero(numbers == fold) for fold in range(count)]

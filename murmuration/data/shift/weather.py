@@ -156,7 +156,7 @@ def drops(layer: np.ndarray) -> np.ndarray:
 
 
 def neighbours(x: np.ndarray, border: str = "reflect") -> list[np.ndarray]:
-    """Return the three by three neighbours of all pixels, row by row, each (N, H, W): neighbours(x)[4] is x."""
+    """Return the three by three neighbours of all pixels, row by row, each (N, H, W); the fifth is x itself."""
     fill = np.pad(x, ((0, 0), (1, 1), (1, 1)), mode=border)  # type: ignore[call-overload]
     height, width = x.shape[1:]
     return [fill[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]

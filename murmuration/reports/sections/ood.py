@@ -14,7 +14,7 @@ Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and it
 
 
 def out_of_distribution(report: Report) -> Markup:
-    """Detection of every OOD set by every uncertainty."""
+    """Show the detection of every OOD set by every uncertainty."""
     sets = enumerate(found_sets(report).values())
     parts = [_part(results, f"ood-{turn}", len(report.evaluations) > 1) for turn, results in sets]
     explanation = html.glossary(f"detection_{score}" for score in SCORES) if any(parts) else NOTHING
