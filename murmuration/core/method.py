@@ -100,12 +100,17 @@ class BoundRecipe:
         return self.full_trace.require_supported("leave l1 out") if self.optimizer.l1 else self.full_trace
 
     @cached_property
+    def structure(self) -> nn.Module:
+        """A network that shows what members are made of; never trained."""
+        return self.network(0)
+
+    @cached_property
     def full_trace(self) -> KernelTrace:
         """The trace of the network over a batch; over two examples where the recipe does not act on kernels."""
         if self._acts_on_kernels:
-            return trace_kernels(self.network(0), self.inputs[: self.batch_size])
+            return trace_kernels(self.structure, self.inputs[: self.batch_size])
         with suppress(Exception):  # a network that cannot be traced, which this recipe need not know about
-            return trace_kernels(self.network(0), self.inputs[:2])
+            return trace_kernels(self.structure, self.inputs[:2])
         return KernelTrace(())
 
     @property
@@ -140,7 +145,7 @@ class BoundRecipe:
             return None
         everybody = replace(self, ranks=ALONE, noise=replace(self.noise, first_row=0)).initial_members()
         inputs = self.inputs[:KERNEL_INPUTS]
-        return measured_gamma(self.network(0), everybody, self.weights.deterministic(), inputs)
+        return measured_gamma(self.structure, everybody, self.weights.deterministic(), inputs)
 
     def init_state(self, population: Population) -> State:
         """Return the state before any step: own tensors copied into one buffer, fresh optimizer state."""
@@ -153,7 +158,7 @@ class BoundRecipe:
         """Return the members before the first step; refuses a network that the recipe cannot work with."""
         needs = frozenset() if self.coupling is None else self.coupling.space.needs
         if self.recipe.sharing.needs_parts or FEATURES in needs:
-            Structure(self.network(0)).require_parts()
+            Structure(self.structure).require_parts()
         if {INPUTS, SUB_BATCH} & needs:
             x = self.inputs[:2].clone().requires_grad_()
             outputs = self.network(0).eval()(x.clone())
@@ -166,7 +171,7 @@ class BoundRecipe:
 
     def initial_members(self) -> Population:
         """Return the members of this process with the factors, masks or standard deviations of the recipe."""
-        recipe, rows, first = self.recipe, self.rows, self.network(0)
+        recipe, rows, first = self.recipe, self.rows, self.structure
         fixed = {name for name, parameter in first.named_parameters() if not parameter.requires_grad}
 
         def stream(row: int) -> torch.Generator:

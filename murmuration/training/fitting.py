@@ -130,7 +130,8 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
     full_spec = with_ranks(full_spec, source.record)
     spec, first = head_only_spec(full_spec), full_spec.ranks.first
     show = show if first else show_nothing
-    spec = replace(spec, gamma=spec.method.measure_gamma())
+    gamma = spec.method.measure_gamma()
+    spec = spec if gamma is None else replace(spec, gamma=gamma)
     progress = begin(spec)
     choice = choose_engine(spec, progress)
     show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)

@@ -150,7 +150,7 @@ def resolve(
     training, reading = sort_settings(settings, net)
     if "members" in training:
         require_integer("members", training["members"], 1)
-    filled = replace(plan or Plan(), **training).for_recipe(chosen_recipe)
+    filled = (Plan(**training) if plan is None else replace(plan, **training)).for_recipe(chosen_recipe)
     refuse_autocast(filled.device)
     if out is None and filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")

@@ -106,7 +106,7 @@ class TrainSpec:
             f"coupling {self.recipe.text('coupling')}": self.recipe.coupling is not None and self.plan.members > 1,
             f"weights {self.recipe.text('weights')}": self.recipe.weights.stochastic,
             "a net with dropout": self.method.full_trace.has_dropout,
-            "a net with batch normalisation": Structure(self.member(0)).mixes_examples,
+            "a net with batch normalisation": Structure(self.method.structure).mixes_examples,
         }
         for reason in (text for text, holds in reasons.items() if holds):
             problem = f"ranks_per_member={self.plan.ranks_per_member} with {reason}, which needs a whole batch in one"
