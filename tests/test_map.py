@@ -162,6 +162,16 @@ def test_row_model(monkeypatch, tmp_path: Path):
     assert torch.equal(mm.load(tmp_path / "run").predict(x).outputs, ensemble.predict(x).outputs)
 
 
+def test_row_export(monkeypatch, tmp_path: Path):
+    """an export target"""
+    from murmuration.prediction import export
+
+    monkeypatch.setitem(export.EXPORTS, ".sizes", lambda module, x: str(tuple(module(x)["mean"].shape)).encode())
+    ensemble = mm.fit("mlp", "two-moons", **PLAN)
+    ensemble.export(tmp_path / "model.sizes")
+    assert (tmp_path / "model.sizes").read_bytes() == b"(2, 2)"
+
+
 def test_row_measure(monkeypatch):
     """a measure"""
     row = replace(MEASURES["classification"]["accuracy"], name="hits", label="Hits")
@@ -177,6 +187,8 @@ def test_row_command(monkeypatch, capsys):
 
     import typer
 
+    from murmuration.cli import program  # with the commands of the distribution, before they are replaced
+
     module = ModuleType("greeting_command")
     exec('HELP = "Greet."\ndef greet() -> None:\n    """Greet."""\n    print("hello")', module.__dict__)
     monkeypatch.setitem(sys.modules, "greeting_command", module)
@@ -184,8 +196,6 @@ def test_row_command(monkeypatch, capsys):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "murmuration.commands" else [])
     plugins.plugins.cache_clear()
     try:
-        from murmuration.cli import program
-
         monkeypatch.setattr(program, "app", typer.Typer(cls=program.PlainGroup))
         for name, command in {"list": program.lists.list_names, **plugins.plugins("murmuration.commands")}.items():
             program._add(name, command, "Commands")

@@ -30,7 +30,7 @@ from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
 from murmuration.models.nets.source import net_source
 from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
-from murmuration.prediction.export import EnsembleModule, preparation_module
+from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
@@ -39,7 +39,7 @@ from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
 from murmuration.system.errors import Failure, Misuse, unknown
-from murmuration.system.files import read_json, write_json
+from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
 from murmuration.system.streams import Noise
@@ -237,6 +237,25 @@ class Ensemble:
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
         calibrator = self.posthoc.calibrator if self.posthoc is not None and calibrated else None
         return EnsembleModule(prepare, networks, likelihood, calibrator).eval().to(self.device)
+
+    def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
+        """Write the ensemble as a file for another program.
+
+        Args:
+            path: File to write; its ending, such as ".pt2" (`torch.export`), says what it becomes.
+            x: A batch of inputs as `as_module` takes them, whose type the file expects; by default float32 zeros of the
+                shape of training.
+            **settings: Keywords of `as_module`.
+
+        Raises:
+            Misuse: If the ending is unknown, or the shape of inputs.
+        """
+        if (ending := Path(path).suffix) not in EXPORTS:
+            raise unknown("ending of an exported file", ending, EXPORTS)
+        if x is None and self._input_shape is None:
+            raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
+        inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(x)
+        write_bytes(Path(path), EXPORTS[ending](self.as_module(**settings), inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
         """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""

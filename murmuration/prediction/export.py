@@ -1,6 +1,7 @@
 """A whole ensemble as one `nn.Module`: preparation, members, calibration, uncertainties; for torch.export and ONNX."""
 
 import copy
+import io
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,6 +17,18 @@ from murmuration.system.errors import Misuse
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
 ENTROPIES = ("mean", "entropy", "expected_entropy", "mutual_information")  # of classes and labels
+
+
+def program_bytes(module: nn.Module, x: Tensor) -> bytes:
+    """Return the file of a `torch.export` program that takes any number of inputs."""
+    file = io.BytesIO()
+    program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, file)
+    return file.getvalue()
+
+
+# Ending of the file -> its content, from the module and a batch of inputs (N, ...).
+EXPORTS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {".pt2": program_bytes}
 
 
 class EnsembleModule(nn.Module):

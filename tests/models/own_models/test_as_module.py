@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +139,19 @@ def test_onnx_runs_it(tmp_path):
     found = session.run(None, {session.get_inputs()[0].name: X[:7]})
     for value, expected in zip(found, module(torch.from_numpy(X[:7])).values(), strict=True):
         np.testing.assert_allclose(value, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_exported_file_predicts_as_the_ensemble_for_any_number_of_inputs(tmp_path: Path):
+    ensemble = mm.fit("mlp", "two-moons", members=2, epochs=1)
+    ensemble.export(tmp_path / "moons.pt2")
+    program = torch.export.load(tmp_path / "moons.pt2").module()
+    for rows in (1, 7):
+        x = mm.open_data("two-moons").test.x[:rows]
+        predictive = ensemble.predict(x)
+        torch.testing.assert_close(
+            program(torch.as_tensor(x).float())["mean"], predictive.mean.float(), rtol=1e-5, atol=1e-6
+        )
+    with pytest.raises(mm.Misuse, match=r"unknown ending of an exported file '\.onyx'"):
+        ensemble.export(tmp_path / "moons.onyx")
+    with pytest.raises(mm.Misuse, match="shape of inputs is unknown"):
+        mm.Ensemble.from_models([torch.nn.Linear(2, 2)]).export(tmp_path / "given.pt2")
