@@ -147,10 +147,8 @@ def test_an_exported_file_predicts_as_the_ensemble_for_any_number_of_inputs(tmp_
     program = torch.export.load(tmp_path / "moons.pt2").module()
     for rows in (1, 7):
         x = mm.open_data("two-moons").test.x[:rows]
-        predictive = ensemble.predict(x)
-        torch.testing.assert_close(
-            program(torch.as_tensor(x).float())["mean"], predictive.mean.float(), rtol=1e-5, atol=1e-6
-        )
+        mean, expected = program(torch.as_tensor(x).float())["mean"], ensemble.predict(x).mean.float()
+        torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(mm.Misuse, match=r"unknown ending of an exported file '\.onyx'"):
         ensemble.export(tmp_path / "moons.onyx")
     with pytest.raises(mm.Misuse, match="shape of inputs is unknown"):
