@@ -9,10 +9,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from murmuration.likelihoods import CLASSIFICATION, Likelihood
-from murmuration.models.estimators.layout import Layout
-from murmuration.models.estimators.member import Model
-from murmuration.models.estimators.table import kind_of
+from murmuration.likelihoods import Likelihood
+from murmuration.models.estimators.member import Layout, Model
+from murmuration.models.estimators.table import estimator_class, kind_of
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse, first_line
 
@@ -91,8 +90,7 @@ def _read(file: Path, digest: str, task: str) -> Any:
         if file.suffix == ".txt":
             return importlib.import_module("lightgbm").Booster(model_file=str(file))
         package, prefix, settings = CLASSES[file.suffix]
-        kind = f"{prefix}{'Classifier' if task == CLASSIFICATION else 'Regressor'}"
-        model = getattr(importlib.import_module(package), kind)()
+        model = estimator_class(package, prefix, task)()
         model.load_model(str(file), **settings)
         return model
     except ImportError as error:
