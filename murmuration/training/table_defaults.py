@@ -57,16 +57,9 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         bins = min(BINS, bins, rows)
         embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
         net = f"mlp:hidden=256x2,dropout=0.1{embed}"
-    plan = {
-        "steps": STEPS,
-        "batch_size": batch,
-        "lr": 2e-3 if trained else 1e-3,
-        "schedule": "constant",
-        "optimizer": "adamw",
-        "weight_decay": 0.3 if trained else 0.01,
-        "patience": max(16, math.ceil(WAIT / max(1, rows // batch))),
-        "stop_by": "ensemble",
-    }
+    plan = {"steps": STEPS, "batch_size": batch, "schedule": "constant", "optimizer": "adamw", "stop_by": "ensemble"}
+    plan |= {"lr": 2e-3, "weight_decay": 0.3} if trained else {"lr": 1e-3, "weight_decay": 0.01}
+    plan["patience"] = max(16, math.ceil(WAIT / max(1, rows // batch)))
     return TableDefaults(net, plan)
 
 

@@ -13,15 +13,8 @@ from torch import Tensor, nn
 from murmuration.models.nets.embeddings import Embedding, embedding
 from murmuration.system.errors import Misuse, unknown
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "softplus": nn.Softplus,
-    "tanh": nn.Tanh,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "selu": nn.SELU,
-    "mish": nn.Mish,
-}
+LAYERS = (nn.ReLU, nn.Softplus, nn.Tanh, nn.GELU, nn.SiLU, nn.SELU, nn.Mish)
+ACTIVATIONS: dict[str, type[nn.Module]] = {layer.__name__.lower(): layer for layer in LAYERS}
 
 
 def activation_named(name: str) -> nn.Module:
