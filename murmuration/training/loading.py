@@ -35,7 +35,7 @@ def load(
     posthoc: bool = True,
     device: str | None = None,
 ) -> Ensemble:
-    """The ensemble of a finished run.
+    """Load the ensemble of a finished run.
 
     One with a network of the caller's own needs that `net`, for its structure, one with recipe objects of the caller's
     own that `recipe`, one with a likelihood of the caller's own that `likelihood`, and one with a function that picks
@@ -73,12 +73,12 @@ def load(
 
 
 def engine_from(manifest: dict[str, Any]) -> Engine:
-    """The engine that a manifest names."""
+    """Return the engine that a manifest names."""
     return Engine(**{field: manifest["engine"][field] for field in ENGINE_FIELDS})
 
 
 def _device_to_load(manifest: dict[str, Any]) -> str:
-    """The device that a run was trained on, or the CPU with a warning if it is missing."""
+    """Return the device that a run was trained on, or the CPU with a warning if it is missing."""
     device = str(manifest.get("plan", {}).get("device", CPU))
     if is_available(device):
         return device
@@ -88,7 +88,7 @@ def _device_to_load(manifest: dict[str, Any]) -> str:
 
 
 def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) -> Data:
-    """The data of a run, refused if it is not what the run was trained on.
+    """Return the data of a run; refuse data that is not what the run was trained on.
 
     Features, where it has some, are those stored in its directory `run`.
     """
@@ -110,7 +110,7 @@ def reopen(manifest: dict[str, Any], data: Any = None, run: Path | None = None) 
 
 
 def source_again(manifest: dict[str, Any], net: Net | None = None, output: Output | None = None) -> NetSource:
-    """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
+    """Return the source of a run's networks, with the widths of its members; `net` is the caller's own, if any."""
     if net is None and "name" not in manifest["net"]:
         raise Misuse(f"the run's net is {manifest['net']['module']}, a module of your own: give it again as net=...")
     record, shape = manifest["net"], tuple(manifest["input_shape"])
@@ -124,5 +124,5 @@ def source_again(manifest: dict[str, Any], net: Net | None = None, output: Outpu
 
 
 def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
-    """The source with fewer channels in its networks' layers."""
+    """Return the source with fewer channels in its networks' layers."""
     return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
