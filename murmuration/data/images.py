@@ -254,8 +254,7 @@ def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
     """Load the images (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
     files: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
-        match = IDX_FILE.fullmatch(path.name)
-        if match:
+        if match := IDX_FILE.fullmatch(path.name):
             key = ("train" if match[1] == "train" else "test", match[2])
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")

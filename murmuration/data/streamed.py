@@ -256,11 +256,6 @@ class Streamed:
     # the caller's loader
 
     @property
-    def draws_per_epoch(self) -> int:
-        """The number of examples in an epoch: all, or as many as the sampler of the caller's loader draws."""
-        return len(self) if self.own_sampler is None else len(self.own_sampler)
-
-    @property
     def own_sampler(self) -> Any:
         """The sampler of the caller's loader, unless it reads all examples in order or in random order."""
         sampler = self.source.sampler

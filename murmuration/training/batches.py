@@ -147,7 +147,8 @@ def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:
 
 def examples_per_epoch(split: Split) -> int:
     """Return how many examples a member sees in an epoch: all, or as many as the caller's sampler draws."""
-    return split.prepared.draws_per_epoch if isinstance(split.prepared, Streamed) else len(split)
+    sampler = split.prepared.own_sampler if isinstance(split.prepared, Streamed) else None
+    return len(split if sampler is None else sampler)
 
 
 def read_ahead(

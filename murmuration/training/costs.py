@@ -306,22 +306,12 @@ def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
     members = plan.members * kept_per_row(spec.method.dynamics, end)
     predictions = members * spec.recipe.weights.resolve_draws(None)
     scored = (0 if plan.posthoc is None else val) + (test or val)
-    return CostEstimate(
-        spec.recipe.name,
-        plan.members,
-        plan.epochs,
-        end.steps_per_epoch,
-        ranks,
-        probe.engine.name,
-        tuple(probe.steps),
-        one_step,
-        (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs,
-        probe.passed * (predictions * scored),
-        memory_terms(spec, probe, own, predictions * max(val, test)),
-        disk_terms(spec, probe, members),
-        communication(spec, probe, plan.members, ranks),
-        first=probe.first,
-    )
+    sizes = (plan.members, plan.epochs, end.steps_per_epoch, ranks, probe.engine.name, tuple(probe.steps))
+    training = (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs
+    seconds = (one_step, training, probe.passed * (predictions * scored))
+    memory, disk = memory_terms(spec, probe, own, predictions * max(val, test)), disk_terms(spec, probe, members)
+    received = communication(spec, probe, plan.members, ranks)
+    return CostEstimate(spec.recipe.name, *sizes, *seconds, memory, disk, received, first=probe.first)
 
 
 def kept_per_row(dynamics: Dynamics, end: TrainTime) -> int:

@@ -13,7 +13,8 @@ from murmuration.data import Data, Preparation, Split, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
 from murmuration.likelihoods.regression import SMALLEST_STD, Gaussian, HeteroscedasticGaussian, Quantiles
-from murmuration.models.estimators.table import COLUMNS, Examples, ModelKind, Request, check_model, kind_of, name_of
+from murmuration.models.estimators.natural_boosting import Examples
+from murmuration.models.estimators.table import COLUMNS, ModelKind, Request, check_model, kind_of, name_of
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import stream_seed
 

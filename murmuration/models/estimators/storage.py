@@ -70,8 +70,7 @@ def _write(estimator: Any, file: Path, package: str) -> None:
         import skops.io
 
         content = skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED)
-        surplus = _unlisted(content)
-        if surplus:
+        if surplus := _unlisted(content):
             raise Misuse(f"{type(estimator).__name__} holds a {surplus[0]}, which is not stored: only listed types are")
         files.write_bytes(file, content)
     else:
@@ -86,7 +85,10 @@ def _read(file: Path, digest: str, task: str) -> Any:
         raise Failure(f"{file} has changed since the run was written: its SHA-256 differs")
     try:
         if file.suffix == ".skops":
-            return _read_skops(file)
+            content = file.read_bytes()
+            if surplus := _unlisted(content):
+                raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
+            return importlib.import_module("skops.io").loads(content, trusted=list(TRUSTED))
         if file.suffix == ".txt":
             return importlib.import_module("lightgbm").Booster(model_file=str(file))
         package, prefix, settings = CLASSES[file.suffix]
@@ -103,13 +105,3 @@ def _unlisted(content: bytes) -> list[str]:
     import skops.io
 
     return sorted(set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED))
-
-
-def _read_skops(file: Path) -> Any:
-    import skops.io
-
-    content = file.read_bytes()
-    surplus = _unlisted(content)
-    if surplus:
-        raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
-    return skops.io.loads(content, trusted=list(TRUSTED))

@@ -11,22 +11,13 @@ from typing import Any
 import numpy as np
 
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
-from murmuration.models.estimators.natural_boosting import NaturalBoosting
+from murmuration.models.estimators.natural_boosting import Examples, NaturalBoosting
 from murmuration.system.errors import Misuse, unknown
 
 ROUNDS, PATIENCE = 500, 20  # of boosting: at most, and without a better validation loss
 SMALLEST_STD_OF_TREES = 0.05  # of the trees of a forest, in standard deviations of the target
 BOTH = (CLASSIFICATION, REGRESSION)
 COLUMNS, PREPARED = "columns", "prepared"  # inputs: columns with categories and missing values, or those of networks
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Inputs (N, D), targets (N,) as class indices or standardised numbers, and sample weights (N,)."""
-
-    x: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +80,7 @@ def fit_logistic(request: Request) -> Any:
 
 
 def fit_forest(request: Request) -> Any:
-    kind = estimator_class("sklearn.ensemble", "RandomForest", request.task)
-    return request.fit(kind(random_state=request.seed))
+    return request.fit(estimator_class("sklearn.ensemble", "RandomForest", request.task)(random_state=request.seed))
 
 
 def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
@@ -111,9 +101,7 @@ def fit_histograms(request: Request) -> Any:
 
 
 def fit_natural(request: Request) -> NaturalBoosting:
-    train, val = request.train, request.val
-    weights: Any = {"weight": train.weight, "weight_val": val.weight}
-    return NaturalBoosting.fit(train.x, train.y, val.x, val.y, seed=request.seed, **weights)
+    return NaturalBoosting.fit(request.train, request.val, seed=request.seed)
 
 
 def fit_xgboost(request: Request) -> Any:
@@ -223,8 +211,7 @@ def kind_of(model: Any) -> ModelKind:
         estimator, train = clone(model), request.train
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=request.seed)
-        weights = {} if train.weight is None else {"sample_weight": train.weight}
-        return estimator.fit(train.x, train.y, **weights)
+        return estimator.fit(train.x, train.y, **({} if train.weight is None else {"sample_weight": train.weight}))
 
     return ModelKind(type(model).__name__, fit, (CLASSIFICATION if is_classifier(model) else REGRESSION,), PREPARED)
 

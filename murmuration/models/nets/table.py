@@ -39,6 +39,11 @@ class NetEntry:
     table_settings: bool = False  # whether it is trained with settings by the size of the table (`table_defaults`)
 
 
+LITE = {
+    "efficientnet-lite0": "EfficientNet-Lite0, colour; ImageNet weights; 3.4 million and the head",
+    "efficientnet-lite1": "EfficientNet-Lite1, deeper; ImageNet weights; 4.1 million and the head",
+    "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
+}
 NETS: dict[str, NetEntry] = {
     "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True, table_settings=True),
     "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", True, True),
@@ -54,14 +59,7 @@ NETS: dict[str, NetEntry] = {
     "resnet18": NetEntry(resnet18, (), "ResNet-18; 11.2 million"),
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
-    **{
-        name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about)
-        for name, about in {
-            "efficientnet-lite0": "EfficientNet-Lite0, colour; ImageNet weights; 3.4 million and the head",
-            "efficientnet-lite1": "EfficientNet-Lite1, deeper; ImageNet weights; 4.1 million and the head",
-            "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
-        }.items()
-    },
+    **{name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about) for name, about in LITE.items()},
     "subpixel": NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand"),
     "subpixel-plain": NetEntry(subpixel_plain, (), "the same, without bicubic"),
 }
