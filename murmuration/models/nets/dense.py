@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from murmuration.models.nets.embeddings import Embedding, embedding
 from murmuration.system.errors import Misuse, unknown
 
+Shape = tuple[int, ...]  # of one input
+Widths = tuple[int, ...]  # of layers
+HIDDEN: Widths = (128, 128)
 LAYERS = (nn.ReLU, nn.Softplus, nn.Tanh, nn.GELU, nn.SiLU, nn.SELU, nn.Mish)
 ACTIVATIONS: dict[str, type[nn.Module]] = {layer.__name__.lower(): layer for layer in LAYERS}
 
@@ -64,10 +67,10 @@ class Residual(nn.Module):
 
 
 def mlp(
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     outputs: int,
     *,
-    hidden: tuple[int, ...] = (128, 128),
+    hidden: Widths = HIDDEN,
     activation: str = "relu",
     dropout: float = 0.0,
     scale: bool = False,
@@ -87,10 +90,10 @@ def mlp(
 
 
 def residual_mlp(
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     outputs: int,
     *,
-    hidden: tuple[int, ...] = (128, 128),
+    hidden: Widths = HIDDEN,
     activation: str = "relu",
     dropout: float = 0.1,
     **embed: Any,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from murmuration.models.nets.dense import with_head
+from murmuration.models.nets.dense import Shape, with_head
 from murmuration.models.nets.pixel_scale import PixelScale
 from murmuration.system.errors import Misuse
 
@@ -73,7 +73,7 @@ class InvertedResidual(nn.Module):
 
 
 def efficientnet_lite(
-    input_shape: tuple[int, ...], outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
+    input_shape: Shape, outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
 ) -> nn.Module:
     """Build EfficientNet-Lite for colour images of any size, without stochastic depth."""
     settings, (channels, *sides) = VARIANTS[variant], input_shape
@@ -119,8 +119,7 @@ def conv_norm(
     (top, bottom), (left, right) = (same_padding(side, kernel, stride) for side in size)
     even = top == bottom and left == right
     layers = OrderedDict[str, nn.Module]({} if even else {"pad": nn.ZeroPad2d((left, right, top, bottom))})
-    padding = (top, left) if even else 0
-    layers["conv"] = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+    layers["conv"] = nn.Conv2d(before, after, kernel, stride, (top, left) if even else 0, groups=groups, bias=False)
     layers |= {"norm": nn.BatchNorm2d(after, eps=1e-3)} | ({"act": nn.ReLU6()} if active else {})
     return nn.Sequential(layers)
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from murmuration.models.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
-from murmuration.models.nets.dense import mlp, residual_mlp
+from murmuration.models.nets.dense import Shape, mlp, residual_mlp
 from murmuration.models.nets.efficientnet_lite import efficientnet_lite
 from murmuration.models.nets.embeddings import MOST_ROWS, Edges, check_embedding, column_edges, embedding
 from murmuration.models.nets.libraries import is_library_net, library_net
@@ -65,9 +65,7 @@ NETS: dict[str, NetEntry] = {
 }
 
 
-def build_net(
-    name: str, input_shape: tuple[int, ...], outputs: int, *, edges: Edges | None = None, **options: Any
-) -> nn.Module:
+def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | None = None, **options: Any) -> nn.Module:
     """Build a network by name.
 
     Weights are drawn from torch's global generator: to fix them, seed it around the call (`torch.random.fork_rng`,
@@ -187,7 +185,7 @@ def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
     return column_edges(x[:MOST_ROWS], bins)
 
 
-def check_shape(name: str, input_shape: tuple[int, ...], outputs: int) -> None:
+def check_shape(name: str, input_shape: Shape, outputs: int) -> None:
     """Refuse an input shape or a number of outputs that the network cannot have."""
     if not input_shape or math.prod(input_shape) < 1 or outputs < 1:
         raise Misuse(f"input shape {input_shape} and {outputs} outputs: expected sizes of at least 1")
