@@ -325,8 +325,7 @@ class Isotonic(Calibrator):
     def __post_init__(self) -> None:
         super().__post_init__()
         for k, (x, y) in enumerate(self.knots):
-            increasing = all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)
-            if len(x) != len(y) or not increasing:
+            if len(x) != len(y) or not (all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)):
                 raise damaged(f"knots[{k}]", [list(x), list(y)], "increasing probabilities, as many rising frequencies")
 
     @property
