@@ -19,6 +19,8 @@ from murmuration.system.errors import Misuse
 from murmuration.system.streams import ALL_MEMBERS, generator, stream_seed
 from murmuration.training.plan import Plan
 
+Share = tuple[int, int]  # part i of n of a batch
+
 
 def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: int = 1) -> list[slice]:
     """Return the places of each batch in an epoch's order of examples; the last batch may be smaller, or is dropped.
@@ -52,12 +54,7 @@ def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
 
 
 def epoch_batches(
-    split: Split,
-    plan: Plan,
-    epoch: int,
-    schedule: str | None = None,
-    rows: range | None = None,
-    share: tuple[int, int] = (0, 1),
+    split: Split, plan: Plan, epoch: int, schedule: str | None = None, rows: range | None = None, share: Share = (0, 1)
 ) -> Callable[[int], Batch]:
     """Return the batches of one epoch by index: each member's own, one for all, or one that is split among members.
 
