@@ -105,8 +105,7 @@ def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
     if options.labelled:
         raise Misuse(f"a list of {len(source)} images without labels: give a folder of class folders, or a CSV file")
     paths = {i: Path(item) for i, item in enumerate(source) if isinstance(item, str | Path)}
-    missing = [path for path in paths.values() if not path.is_file()]
-    if missing:
+    if missing := [path for path in paths.values() if not path.is_file()]:
         raise Misuse(f"no file '{missing[0]}': {len(missing)} of {len(source)} images are missing")
     names = [str(source[i]) if i in paths else f"image {i}" for i in range(len(source))]
     # a copy of a PIL image: it is closed after use

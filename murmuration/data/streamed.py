@@ -193,8 +193,7 @@ class Streamed:
         batches = [x for x, _ in self.in_batches(EXAMPLES_AT_ONCE)]
         if not isinstance(batches[0], SeveralInputs):
             return np.concatenate(batches)
-        names = batches[0].arrays
-        arrays = {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in names}
+        arrays = {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in batches[0].arrays}
         return SeveralInputs(arrays, batches[0].positional)
 
     def requests(self, indices: np.ndarray) -> list[Request]:
