@@ -116,8 +116,7 @@ class RawData:
                     digest.update(json.dumps(str(column)).encode())
                     hash_array(digest, column_values(inputs[column]))
             else:
-                for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
-                    hash_array(digest, array)
+                hash_inputs(digest, inputs)
             if targets is not None:
                 hash_array(digest, targets)
         return digest.hexdigest()
@@ -203,6 +202,13 @@ def require_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> 
         raise Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
     if tuple(values.shape[1:]) != shape:
         raise Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
+
+
+def hash_inputs(digest: Any, inputs: Any) -> Any:
+    """Feed an array of inputs, or several of them, to the digest, and return it."""
+    for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
+        hash_array(digest, array)
+    return digest
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:

@@ -155,14 +155,9 @@ PUBLISHED = {  # names of efficientnet_lite_pytorch -> names here
     "_bn1": "body.last.norm",
     "_fc": "head",
 }
-PUBLISHED_IN_BLOCKS = {  # the first block has no expansion, and its norms are _bn1 and _bn2 too
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.norm",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.norm",
-    "_project_conv": "project.conv",
-    "_bn2": "project.norm",
-}
+IN_BLOCK = ("expand", "depthwise", "project")  # the first block has no expansion, and its norms are _bn1 and _bn2 too
+PUBLISHED_IN_BLOCKS = {f"_{part}_conv": f"{part}.conv" for part in IN_BLOCK}
+PUBLISHED_IN_BLOCKS |= {f"_bn{number}": f"{part}.norm" for number, part in enumerate(IN_BLOCK)}
 
 
 def from_published(name: str) -> str:
