@@ -131,8 +131,7 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     if isinstance(x, torch.utils.data.Dataset | torch.utils.data.DataLoader):
         write = "give (train, val) data sets, or the other as val= or test="
         raise Misuse(f"a data set beside a {type(y).__name__}: {write}")
-    inputs = several_inputs(x)
-    if inputs is not None:
+    if (inputs := several_inputs(x)) is not None:
         parts = [checked_part(values, y, f"x[{name}]") for name, values in inputs.arrays.items()]
         return RawData({"all": RawPart(inputs, parts[0].targets)})
     if not is_table(x):

@@ -55,8 +55,7 @@ def to_numbers(values: Any) -> np.ndarray:
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         numbers = parsed_numbers(values)
-    beyond = np.abs(numbers) > LARGEST
-    if beyond.any():
+    if (beyond := np.abs(numbers) > LARGEST).any():
         position = int(beyond.argmax())
         text = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
         expected = f"expected finite numbers up to {LARGEST:.2g}"
@@ -73,8 +72,7 @@ def row_number(values: Any, position: int) -> int:
 def parsed_numbers(values: Any) -> np.ndarray:
     """Parse a pandas column of objects as numbers (N,): strings of numbers, decimals, or ISO dates."""
     present, out = values.dropna(), np.full(len(values), np.nan)
-    numbers = iso_seconds(present)
-    if numbers is None:
+    if (numbers := iso_seconds(present)) is None:
         refuse_other_than_dates(present)
         for position, value in enumerate(present.tolist()):
             if not is_number(str(value)):
@@ -90,8 +88,7 @@ def refuse_other_than_dates(present: Any) -> None:
     import pandas as pd
 
     texts = present.astype(str)
-    dates = texts.str.fullmatch(ISO_DATE)
-    if dates.any():
+    if (dates := texts.str.fullmatch(ISO_DATE)).any():
         odd = pd.to_datetime(texts.where(dates), format="ISO8601", utc=True, errors="coerce").isna().to_numpy()
         position = int(odd.argmax())
         row, value = row_number(present, position), present.tolist()[position]

@@ -296,8 +296,7 @@ def prepared_split(x: Any, split: str, preparation: Preparation) -> Any:
     """Prepare the inputs of a split; streamed ones stay streamed, except few validation examples, read every epoch."""
     if not isinstance(x, Streamed):
         return preparation.apply(x)
-    is_small = not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES
-    return x[:] if split == "val" and is_small else x
+    return x[:] if split == "val" and (not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES) else x
 
 
 def open_training_data(source: Any, *, val: Any = None, test: Any = None, **options: Any) -> Data:
@@ -441,8 +440,7 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
         raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
     if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):
         return TokenPreparation(x.shape[1:])
-    peak = image_peak(raw, inputs)
-    if peak is not None:
+    if (peak := image_peak(raw, inputs)) is not None:
         return fit_images(x, peak, prepare, raw.resized)
     if inputs == "images":
         raise Misuse(f"inputs='images' with x of shape {x.shape}: expected pixels in 0..1 or 0..255, (N, H, W[, C])")

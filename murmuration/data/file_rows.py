@@ -110,8 +110,7 @@ def joined_rows(parts: list[FileRows]) -> FileRows:
     def read(places: np.ndarray) -> np.ndarray:
         out = np.empty((len(places), *parts[0].example), parts[0].dtype)
         for part, first, last in zip(parts, starts[:-1], starts[1:], strict=True):
-            inside = (places >= first) & (places < last)
-            if inside.any():
+            if (inside := (places >= first) & (places < last)).any():
                 out[inside] = part.read(part.places[places[inside] - first])
         return out
 

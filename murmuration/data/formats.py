@@ -34,10 +34,16 @@ class Format:
     name: str = ""  # of data that has no name of its own
 
 
-def in_package(function: str) -> Callable[..., Any]:
-    """Return a stand-in for the function `module.function` of this package, imported at the first call."""
-    module, _, name = function.partition(".")
-    return lambda *arguments: getattr(import_module(f"murmuration.data.{module}"), name)(*arguments)
+class Lazy:
+    """A module of this package that is imported when one of its functions is first called."""
+
+    def __init__(self, module: str) -> None:
+        self.module = f"murmuration.data.{module}"
+
+    def __getattr__(self, function: str) -> Callable[..., Any]:
+        if function.startswith("__"):  # what inspection asks any object for
+            raise AttributeError(function)
+        return lambda *arguments: getattr(import_module(self.module), function)(*arguments)
 
 
 def has_suffix(*suffixes: str) -> Callable[[Any], bool]:
@@ -45,104 +51,44 @@ def has_suffix(*suffixes: str) -> Callable[[Any], bool]:
     return lambda source: isinstance(source, Path) and source.is_file() and source.suffix.lower() in suffixes
 
 
+def is_hub_name(source: Any) -> bool:
+    """Return whether a source is the name of a data set of the Hugging Face hub."""
+    return isinstance(source, str) and source.startswith("hf:")
+
+
 def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[Any], bool]:
     """Return a test whether a source is a folder that passes `test`."""
     return lambda source: isinstance(source, Path) and source.is_dir() and test(source)
 
 
-in_memory = partial(Format, kind="object")
+HUB = "a data set of the Hugging Face hub (needs the extra hf)"
+TABLE = "a table; the target is the name of a column"
+NPY = "an array of inputs; the target is the .npy file of the targets beside it"
+CIFAR = "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)"
+IDX = "MNIST, Fashion-MNIST: train-images-idx3-ubyte, ..., also as .gz"
+CLASSES = "one folder per class, or such folders below train/, val/ and test/"
+PANDAS = "target= names the column(s) to predict"
+IMAGES = "paths of image files or PIL images, for prediction"
+STREAMS = "pairs (x, y), read when they are needed; also (train, val) or (train, val, test)"
+builtin, hub, raw, tables, streamed = map(Lazy, ("builtin", "hub", "raw", "tables", "streamed"))
+arrays, images = Lazy("arrays"), Lazy("images")
+named, in_memory = partial(Format, kind="name"), partial(Format, kind="object")
+with_target, tensors = partial(Format, takes_target=True), partial(in_memory, name="tensors")
 FORMATS = (  # the first that matches is used
-    Format(
-        "a built-in name",
-        "a data set that needs no file, such as digits",
-        in_package("builtin.is_builtin"),
-        in_package("builtin.load_builtin"),
-        kind="name",
-    ),
-    Format(
-        "hf:NAME",
-        "a data set of the Hugging Face hub (needs the extra hf)",
-        lambda source: isinstance(source, str) and source.startswith("hf:"),
-        in_package("hub.load_hub"),
-        kind="name",
-        takes_target=True,
-    ),
-    Format(
-        "FILE.csv or FILE.parquet",
-        "a table; the target is the name of a column",
-        has_suffix(".csv", ".parquet"),
-        in_package("tables.load_table_file"),
-        takes_target=True,
-    ),
-    Format("FILE.npz", "arrays x and y, or x_train, y_train, ...", has_suffix(".npz"), in_package("arrays.load_npz")),
-    Format(
-        "FILE.npy",
-        "an array of inputs; the target is the .npy file of the targets beside it",
-        has_suffix(".npy"),
-        in_package("arrays.load_npy"),
-        takes_target=True,
-    ),
-    Format(
-        "a folder of CIFAR binaries",
-        "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)",
-        is_folder(in_package("images.is_cifar_folder")),
-        in_package("images.load_cifar_folder"),
-    ),
-    Format(
-        "a folder of idx files",
-        "MNIST, Fashion-MNIST: train-images-idx3-ubyte, ..., also as .gz",
-        is_folder(in_package("images.is_idx_folder")),
-        in_package("images.load_idx_folder"),
-    ),
-    Format(
-        "a folder of class folders of images",
-        "one folder per class, or such folders below train/, val/ and test/",
-        is_folder(),
-        in_package("images.load_image_folder"),
-    ),
-    in_memory(
-        "a pandas table",
-        "target= names the column(s) to predict",
-        in_package("raw.is_table"),
-        in_package("tables.table_raw"),
-        takes_target=True,
-        name="table",
-    ),
-    in_memory(
-        "an array",
-        "inputs only, for prediction",
-        in_package("arrays.is_array"),
-        in_package("arrays.load_array"),
-        name="tensors",
-    ),
-    in_memory(
-        "a list of images",
-        "paths of image files or PIL images, for prediction",
-        in_package("images.is_image_list"),
-        in_package("images.load_image_list"),
-        name="images",
-    ),
-    in_memory(
-        "a torch Dataset or DataLoader",
-        "pairs (x, y), read when they are needed; also (train, val) or (train, val, test)",
-        in_package("streamed.is_streamable"),
-        in_package("streamed.load_stream"),
-        name="dataset",
-    ),
-    in_memory(
-        "three pairs (x, y)",
-        "those that train, validate and test",
-        in_package("arrays.are_pairs"),
-        in_package("arrays.load_pairs"),
-        name="tensors",
-    ),
-    in_memory(
-        "a pair (x, y)",
-        "tensors or arrays of inputs and targets",
-        in_package("arrays.is_pair"),
-        in_package("arrays.load_pair"),
-        name="tensors",
-    ),
+    named("a built-in name", "a data set that needs no file, such as digits", builtin.is_builtin, builtin.load_builtin),
+    named("hf:NAME", HUB, is_hub_name, hub.load_hub, takes_target=True),
+    with_target("FILE.csv or FILE.parquet", TABLE, has_suffix(".csv", ".parquet"), tables.load_table_file),
+    Format("FILE.npz", "arrays x and y, or x_train, y_train, ...", has_suffix(".npz"), arrays.load_npz),
+    with_target("FILE.npy", NPY, has_suffix(".npy"), arrays.load_npy),
+    Format("a folder of CIFAR binaries", CIFAR, is_folder(images.is_cifar_folder), images.load_cifar_folder),
+    Format("a folder of idx files", IDX, is_folder(images.is_idx_folder), images.load_idx_folder),
+    Format("a folder of class folders of images", CLASSES, is_folder(), images.load_image_folder),
+    in_memory("a pandas table", PANDAS, raw.is_table, tables.table_raw, takes_target=True, name="table"),
+    tensors("an array", "inputs only, for prediction", arrays.is_array, arrays.load_array),
+    in_memory("a list of images", IMAGES, images.is_image_list, images.load_image_list, name="images"),
+    in_memory("a torch Dataset or DataLoader", STREAMS, streamed.is_streamable, streamed.load_stream, name="dataset"),
+    tensors("three pairs (x, y)", "those that train, validate and test", arrays.are_pairs, arrays.load_pairs),
+    tensors("a pair (x, y)", "tensors or arrays of inputs and targets", arrays.is_pair, arrays.load_pair),
 )
 
 

@@ -105,8 +105,7 @@ def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
     if options.labelled:
         raise Misuse(f"a list of {len(source)} images without labels: give a folder of class folders, or a CSV file")
     paths = {i: Path(item) for i, item in enumerate(source) if isinstance(item, str | Path)}
-    missing = [path for path in paths.values() if not path.is_file()]
-    if missing:
+    if missing := [path for path in paths.values() if not path.is_file()]:
         raise Misuse(f"no file '{missing[0]}': {len(missing)} of {len(source)} images are missing")
     names = [str(source[i]) if i in paths else f"image {i}" for i in range(len(source))]
     # a copy of a PIL image: it is closed after use
@@ -254,8 +253,7 @@ def load_idx_folder(folder: Path, options: LoadOptions) -> RawData:
     """Load the images (N, 1, H, W) of `train-images-idx3-ubyte[.gz]` and its three companions."""
     files: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
-        match = IDX_FILE.fullmatch(path.name)
-        if match:
+        if match := IDX_FILE.fullmatch(path.name):
             key = ("train" if match[1] == "train" else "test", match[2])
             if key in files and path.name != files[key].name + ".gz":
                 raise Misuse(f"'{folder}' holds both {files[key].name} and {path.name}: expected one of them")

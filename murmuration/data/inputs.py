@@ -27,7 +27,7 @@ from murmuration.data.preparation import (
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, as_array, is_series, is_table, join_keys, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
-from murmuration.data.targets import Task
+from murmuration.data.targets import Target, Task
 from murmuration.system.errors import Misuse, listed
 
 
@@ -128,7 +128,7 @@ def open_labelled(
     *,
     task: Task,
     classes: tuple[str, ...] = (),
-    target: str | tuple[str, ...] | None = None,
+    target: Target = None,
     shape: tuple[int, ...] | None = None,
 ) -> Split:
     """Open labelled examples as a split with the preparation and classes of a run.
@@ -175,13 +175,7 @@ def _plain_targets(y: Any, task: str) -> Tensor:
 
 
 def open_split(
-    source: Any,
-    *,
-    preparation: Preparation,
-    task: Task,
-    classes: tuple[str, ...],
-    target: str | tuple[str, ...] | None = None,
-    seed: int = 0,
+    source: Any, *, preparation: Preparation, task: Task, classes: tuple[str, ...], target: Target = None, seed: int = 0
 ) -> Split:
     """Open the test part of a source, or all its rows if it has none, with the preparation of an earlier run.
 
@@ -318,7 +312,6 @@ def prepare_raw(inputs: Any, peak: float | None, preparation: Preparation, adapt
 
 def visible_inputs(split: Split, preparation: Preparation, rows: Any) -> tuple[Preparation, Tensor]:
     """Return the preparation of inputs that a reader can see (images, not features) and such inputs of `rows`."""
-    first = before_features(preparation)
-    if first is preparation:
+    if (first := before_features(preparation)) is preparation:
         return preparation, split.prepared[rows]
     return first, prepare_raw(split.x.iloc[rows] if is_table(split.x) else split.x[rows], None, first)

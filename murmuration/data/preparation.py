@@ -229,8 +229,7 @@ class NumericColumn(JsonRecord, kind="numeric"):
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
-        beyond = np.abs(scaled[:, 0]) > LARGEST
-        if beyond.any():
+        if (beyond := np.abs(scaled[:, 0]) > LARGEST).any():
             row, value = row_number(values, int(beyond.argmax())), numbers[beyond.argmax()]
             raise Misuse(f"column '{self.name}' is {value:g} in row {row}: expected numbers like those of training")
         return np.concatenate([scaled, missing[:, None]], axis=1) if self.flags_missing else scaled

@@ -11,7 +11,7 @@ import torch
 
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
-from murmuration.data.targets import LARGEST, Task, as_values, encode_labels, refuse_missing
+from murmuration.data.targets import LARGEST, Target, Task, as_values, encode_labels, refuse_missing
 from murmuration.system.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")
@@ -38,8 +38,7 @@ def several_inputs(x: Any) -> SeveralInputs | None:
         return x
     if not isinstance(x, dict | tuple) or len(x) < 2:
         return None
-    named = x.items() if isinstance(x, dict) else enumerate(x)
-    arrays = {str(name): as_array(item) for name, item in named}
+    arrays = {str(name): as_array(item) for name, item in (x.items() if isinstance(x, dict) else enumerate(x))}
     lengths = {name: len(values) if values.ndim else 0 for name, values in arrays.items()}
     if len(set(lengths.values())) > 1:
         sizes = ", ".join(f"{name} {count}" for name, count in lengths.items())
@@ -117,8 +116,7 @@ class RawData:
                     digest.update(json.dumps(str(column)).encode())
                     hash_array(digest, column_values(inputs[column]))
             else:
-                for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
-                    hash_array(digest, array)
+                hash_inputs(digest, inputs)
             if targets is not None:
                 hash_array(digest, targets)
         return digest.hexdigest()
@@ -128,7 +126,7 @@ class RawData:
 class LoadOptions:
     """Arguments of a loader besides the source."""
 
-    target: str | tuple[str, ...] | None = None  # column(s) of a table
+    target: Target = None  # column(s) of a table
     seed: int = 0  # of toy data
     labelled: bool = True  # False: inputs only, targets may be absent
     size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
@@ -204,6 +202,13 @@ def require_shape(values: np.ndarray | torch.Tensor, shape: tuple[int, ...]) -> 
         raise Misuse(f"one example of shape {shape} without an axis for examples: write x[None], shape {(1, *shape)}")
     if tuple(values.shape[1:]) != shape:
         raise Misuse(f"examples have the shape {tuple(values.shape[1:])}: expected {shape}, as in training")
+
+
+def hash_inputs(digest: Any, inputs: Any) -> Any:
+    """Feed an array of inputs, or several of them, to the digest, and return it."""
+    for array in inputs.arrays.values() if isinstance(inputs, SeveralInputs) else (inputs,):
+        hash_array(digest, array)
+    return digest
 
 
 def hash_array(digest: Any, values: np.ndarray) -> None:

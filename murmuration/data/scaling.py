@@ -60,8 +60,7 @@ class Scaling:
         """Scale one block to float32; refuse values beyond it by their index, where that of row 0 is `first`."""
         with np.errstate(over="ignore"):
             scaled: np.ndarray = self.exact(values).astype(np.float32, order="C")
-        bad = ~np.isfinite(scaled)
-        if bad.any():
+        if (bad := ~np.isfinite(scaled)).any():
             spot = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
             index, expected = ", ".join(map(str, (spot[0] + first, *spot[1:]))), "expected up to about 1e38"
             raise Misuse(f"x[{index}] is {values[spot]:.6g}, too large for single precision: {expected}")

@@ -61,8 +61,7 @@ def three_way_split(labels: np.ndarray, rng: np.random.Generator) -> tuple[Rows,
     held_count = max(1, round(VAL_FRACTION * count)) + max(1, round(TEST_FRACTION * count))
     held_out = pool[evenly_spaced(len(pool), min(held_count, len(pool)))]
     is_val = evenly_spaced(len(held_out), max(1, round(len(held_out) * VAL_FRACTION / (VAL_FRACTION + TEST_FRACTION))))
-    train = np.setdiff1d(np.arange(count), held_out)
-    return train, np.sort(held_out[is_val]), np.sort(held_out[~is_val])
+    return np.setdiff1d(np.arange(count), held_out), np.sort(held_out[is_val]), np.sort(held_out[~is_val])
 
 
 def split_rows(
@@ -166,8 +165,7 @@ def choose_rows(name: str, request: Any, inside: Candidates, rng: np.random.Gene
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or not len(indices):
         expected = "a share such as 0.2, other data, indices or a mask of rows, or a scikit-learn splitter"
         raise Misuse(f"{name}= of type {type(request).__name__}: expected {expected}")
-    unknown = indices[~np.isin(indices, rows)]
-    if len(unknown):
+    if len(unknown := indices[~np.isin(indices, rows)]):
         rows_text = f"the rows {listed(map(str, unknown), most=5)}, which do not exist or are held out already"
         raise Misuse(f"{name}= names {rows_text}: expected indices 0 to {len(inside.labels) - 1}")
     distinct, counts = np.unique(indices, return_counts=True)

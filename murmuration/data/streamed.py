@@ -27,7 +27,7 @@ from murmuration.data.arrays import checked_part
 from murmuration.data.file_rows import FileRows
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
-from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_array, several_inputs
+from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_inputs, several_inputs
 from murmuration.system.errors import Misuse, first_line
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
@@ -193,8 +193,7 @@ class Streamed:
         batches = [x for x, _ in self.in_batches(EXAMPLES_AT_ONCE)]
         if not isinstance(batches[0], SeveralInputs):
             return np.concatenate(batches)
-        names = batches[0].arrays
-        arrays = {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in names}
+        arrays = {name: np.concatenate([batch.arrays[name] for batch in batches]) for name in batches[0].arrays}
         return SeveralInputs(arrays, batches[0].positional)
 
     def requests(self, indices: np.ndarray) -> list[Request]:
@@ -254,11 +253,6 @@ class Streamed:
         return self[np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64)]
 
     # the caller's loader
-
-    @property
-    def draws_per_epoch(self) -> int:
-        """The number of examples in an epoch: all, or as many as the sampler of the caller's loader draws."""
-        return len(self) if self.own_sampler is None else len(self.own_sampler)
 
     @property
     def own_sampler(self) -> Any:
@@ -378,7 +372,7 @@ def probed(source: Source) -> Source:
         if isinstance(error, Misuse):
             raise
         raise Misuse(f"{source.name} gives examples that do not form a batch: {first_line(error)}") from error
-    repeatable = hash_inputs(first[0]).digest() == hash_inputs(second[0]).digest()
+    repeatable = hash_inputs(hashlib.sha256(), first[0]).digest() == hash_inputs(hashlib.sha256(), second[0]).digest()
     if not repeatable:
         lost = "draws from a private random generator: runs on it cannot be repeated or resumed bit for bit"
         write = "draw from the global generators of torch, numpy or random, which are seeded for every example"
@@ -392,14 +386,6 @@ def same_states(a: tuple, b: tuple) -> bool:
     return a[0] == b[0] and numpy and torch.equal(a[2], b[2])
 
 
-def hash_inputs(x: Any, digest: Any = None) -> Any:
-    """Feed the inputs of a batch to a sha256, a new one by default, and return it."""
-    digest = digest or hashlib.sha256()
-    for array in x.arrays.values() if isinstance(x, SeveralInputs) else (x,):
-        hash_array(digest, array)
-    return digest
-
-
 def read_targets(inputs: Streamed) -> tuple[np.ndarray, str]:
     """Read the targets (N, ...) of all examples, and compute a fingerprint of their inputs at fixed seeds."""
     source, targets, digest = inputs.source, [], hashlib.sha256()
@@ -408,7 +394,7 @@ def read_targets(inputs: Streamed) -> tuple[np.ndarray, str]:
             raise Misuse(f"{source.name} gives inputs alone: expected pairs (x, y)")
         targets.append(y)
         if source.repeatable:
-            hash_inputs(x, digest)
+            hash_inputs(digest, x)
     return np.concatenate(targets), digest.hexdigest()
 
 

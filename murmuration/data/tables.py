@@ -14,7 +14,7 @@ from murmuration.data.file_rows import is_streamed
 from murmuration.data.images import is_image_file, open_image, stack_images
 from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
-from murmuration.data.targets import is_number
+from murmuration.data.targets import Target, is_number
 from murmuration.system.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
@@ -37,8 +37,7 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
         raise Misuse(f"{problem}: leave them out, drop={other_columns[0]!r}")
     names = [str(name) for name in table[listing]]
     paths = [path.parent / name for name in names]
-    missing = [image_path for image_path in paths if not image_path.is_file()]
-    if missing:
+    if missing := [image_path for image_path in paths if not image_path.is_file()]:
         raise Misuse(f"'{path}' lists '{missing[0]}', which is not a file: {len(missing)} of {len(paths)} are missing")
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     part = replace(raw.parts["all"], inputs=planes, keys={"file": np.array(names)})
@@ -131,8 +130,7 @@ def index_keys(index: Any) -> Keys:
 def role_values(values: Any, role: str) -> np.ndarray:
     """Convert a column (N,) that groups rows to strings, one that orders or weighs them to numbers."""
     converted = to_texts(values) if role == "groups" else to_numbers(values)
-    missing = values.isna().to_numpy()
-    if missing.any():
+    if (missing := values.isna().to_numpy()).any():
         raise Misuse(f"column '{values.name}' is missing in row {int(missing.argmax()) + 1}: {role}= needs every row")
     return np.array([str(text) for text in converted]) if role == "groups" else converted
 
@@ -144,7 +142,7 @@ def require_column(table: Any, name: str, place: str) -> None:
         raise Misuse(f"no column '{name}' in {place}: {near}Columns: {listed(table.columns)}")
 
 
-def target_columns(table: Any, target: str | tuple[str, ...] | None, place: str) -> tuple[str, ...]:
+def target_columns(table: Any, target: Target, place: str) -> tuple[str, ...]:
     """Return the names of the target columns: one name, several separated by commas, or a tuple of names."""
     if not target:
         raise Misuse(f"which column of {place} is the target? Write target=..., one of {listed(table.columns)}")
@@ -159,8 +157,7 @@ def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
     """Return the targets (N,) of one column in its type, or numbers (N, K) of several columns."""
     if len(names) == 1:
         return one_target(table[names[0]])
-    texts = [name for name in names if not is_numeric(table[name])]
-    if texts:
+    if texts := [name for name in names if not is_numeric(table[name])]:
         raise Misuse(f"target column '{texts[0]}' is not numeric: expected numbers if there are several targets")
     return np.stack([to_numbers(table[name]) for name in names], axis=1)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
+Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 MOST_LABELS = 20  # more distinct integers than this are a quantity
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -22,8 +23,7 @@ def as_text(value: Any) -> str:
     >>> as_text(3.0), as_text(np.int8(3)), as_text(True), as_text("a")
     ('3', '3', 'True', 'a')
     """
-    whole = isinstance(value, float | np.floating) and float(value).is_integer()
-    return str(int(value) if whole else value)
+    return str(int(value) if (isinstance(value, float | np.floating) and float(value).is_integer()) else value)
 
 
 def is_number(text: str) -> bool:
@@ -139,8 +139,7 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
                 row = position * len(targets) // targets.size + 1
                 raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
-    bad = ~(np.abs(numbers) <= LARGEST).all(axis=1)
-    if bad.any():
+    if (bad := ~(np.abs(numbers) <= LARGEST).all(axis=1)).any():
         row = int(bad.argmax())
         value = numbers[row][~(np.abs(numbers[row]) <= LARGEST)][0]
         text = "infinite" if np.isinf(value) else f"{value:g}"
@@ -150,8 +149,7 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
 
 def refuse_constant(targets: Tensor, name: str) -> None:
     """Refuse targets (N, K) with a constant column: its standard deviation is 0, so it cannot be standardised."""
-    constant = (targets == targets[:1]).all(0)
-    if constant.any():
+    if (constant := (targets == targets[:1]).all(0)).any():
         value = targets[0, constant.int().argmax()].item()
         raise Misuse(f"{name} is {value:g} in every row: expected a target that varies")
 

@@ -39,8 +39,7 @@ class EvalSet:
         train: The training examples, where they are at hand.
         val: Examples to fit post-hoc steps on, where they are at hand.
         audited: Whether the examples are rows of a file of predictions: one half fits post-hoc steps, the other
-            evaluates
-            them.
+            evaluates them.
         part: Part of the data; where no rows test validation or out-of-fold, and scores are before calibration.
         predicted: Predictions of the examples in order, before any calibrator; None: by the ensemble.
     """

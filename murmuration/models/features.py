@@ -107,8 +107,7 @@ class Features:
 
 def keys_of(x: Tensor) -> list[bytes]:
     """Hash the values of every input (N, ...)."""
-    rows = x.detach().contiguous().numpy()
-    return [hashlib.sha256(row.tobytes()).digest()[:KEY] for row in rows]
+    return [hashlib.sha256(row.tobytes()).digest()[:KEY] for row in x.detach().contiguous().numpy()]
 
 
 def write_stored(file: Path, cached: dict[bytes, Tensor], keys: list[bytes]) -> None:

@@ -19,9 +19,11 @@ from murmuration.system.errors import Misuse
 from murmuration.system.streams import ALL_MEMBERS, generator, stream_seed
 from murmuration.training.plan import Plan
 
+Share = tuple[int, int]  # part i of n of a batch
+
 
 def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: int = 1) -> list[slice]:
-    """The places of each batch in an epoch's order of examples; the last batch may be smaller, or is dropped.
+    """Return the places of each batch in an epoch's order of examples; the last batch may be smaller, or is dropped.
 
     A last batch of one example, which batch normalisation cannot take, joins the batch before it; so does one of less
     than two examples for each of the `parts` that a batch is split into.
@@ -39,27 +41,22 @@ def batch_slices(examples: int, size: int, *, drop_last: bool = False, parts: in
 
 
 def plan_slices(examples: int, plan: Plan) -> list[slice]:
-    """The places of each batch of a plan in an epoch's order of examples."""
+    """Return the places of each batch of a plan in an epoch's order of examples."""
     parts = plan.members if plan.order == "split" else 1
     return batch_slices(examples, plan.batch_size, drop_last=plan.drop_last, parts=parts)
 
 
 def learning_rate(plan: Plan, schedule: str, time: TrainTime) -> float:
-    """The learning rate at a time: the plan's, times the schedule, times a linear warm-up."""
+    """Return the learning rate at a time: the plan's, times the schedule, times a linear warm-up."""
     lr = plan.lr * learning_rate_factor(schedule, time)
     warmup = plan.warmup * time.steps_per_epoch
     return lr * (time.step + 1) / warmup if time.step + 1 < warmup else lr
 
 
 def epoch_batches(
-    split: Split,
-    plan: Plan,
-    epoch: int,
-    schedule: str | None = None,
-    rows: range | None = None,
-    share: tuple[int, int] = (0, 1),
+    split: Split, plan: Plan, epoch: int, schedule: str | None = None, rows: range | None = None, share: Share = (0, 1)
 ) -> Callable[[int], Batch]:
-    """The batches of one epoch by index: each member's own, the same for all, or one that is split among members.
+    """Return the batches of one epoch by index: each member's own, one for all, or one that is split among members.
 
     `rows` are the members of this process among all, who fetch their examples; by default all. Of every batch they get
     part i of n, `share` (i, n).
@@ -74,16 +71,16 @@ def epoch_batches(
     steps = len(slices)
 
     def rows_of(group: slice) -> list[int]:
-        """The rows of a batch that belong to a group of members: one row if it is the same for all."""
+        """Return the rows of a batch that belong to a group of members: one row if it is the same for all."""
         return [0] if order == "same" else list(range(*group.indices(len(own_rows))))
 
     def for_group(values: Tensor, group: slice) -> Tensor:
-        """The values (m, B, ...) of a group, of which this process takes its share, from those of `rows_of`."""
+        """Return this process's share of the values (m, B, ...) of a group, from those of `rows_of`."""
         part = values[:, own_examples(values.shape[1], *share)].to(plan.device)
         return part.expand(len(range(*group.indices(len(own_rows)))), *part.shape[1:])
 
     def part(values: Tensor, index: int) -> Tensor:
-        """The values (m, N) of one batch: (m, B), or (1, B) for all."""
+        """Return the values of one batch, of (m, N): (m, B), or (1, B) for all."""
         picked = values[:, slices[index]]
         if order == "split":
             picked = picked[0, : picked.shape[1] // plan.members * plan.members].view(plan.members, -1)  # (M, B / M)
@@ -120,7 +117,7 @@ def epoch_batches(
 
 
 def own_examples(batch: int, part: int, parts: int) -> slice:
-    """The examples of part i of n of a batch; one of another part if there are too few for all, which counts nothing.
+    """Return the examples of part i of n of a batch; with too few for all parts, one of another, which counts nothing.
 
     >>> [own_examples(7, part, 3) for part in range(3)], own_examples(2, 0, 3)
     ([slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)], slice(0, 1, None))
@@ -130,7 +127,7 @@ def own_examples(batch: int, part: int, parts: int) -> slice:
 
 
 def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:
-    """The places (N,) of an epoch's examples in the order in which a member, or all, see them."""
+    """Return the places (N,) of an epoch's examples in the order in which a member, or all, see them."""
     count, inputs = len(split), split.prepared
     if isinstance(inputs, Streamed) and inputs.own_sampler is not None:
         return inputs.order(stream_seed(plan.seed, "batches", member, epoch))
@@ -146,8 +143,9 @@ def example_order(split: Split, plan: Plan, member: int, epoch: int) -> Tensor:
 
 
 def examples_per_epoch(split: Split) -> int:
-    """The number of examples a member sees in an epoch: all, or as many as the caller's sampler draws."""
-    return split.prepared.draws_per_epoch if isinstance(split.prepared, Streamed) else len(split)
+    """Return how many examples a member sees in an epoch: all, or as many as the caller's sampler draws."""
+    sampler = split.prepared.own_sampler if isinstance(split.prepared, Streamed) else None
+    return len(split if sampler is None else sampler)
 
 
 def read_ahead(
@@ -155,8 +153,8 @@ def read_ahead(
 ) -> Callable[[int], list[tuple[Tensor, Tensor | None]]]:
     """Return a function that reads the examples of one step, x (B, ...) and y (B, ...) for each row of its requests.
 
-    y is None for rows of files. `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other come from one pass, so that
-    worker processes read ahead.
+    `y` is None for rows of files. `requests` are places (M, B) and seeds (M, B). Steps asked for one after the other
+    come from one pass, so that worker processes read ahead.
     """
     place = -1
     rows_read: list[tuple[Tensor, Tensor | None]] = []
@@ -176,7 +174,7 @@ def read_ahead(
 
 
 def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
-    """The plan with the batch size of the caller's DataLoader, if the examples come from one.
+    """Return the plan with the batch size of the caller's DataLoader, if the examples come from one.
 
     Refuses settings of the plan that differ from the loader's and were `asked` for, or are not the usual ones.
     """
@@ -198,12 +196,12 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
 
 
 def plan_for_steps(plan: Plan, split: Split) -> Plan:
-    """The plan with the epochs that its number of steps takes, rounded up; the plan itself if it has none."""
+    """Return the plan with the epochs that its number of steps takes, rounded up; the plan itself if it has none."""
     if plan.steps is None:
         return plan
     return replace(plan, epochs=math.ceil(plan.steps / len(plan_slices(examples_per_epoch(split), plan))))
 
 
 def augmented(x: Tensor, plan: Plan, member: int, step: int) -> Tensor:
-    """Inputs (B, ...) under the plan's augmentations, drawn for one member and step."""
+    """Apply the plan's augmentations to inputs (B, ...), drawn for one member and step."""
     return augment(x, plan.augment, generator(plan.seed, "augmentation", member, step)) if plan.augment else x

@@ -92,7 +92,7 @@ class Probe:
     first: Seconds = NOTHING  # first weights, choice of the engine, and what the first steps take more than others
 
     def step(self, members: int) -> Seconds:
-        """A step of so many members, on the line through the measured ones."""
+        """Return the seconds of a step of this number of members, on the line through the measured ones."""
         sizes = sorted(self.steps)
         if members in self.steps or len(sizes) == 1:
             return self.steps[members] if members in self.steps else self.steps[sizes[0]] * (members / sizes[0])
@@ -198,8 +198,7 @@ def estimate_costs(
         recipe: Name of a preset, or a `Recipe`.
         plan: Settings of training.
         ranks: Number of processes that members are divided among, each with a machine or GPU like this one to itself;
-            the
-            time of the exchange itself is not in the prediction.
+            the time of the exchange itself is not in the prediction.
         budget: A time such as "30m" or a number of seconds: the estimate then has a `proposal` of members, epochs and
             recipe that fit, and of what it gave up.
         of_command: The time that a command has taken so far: the estimate is then that of the command.
@@ -234,7 +233,7 @@ def estimate_costs(
 
 
 def parse_budget(text: str | float) -> float:
-    """The seconds of a time such as 45s, 30m, 1h30m, 2d, or a number of seconds.
+    """Convert a time such as 45s, 30m, 1h30m, 2d, or a number of seconds, to seconds.
 
     >>> parse_budget("1h30m"), parse_budget("45")
     (5400.0, 45.0)
@@ -255,7 +254,7 @@ def parse_budget(text: str | float) -> float:
 
 
 def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
-    """Steps of as many members as a rank has, or of a few, and of half as many, on the real network and batch.
+    """Time steps of as many members as a rank has, or of a few, and of half as many, on the real network and batch.
 
     Of a coupled recipe they are two at least: a member alone is not coupled.
     """
@@ -276,7 +275,7 @@ def measure(spec: TrainSpec, ranks: int = 1) -> Probe:
 
 
 def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Seconds, Seconds]:
-    """The time that first steps take more than others (captured operators, caches), and the median of the others."""
+    """Return the time that first steps take beyond the others (captured operators, caches), and the others' median."""
     config, batches = spec.method.step_config, epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)
 
     def run(index: int) -> None:
@@ -288,7 +287,7 @@ def timed_steps(team: Team, spec: TrainSpec, progress: Progress) -> tuple[Second
 
 
 def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
-    """A forward pass of one input by one member, from passes over validation examples."""
+    """Time a forward pass of one input by one member, by passes over validation examples."""
     inputs, population = spec.data.val.prepared[:INPUTS], progress.state.population
     run = partial(member_outputs, team, spec.method.weights.deterministic(), population, inputs)
     run()
@@ -296,7 +295,7 @@ def timed_pass(team: Team, spec: TrainSpec, progress: Progress) -> Seconds:
 
 
 def graph_of_one(team: Team, spec: TrainSpec, progress: Progress) -> tuple[int, tuple[int, int] | None]:
-    """The bytes that autograd holds for a member's step beside its weights, and the size (B, R) of its features."""
+    """Return the bytes that autograd holds for a member's step beside its weights, and the size (B, R) of features."""
     batch = epoch_batches(spec.train_split, spec.plan, 0, spec.schedule)(0)
     bytes_held: dict[int, int] = {}
 
@@ -330,33 +329,23 @@ def median(times: Sequence[Seconds]) -> Seconds:
 
 
 def estimate(spec: TrainSpec, probe: Probe, ranks: int = 1) -> CostEstimate:
-    """The costs of a whole run, from the measurements of a few steps."""
+    """Estimate the costs of a whole run from the measurements of a few steps."""
     plan, end, val, test = spec.plan, spec.end, len(spec.data.val), len(spec.data.test)
     own = -(-plan.members // ranks)
     one_step = probe.step(own)
     members = plan.members * kept_per_row(spec.method.dynamics, end)
     predictions = members * spec.recipe.weights.resolve_draws(None)
     scored = (0 if plan.posthoc is None else val) + (test or val)
-    return CostEstimate(
-        spec.recipe.name,
-        plan.members,
-        plan.epochs,
-        end.steps_per_epoch,
-        ranks,
-        probe.engine.name,
-        tuple(probe.steps),
-        one_step,
-        (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs,
-        probe.passed * (predictions * scored),
-        memory_terms(spec, probe, own, predictions * max(val, test)),
-        disk_terms(spec, probe, members),
-        communication(spec, probe, plan.members, ranks),
-        first=probe.first,
-    )
+    sizes = (plan.members, plan.epochs, end.steps_per_epoch, ranks, probe.engine.name, tuple(probe.steps))
+    training = (one_step * end.steps_per_epoch + probe.passed * (own * val)) * plan.epochs
+    seconds = (one_step, training, probe.passed * (predictions * scored))
+    memory, disk = memory_terms(spec, probe, own, predictions * max(val, test)), disk_terms(spec, probe, members)
+    received = communication(spec, probe, plan.members, ranks)
+    return CostEstimate(spec.recipe.name, *sizes, *seconds, memory, disk, received, first=probe.first)
 
 
 def kept_per_row(dynamics: Dynamics, end: TrainTime) -> int:
-    """The number of members that the dynamics makes of a trained one, from a run of it on one number."""
+    """Return the number of members that the dynamics makes of a trained one, by running it on one number."""
     tiny, path = Population(1, {"w": torch.zeros(1, 1)}, {}, {}), WeightPath()
     for _ in keep_times(dynamics, end):
         dynamics.collect(path, tiny, torch.tensor([0]))
@@ -364,13 +353,13 @@ def kept_per_row(dynamics: Dynamics, end: TrainTime) -> int:
 
 
 def weight_bytes(population: Population, members: int) -> int:
-    """The bytes of the tensors of so many members."""
+    """Return the bytes of the tensors of this number of members."""
     own = (_bytes(population.own) + _bytes(population.buffers)) // population.members * members
     return own + _bytes(population.shared) + _bytes(population.fixed)
 
 
 def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) -> dict[str, int]:
-    """The bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
+    """Return the bytes of a process that trains so many members, by what they hold; their sum is about the peak."""
     weights, copies = weight_bytes(probe.population, members), spec.method.dynamics.copies(spec.end)
     one_pass = probe.engine.stacked or spec.method.coupling is not None
     together = members if one_pass else min(members, probe.engine.workers)
@@ -386,14 +375,14 @@ def memory_terms(spec: TrainSpec, probe: Probe, members: int, predictions: int) 
 
 
 def disk_terms(spec: TrainSpec, probe: Probe, members: int) -> dict[str, int]:
-    """The bytes of a run directory while it is trained, by what they hold."""
+    """Return the bytes of a run directory while it is trained, by what they hold."""
     rows, copies = spec.plan.members, 2 + spec.method.dynamics.copies(spec.end)
     checkpoint = copies * weight_bytes(probe.population, rows) + probe.opt_state * rows
     return {"members": weight_bytes(probe.population, members), "checkpoint, until the run is complete": checkpoint}
 
 
 def communication(spec: TrainSpec, probe: Probe, members: int, ranks: int) -> tuple[Exchange, ...]:
-    """What a rank receives from the others in a step; nothing if there is one, or members are independent."""
+    """Return what a rank receives from the others in a step; nothing if it is alone, or members are independent."""
     numbers = sum(tensor[0].numel() for tensor in probe.population.own.values())
     shared = sum(tensor.numel() for tensor in probe.population.shared.values())
     coupling, features = spec.recipe.coupling, probe.features
@@ -414,7 +403,7 @@ def exchanges(
     mixing: bool = False,
     every: int = 1,
 ) -> tuple[Exchange, ...]:
-    """The collectives of a step, in float32, as bytes that the first rank, which has the most members, receives.
+    """Return the collectives of a step, in float32, as bytes that the first rank, which has the most members, receives.
 
     Features (B, R) of all members are gathered. Weights of P numbers a member are exchanged by columns, so that no rank
     holds all of them, and their cotangents back; products (M, M) are summed, and a byte a member is the flag of a
@@ -451,12 +440,11 @@ def exchanges(
 
 
 def resident_bytes() -> int:
-    """The memory of this process now, or at most so far where the system does not say (not Linux)."""
+    """Return the memory of this process now, or its peak so far where the system does not say (not Linux)."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return int(peak) * (1 if sys.platform == "darwin" else 1024)
+        return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _bytes(named: Any) -> int:
@@ -469,7 +457,7 @@ def _bytes(named: Any) -> int:
 def propose(
     make: Callable[[Recipe], TrainSpec], spec: TrainSpec, probe: Probe, ranks: int, left: float, budget: float
 ) -> Proposal | None:
-    """Settings that fit: all that was asked for, else fewer members, fewer epochs, no coupling, one run; or None.
+    """Propose settings that fit: all as asked for, else fewer members, fewer epochs, no coupling, one run; or None.
 
     `left` are the seconds of the budget that opening and report leave.
     Members are given up before epochs, down to three; then epochs, down to half of them; then repulsion; then separate
@@ -508,7 +496,7 @@ def can_train(spec: TrainSpec, epochs: int) -> bool:
 
 
 def fallbacks(recipe: Recipe) -> list[Recipe]:
-    """The recipe, then cheaper ones: independent members instead of coupled ones, and snapshots of one run."""
+    """List the recipe, then cheaper ones: independent members instead of coupled ones, and snapshots of one run."""
     recipes = [recipe]
     if recipe.coupling is not None:
         recipes.append(make_recipe("deep-ensemble", sharing=recipe.sharing, weights=recipe.weights))

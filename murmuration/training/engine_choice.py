@@ -23,7 +23,7 @@ HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members
 
 
 def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
-    """The engine that the plan asks for; trial steps are made on copies of the members."""
+    """Choose the engine that the plan asks for; trial steps are made on copies of the members."""
     plan, module = spec.plan, spec.method.structure
     plan = replace(plan, engine=engine_for_optimizer(plan))
     if draws_globally(module, spec.data.train.prepared[:2]):

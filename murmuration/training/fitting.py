@@ -167,7 +167,7 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
 
 
 def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> Manifest:
-    """The manifest of a run before it is trained."""
+    """Return the manifest of a run: all that is needed to understand it, repeat it and continue it."""
     data, ranks = spec.data, spec.ranks
     return Manifest(
         recipe=spec.recipe.to_json(),
@@ -269,7 +269,7 @@ def train_members(
 
 
 def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:
-    """The specification for this process among those of its group, if there is one, after an agreement of all."""
+    """Return the specification for this process among those of its group, if it has one, after an agreement of all."""
     if in_process_group():
         facts = {
             "data": spec.data.fingerprint,

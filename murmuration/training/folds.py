@@ -38,7 +38,7 @@ NETWORKS = "networks"
 
 
 def pooled(data: Data) -> Data:
-    """The data with training and validation examples together as training examples."""
+    """Return the data with training and validation examples together as training examples."""
     if isinstance(data.train.prepared, Streamed):
         raise Misuse("folds= on examples that are read when needed: write in_memory=True")
     splits = {name for name in ("groups", "time") if (data.source or {}).get(name) is not None}
@@ -53,7 +53,7 @@ def pooled(data: Data) -> Data:
 
 
 def fold_numbers(pool: Data, folds: int, seed: int) -> np.ndarray:
-    """The fold (n,) of every example: at random, of sizes that differ by one at most, and stratified by class."""
+    """Return the fold (n,) of each example: at random, of sizes that differ by one at most, and stratified by class."""
     require_integer("folds", folds, 2)
     count = len(pool.train)
     if folds > count:
@@ -67,7 +67,7 @@ def fold_numbers(pool: Data, folds: int, seed: int) -> np.ndarray:
 
 
 def one_fold(pool: Data, numbers: np.ndarray, fold: int) -> Data:
-    """The examples of all other folds for training, and those of one fold for validation."""
+    """Return the examples of all other folds for training, and those of one fold for validation."""
     inside = numbers == fold
     return replace(pool, train=pool.train[np.flatnonzero(~inside)], val=pool.train[np.flatnonzero(inside)])
 
@@ -92,7 +92,7 @@ def fit_folds(spec: TrainSpec, data: Data, folds: int, train: Callable[[TrainSpe
 def fit_models(
     model: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood, folds: int | None, show: Show
 ) -> Ensemble:
-    """An ensemble of one model that is not a network, calibrated as any other; with folds, of the members of each.
+    """Fit an ensemble of one model that is not a network, calibrated as any other; with folds, of the members of each.
 
     `model` is a name of `MODELS` or a scikit-learn estimator; members are fitted to bootstrap samples if there are
     several.
@@ -116,7 +116,7 @@ def cross_fit(
     show: Show,
     blank: Ensemble | None = None,
 ) -> Ensemble:
-    """The ensemble of the members of all folds.
+    """Return the ensemble of the members of all folds.
 
     `train` gives the networks of one fold, with its number, or is None; `models` beside them are names or estimators.
     The result is `blank`, or the networks of the first fold, with other members.
@@ -160,7 +160,7 @@ def cross_fit(
 
 
 def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Predictive:
-    """The predictions of the parts of one fold as one mixture; parts of weight zero are left out."""
+    """Join the predictions of the parts of one fold as one mixture; parts of weight zero are left out."""
     parts = {name: pred for name, pred in predicted.items() if selection.weights[name] > 0}
     weights = torch.cat([pred.member_weights * selection.weights[name] for name, pred in parts.items()])
     outputs = torch.cat([pred.outputs for pred in parts.values()])
@@ -169,7 +169,7 @@ def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Pred
 
 
 def joined_rows(parts: list[Predictive]) -> Predictive:
-    """The out-of-fold predictions of all folds one after another; members of several folds stand in one place."""
+    """Join the out-of-fold predictions of all folds one after another; members of several folds stand in one place."""
     if len({len(part.outputs) for part in parts}) > 1:
         raise Failure("folds with different numbers of members, as some diverged: lower the learning rate")
     return Predictive.concatenate(parts)
@@ -178,7 +178,7 @@ def joined_rows(parts: list[Predictive]) -> Predictive:
 def with_members(
     ensemble: Ensemble, networks: list[Ensemble], fitted: list[dict[str, tuple[Model, ...]]], selection: Selection
 ) -> Ensemble:
-    """The ensemble with the members of all folds: networks fold by fold, then each model fold by fold."""
+    """Return the ensemble with the members of all folds: networks fold by fold, then each model fold by fold."""
     groups = tuple(group for part in networks for group in part.groups)
     places = [fold for fold, part in enumerate(networks) for _ in range(part.members)]
     weights = [selection.weights.get(NETWORKS, 0.0) / max(len(places), 1)] * len(places)
@@ -222,7 +222,7 @@ def cross_interval(
 
 
 def fold_of_members(ensemble: Ensemble, pred: Predictive) -> Tensor:
-    """The fold (S,) of every member, or draw of one, in predictions of a cross-fitted ensemble."""
+    """Return the fold (S,) of every member, or draw of one, in predictions of a cross-fitted ensemble."""
     places, networks = torch.tensor(ensemble.manifest.folds["members"]), ensemble.networks
     draws = (len(pred.outputs) - len(ensemble.models)) // max(networks, 1)
     return torch.cat([places[:networks].repeat_interleave(draws), places[networks:]])
@@ -243,7 +243,7 @@ def out_of_fold(ensemble: Ensemble, data: Data) -> tuple[Predictive, Split]:
 
 
 def fit_posthoc_again(ensemble: Ensemble, data: Data, config: PostHocConfig | None) -> Ensemble:
-    """The ensemble with post-hoc steps fitted on the validation examples of its run, out of fold if it has folds."""
+    """Fit post-hoc steps of the ensemble on the validation examples of its run, out of fold if it has folds."""
     if not ensemble.manifest.folds:
         return ensemble.fit_posthoc(data.val, config=config)
     predicted, examples = out_of_fold(ensemble, data)

@@ -21,7 +21,7 @@ CHUNK = 512  # inputs that pass through the body at once
 
 
 def head_only_spec(spec: TrainSpec) -> TrainSpec:
-    """The specification of training the heads alone on features of the frozen body; without one, the same."""
+    """Return the specification of training the heads alone on features of the frozen body; without one, the same."""
     body = spec.backbone
     if body is None:
         return spec
@@ -70,7 +70,7 @@ def _is_head_of_body(net: nn.Module, x: Tensor) -> bool:
 
 @torch.no_grad()
 def with_features(body: nn.Module, split: Split, device: torch.device, precision: str = FLOAT32) -> Split:
-    """The split with the features of the body, computed on `device` and kept on the CPU, in the place of inputs."""
+    """Replace the inputs of a split by features of the body, computed on `device` and kept on the CPU."""
     if not len(split):
         return split
     part = copy.deepcopy(body.eval().get_submodule("body")).to(device)
@@ -80,7 +80,7 @@ def with_features(body: nn.Module, split: Split, device: torch.device, precision
 
 
 def with_backbone(heads: Population, body: nn.Module | None) -> Population:
-    """The population of whole networks: these heads on the fixed body, where the heads are."""
+    """Return the population of whole networks: these heads on the fixed body, where the heads are."""
     if body is None:
         return heads
     parts = (heads.own, heads.buffers, heads.fixed)

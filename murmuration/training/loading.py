@@ -41,8 +41,7 @@ def load(
     Args:
         path: Directory of the run.
         net: The network again, if it is an object of your own. An ensemble of given models of several architectures
-            needs
-            a list: one for each model, or one for each run of neighbours of one architecture.
+            needs a list: one for each model, or one for each run of neighbours of one architecture.
         recipe: The recipe again, if it has objects of your own.
         likelihood: The likelihood again, if it is an object of your own.
         output: The function that picks the outputs again, if there is one.
@@ -79,12 +78,12 @@ def load(
 
 
 def engine_from(manifest: Manifest) -> Engine:
-    """The engine that a manifest names."""
+    """Return the engine that a manifest names."""
     return Engine(**{field: manifest.engine[field] for field in ENGINE_FIELDS})
 
 
 def _device_to_load(manifest: Manifest) -> str:
-    """The device that a run was trained on, or the CPU with a warning if it is missing."""
+    """Return the device that a run was trained on, or the CPU with a warning if it is missing."""
     device = str(manifest.plan.get("device", CPU))
     if is_available(device):
         return device
@@ -94,7 +93,7 @@ def _device_to_load(manifest: Manifest) -> str:
 
 
 def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Data:
-    """The data of a run, refused if it is not what the run was trained on.
+    """Return the data of a run; refuse data that is not what the run was trained on.
 
     Features, where it has some, are those stored in its directory `run`.
     """
@@ -116,7 +115,7 @@ def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Dat
 
 
 def source_again(manifest: Manifest, net: Net | None = None, output: Output | None = None) -> NetSource:
-    """The source of a run's networks, with the widths of its members; `net` is the caller's own, if it is one."""
+    """Return the source of a run's networks, with the widths of its members; `net` is the caller's own, if any."""
     if net is None and "name" not in manifest.net:
         raise Misuse(f"the run's net is {manifest.net['module']}, a module of your own: give it again as net=...")
     record, shape = manifest.net, tuple(manifest.input_shape)
@@ -130,5 +129,5 @@ def source_again(manifest: Manifest, net: Net | None = None, output: Output | No
 
 
 def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
-    """The source with fewer channels in its networks' layers."""
+    """Return the source with fewer channels in its networks' layers."""
     return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})

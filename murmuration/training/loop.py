@@ -36,7 +36,7 @@ class Watcher(Protocol):
 
 
 def begin(spec: TrainSpec) -> Progress:
-    """The progress of a run before its first step; refuses a network or settings that the recipe cannot work with."""
+    """Begin a run: return its progress before the first step, or refuse a network or settings unfit for the recipe."""
     population = spec.start()
     warn_of_equal_members(spec, population)
     warn_of_lone_member(spec)
@@ -75,7 +75,7 @@ def warn_of_lone_member(spec: TrainSpec) -> None:
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:
-    """The progress of a run that begins with these members."""
+    """Return the progress of a run that begins with these members."""
     members = population.members
     spec.method.refuse_unused_optimizer(population, spec.plan.optimizer)
     return Progress(
@@ -108,7 +108,7 @@ def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher)
 
 
 def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
-    """The members that the dynamics makes of the collected weights, without those that are not finite.
+    """Return the members that the dynamics makes of the collected weights, without those that are not finite.
 
     These are the members of rows that never were, and weights collected before validation found them diverged. Every
     process has all members then.
@@ -132,7 +132,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
 
 
 def run_epoch(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress, watcher: Watcher) -> None:
-    """The steps of one epoch that are still to be done."""
+    """Make the steps of one epoch that are still to be done."""
     state, end, probe = progress.state, spec.end, progress.probe
     epoch, first = divmod(state.step, end.steps_per_epoch)
     share = (spec.ranks.part, spec.ranks.parts)
@@ -184,7 +184,7 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
 
 
 def validation_weight(split: Split) -> Tensor | None:
-    """The sample weights (N,) of a split, if it has any that are not all zero."""
+    """Return the sample weights (N,) of a split, if it has any that are not all zero."""
     return None if split.weight is None or not bool(split.weight.any()) else split.weight
 
 
@@ -234,7 +234,7 @@ def gather_members(spec: TrainSpec, progress: Progress) -> None:
 
 
 def gather_population(spec: TrainSpec, population: Population, counts: Tensor | None = None) -> Population:
-    """The members of all processes.
+    """Gather the members of all processes.
 
     Shared tensors are the same everywhere, but those collected along the path are taken from the process whose members
     were collected most often (`counts`, of its own members): one whose members have all diverged stops collecting.
@@ -251,7 +251,7 @@ def gather_population(spec: TrainSpec, population: Population, counts: Tensor | 
 
 
 def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
-    """A fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
+    """Gather a fixed tensor of all members: stored once where it is the same for all, else (M, ...)."""
     digests = spec.ranks.texts(digest(tensor) if len(tensor) == 1 else "")
     if "" not in digests and len(set(digests)) == 1:
         return tensor
@@ -259,7 +259,7 @@ def gather_fixed(spec: TrainSpec, tensor: Tensor) -> Tensor:
 
 
 def gather_diverged(spec: TrainSpec, state: State) -> dict[int, Divergence]:
-    """The diverged members of all processes by their place among all members."""
+    """Gather the diverged members of all processes by their place among all members."""
     first = spec.rows.start
     own_records = [(first + row, lost.reason, lost.restored) for row, lost in state.diverged.items()]
     return {row: Divergence(*reason) for part in spec.ranks.records(own_records) for row, *reason in part}

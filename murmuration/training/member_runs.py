@@ -137,7 +137,7 @@ def refuse_inexact(path: Path, earlier: StoredMembers) -> None:
 
 
 def for_several(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The record of a recipe for any number of members: several of `single` are a deep ensemble."""
+    """Return the record of a recipe for any number of members: several of `single` are a deep ensemble."""
     if not recipe.get("fixed_members"):
         return recipe
     named = make_recipe("deep-ensemble").to_json()
@@ -229,7 +229,7 @@ def write_run(
     device: str | None,
     objects: UserObjects,
 ) -> Ensemble:
-    """The ensemble of these members with the networks of a run, post-hoc steps fitted anew, in a directory of its own.
+    """Write these members with the networks of a run as an ensemble in its own directory; fit post-hoc steps again.
 
     `record` joins the manifest.
     """

@@ -53,7 +53,7 @@ class StoredMembers:
 
 
 def read_members(path: Path) -> StoredMembers:
-    """The members of a finished run; refused if they are not independent networks of one architecture."""
+    """Return the members of a finished run; refuse those that are not independent networks of one architecture."""
     manifest = runs.read_run(path)
     refuse_other_kinds(path, manifest)
     tensors, manifest = runs.load_tensors(path)
@@ -91,7 +91,7 @@ def require_independent(path: Path, manifest: Manifest, tensors: Iterable[str]) 
 
 
 def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
-    """The members of several runs as one, as a single run would have left them; the first run's manifest with changes.
+    """Join the members of several runs, as one run would have left them; the first run's manifest with changes.
 
     A dynamics that keeps several points of a row gives all first points, then all second ones, ...; so does this.
     """
@@ -112,7 +112,7 @@ def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
 
 
 def by_turns(origins: Sequence[int]) -> list[int]:
-    """The places of members ordered by their turn among those of their row, then by row.
+    """Return the places of members ordered by their turn among those of their row, then by row.
 
     >>> by_turns([0, 0, 1, 1])
     [0, 2, 1, 3]
@@ -121,7 +121,7 @@ def by_turns(origins: Sequence[int]) -> list[int]:
 
 
 def taken(run: StoredMembers, members: Sequence[int]) -> StoredMembers:
-    """Some members of a run, by their numbers in the ensemble; rows without any of them are left out."""
+    """Select members of a run by their numbers in the ensemble; rows without any of them are left out."""
     origins = [run.origins[member] for member in members]
     rows = [row for row in range(run.rows) if row in origins or row not in run.origins]
     diverged = rows_of(run.manifest.diverged, rows)
@@ -133,19 +133,19 @@ def taken(run: StoredMembers, members: Sequence[int]) -> StoredMembers:
 
 
 def with_streams(part: StoredMembers, streams: list[tuple[int, int]]) -> StoredMembers:
-    """The members with so many rows in their plan, and their streams in the manifest where the plan does not say."""
+    """Set the number of rows in the members' plan, and their streams in the manifest where the plan does not say."""
     manifest = replace(part.manifest, plan={**part.manifest.plan, "members": len(streams)}, streams=None)
     part = replace(part, manifest=manifest)
     return part if part.streams == streams else replace(part, manifest=replace(manifest, streams=streams))
 
 
 def rows_of(diverged: dict[str, str], rows: Sequence[int]) -> dict[str, str]:
-    """The diverged rows among some, by their places among these."""
+    """Return the diverged rows among some, by their places among these."""
     return {str(rows.index(int(row))): text for row, text in diverged.items() if int(row) in rows}
 
 
 def joined_diverged(parts: Iterable[dict[str, str]], rows: Sequence[int]) -> dict[str, str]:
-    """The diverged rows of several runs, numbered run after run."""
+    """Return the diverged rows of several runs, numbered run after run."""
     numbered = zip(accumulate(rows, initial=0), parts, strict=False)
     return {str(start + int(row)): text for start, part in numbered for row, text in part.items()}
 
@@ -164,7 +164,7 @@ def refuse_twice(parts: Sequence[StoredMembers]) -> None:
 
 
 def history_row(record: dict[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """The record of an epoch for some rows; scores of the whole ensemble, which is another one now, are left out."""
+    """Return the record of an epoch for some rows, without the scores of the whole ensemble, which is another now."""
     selected = {key: [part[row] for row in rows] if isinstance(part, list) else part for key, part in record.items()}
     selected["diverged"] = rows_of(record["diverged"], rows)
     return {key: value for key, value in selected.items() if key != "ensemble"}
@@ -203,7 +203,7 @@ def refuse_differences(parts: Sequence[StoredMembers]) -> None:
 
 
 def identity(part: StoredMembers) -> dict[str, Any]:
-    """What runs must have in common to be merged."""
+    """Return what runs must have in common to be merged."""
     manifest, recipe = part.manifest, part.manifest.recipe
     return {
         "data fingerprint": manifest.data["fingerprint"],
@@ -222,14 +222,14 @@ def _short(value: Any) -> str:
 
 
 def different_settings(parts: Sequence[StoredMembers]) -> dict[str, list[Any]]:
-    """The settings of training that differ between runs, with the value of each run."""
+    """Return the settings of training that differ between runs, with the value of each run."""
     plans = [part.manifest.plan for part in parts]
     settings = {name: [plan.get(name) for plan in plans] for name in plans[0] if name not in OWN_TO_A_RUN}
     return {name: values for name, values in settings.items() if any(value != values[0] for value in values)}
 
 
 def with_earlier_members(ensemble: Ensemble) -> Ensemble:
-    """The ensemble with the members of the run that it adds to before its own; itself if it adds to none."""
+    """Add the members of the run that an ensemble adds to, before its own; return it unchanged if it adds to none."""
     record = ensemble.manifest.adding_to
     if not record:
         return ensemble
@@ -248,6 +248,6 @@ def with_earlier_members(ensemble: Ensemble) -> Ensemble:
 
 
 def with_members(ensemble: Ensemble, members: StoredMembers) -> Ensemble:
-    """The ensemble with other members, and without the post-hoc steps that were fitted to its own."""
+    """Return the ensemble with other members, and without the post-hoc steps that were fitted to its own."""
     groups = (replace(ensemble.groups[0], population=members.population),)
     return replace(ensemble, groups=groups, manifest=members.manifest, history=members.history, posthoc=None)

@@ -209,7 +209,7 @@ def make_spec(
     pretrained: bool | str | Path = False,
     output: Output | None = None,
 ) -> tuple[TrainSpec, NetSource]:
-    """The specification of training a network on data by a recipe, and the source of its networks."""
+    """Return the specification of training a network on data by a recipe, and the source of its networks."""
     patterns = (reset,) if isinstance(reset, str) else tuple(reset)
     if patterns and init_from is None:
         raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
@@ -299,7 +299,7 @@ def require_traceable_cosines(spec: TrainSpec) -> None:
 
 
 def architecture_of(init_from: InitFrom) -> Net | None:
-    """The network of which weights are given, where it is known from them."""
+    """Return the network of which weights are given, where it is known from them."""
     if isinstance(init_from, Ensemble):
         return init_from.groups[0].module
     if isinstance(init_from, str | Path) and Path(init_from).is_dir():
@@ -312,7 +312,7 @@ def architecture_of(init_from: InitFrom) -> Net | None:
 def starting_networks(
     init_from: InitFrom, reset: Sequence[str], net: Net | None, source: NetSource, members: int
 ) -> tuple[nn.Module, ...]:
-    """The networks whose weights members begin with: one for all, or one for each; of a run its first members."""
+    """Return the networks whose weights members begin with: one for all, or one each; of a run its first members."""
     if isinstance(init_from, str | Path) and Path(init_from).is_dir():
         init_from = load(init_from, net=None if isinstance(net, str) else net, posthoc=False)
     if isinstance(init_from, Ensemble):
@@ -326,7 +326,7 @@ def starting_networks(
 def trained_networks(
     what: bool | str, setting: str, net: Net | None, source: NetSource, published: State | None = None
 ) -> Iterator[nn.Module]:
-    """The trained networks that a setting asks for: none, that given or published (True), or the members of a run."""
+    """Return the trained networks of a setting: none, the given or published one (True), or the members of a run."""
     if what is True:
         weights = net.state_dict() if isinstance(net, nn.Module) else published
         if weights is None:
@@ -339,14 +339,14 @@ def trained_networks(
 
 
 def default_net(data: Data) -> str:
-    """The network for inputs of this shape when none is asked for."""
+    """Return the network for inputs of this shape when none is asked for."""
     if isinstance(data.preparation, FeaturePreparation):
         return "linear"
     return "small-cnn" if len(data.input_shape) == 3 else "mlp"
 
 
 def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
-    """The source with networks on the CPU, from where members move to `device`; refuses networks that do not fit."""
+    """Return the source with networks on the CPU, from where members move to `device`; refuse unfit networks."""
     with torch.random.fork_rng(devices=[]):
         module = source.build()
         kind = torch.device(device).type
@@ -368,8 +368,7 @@ def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles
         net: Network, as `fit` takes it.
         recipe: Name of a preset, or a `Recipe`.
         data: What `fit` takes; or a tensor of inputs (N, ...) as the network takes them, for an `nn.Module` or a
-            function
-            that builds one.
+            function that builds one.
 
     Returns:
         A table that prints itself.

@@ -18,8 +18,7 @@ def resume(path: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
         path: Directory of the run.
         data: The data again, if it is an object of your own.
         **settings: Further objects of your own that the run needs again: net, recipe, optimizer, likelihood, output;
-            and
-            device, show and checkpoint_seconds.
+            and device, show and checkpoint_seconds.
     """
     manifest = read_run(Path(path))
     kind = run_kind(manifest)

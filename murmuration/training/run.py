@@ -39,7 +39,7 @@ MEETING_SECONDS = 0.2  # between agreements of several processes on whether to s
 
 
 def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-    """The default of `show`: no output."""
+    """Show nothing: the default of `show`."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class ProgressCallback:
             raise Stopped(f"stopped after step {step} of {self.total}{hint}", stopped)
 
     def meet(self, step: int, due: bool) -> tuple[int, bool]:
-        """The signal that stops all processes, or 0, and whether they write a checkpoint; they meet again later."""
+        """Agree on the signal that stops all processes, or 0, and on writing a checkpoint; they meet again later."""
         if self.ranks.alone:
             return self.stopping, due
         now = time.monotonic()
@@ -178,7 +178,7 @@ def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records:
 def trajectory_writer(
     full_spec: TrainSpec, spec: TrainSpec, path: Path, digests: dict[str, str]
 ) -> Callable[[Progress], None]:
-    """A function that writes the members to the trajectory of a run after the steps at which that is due.
+    """Return a function that writes the members to the trajectory of a run after the steps at which that is due.
 
     It adds the SHA-256 of each file to `digests`.
     """
@@ -200,7 +200,7 @@ def trajectory_writer(
 
 
 def blank_ensemble(model: Any, data: Data, recipe: Recipe, plan: Plan, likelihood: Likelihood) -> Ensemble:
-    """An ensemble without members, with the manifest of a model that is not a network."""
+    """Return an ensemble without members, with the manifest of a model that is not a network."""
     if recipe.answers() != Recipe().answers() or recipe.models:
         raise Misuse(f"recipe {recipe.name} is for networks, and {name_of(model)} is none: leave it out")
     if plan.posthoc is not None:
@@ -244,7 +244,7 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
 
 
 def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
-    """The ensemble with the post-hoc steps that the plan asks for, if there are examples to fit them on."""
+    """Fit the post-hoc steps that the plan asks for, if there are examples, and return the ensemble with them."""
     if plan.posthoc is None:
         return ensemble
     if len(data.val) < FEWEST:

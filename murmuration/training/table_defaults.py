@@ -42,7 +42,7 @@ class TableDefaults:
 
 
 def table_defaults(rows: int, columns: int) -> TableDefaults:
-    """The defaults for a table of so many training rows and prepared columns.
+    """Return the defaults for a table of this number of training rows and prepared columns.
 
     >>> table_defaults(400, 10).net, table_defaults(4000, 10).net
     ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=128x2,embed=piecewise-relu,bins=48')
@@ -57,21 +57,14 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         bins = min(BINS, bins, rows)
         embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
         net = f"mlp:hidden=256x2,dropout=0.1{embed}"
-    plan = {
-        "steps": STEPS,
-        "batch_size": batch,
-        "lr": 2e-3 if trained else 1e-3,
-        "schedule": "constant",
-        "optimizer": "adamw",
-        "weight_decay": 0.3 if trained else 0.01,
-        "patience": max(16, math.ceil(WAIT / max(1, rows // batch))),
-        "stop_by": "ensemble",
-    }
+    plan = {"steps": STEPS, "batch_size": batch, "schedule": "constant", "optimizer": "adamw", "stop_by": "ensemble"}
+    plan |= {"lr": 2e-3, "weight_decay": 0.3} if trained else {"lr": 1e-3, "weight_decay": 0.01}
+    plan["patience"] = max(16, math.ceil(WAIT / max(1, rows // batch)))
     return TableDefaults(net, plan)
 
 
 def table_noise(rows: int) -> str:
-    """The loss of a regression on so many training rows: Gaussian noise with heavy tails, inflated in predictions.
+    """Return the loss of a regression by its training rows: heavy-tailed Gaussian noise, inflated in predictions.
 
     >>> [table_noise(rows).removeprefix("gaussian:outliers=0.02,") for rows in (100, 300, 4000)]
     ['inflation=1.3', 'inflation=1.13', 'inflation=1.01']
@@ -81,7 +74,7 @@ def table_noise(rows: int) -> str:
 
 
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
-    """The defaults for data, a recipe and the network by name if one is given; None where the usual ones apply.
+    """Return the defaults for data, a recipe and the network by name, if one is given; None where the usual ones apply.
 
     These are data that are not a table, the built-in toys, networks without `table_settings` in `NETS`, and recipes
     with a coupling, a dynamics, a sum of shared gradients or random weights, which have settings that suit them.
@@ -102,7 +95,7 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
 
 
 def filled_plan(defaults: TableDefaults, requested: dict[str, Any]) -> Plan:
-    """The plan of requested settings, with the defaults where nothing is requested.
+    """Return the plan of requested settings, with the defaults where nothing is requested.
 
     Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
     another optimizer has no learning rate or weight decay of these defaults.

@@ -38,7 +38,7 @@ class Unwatched:
 
 
 def tune_coupling(spec: TrainSpec, engine: Engine, out: Path | None, show: Show) -> tuple[TrainSpec, dict[str, Any]]:
-    """The specification with the coupling space that validation chooses among candidates, and the record of the choice.
+    """Return the specification with the coupling space that validation chooses, and the record of the choice.
 
     The scores of a killed run are read from its directory `out`, where each new one is saved.
     """
@@ -66,7 +66,7 @@ def tune_coupling(spec: TrainSpec, engine: Engine, out: Path | None, show: Show)
 
 
 def validation_inputs(data: Data) -> list[Tensor]:
-    """The validation inputs as they are, and under the corruptions reserved for choosing; all count alike."""
+    """Return the validation inputs as they are, and under the corruptions reserved for choosing; all count alike."""
     try:
         inputs = corruptions_for(data.preparation)
     except Misuse:  # no corruption fits these inputs: the clean ones decide
@@ -78,7 +78,7 @@ def validation_inputs(data: Data) -> list[Tensor]:
 
 
 def validation_nll(spec: TrainSpec, engine: Engine, population: Population, inputs: list[Tensor]) -> float:
-    """The ensemble's NLL on the validation targets, averaged over the inputs; infinite if all members diverged."""
+    """Return the ensemble's NLL on the validation targets, averaged over inputs; infinite if all members diverged."""
     if population.members == 0:
         return math.inf
 

@@ -17,9 +17,8 @@ from sklearn.svm import LinearSVC
 import murmuration as mm
 from murmuration.data import Data
 from murmuration.likelihoods import Gaussian, HeteroscedasticGaussian
-from murmuration.models.estimators.layout import Layout
-from murmuration.models.estimators.member import regression_outputs
-from murmuration.models.estimators.table import MODELS, Examples, Request, models_for
+from murmuration.models.estimators.member import Layout, regression_outputs
+from murmuration.models.estimators.table import BOTH, MODELS, estimator_class, models_for
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import digest_of, write_record
 
@@ -304,4 +303,5 @@ def test_the_table_is_complete():
         assert row.about
         assert set(row.tasks) <= {"classification", "regression"}, name
     assert models_for(("ridge", "logistic"), "regression") == ("ridge",)
-    assert Request("classification", *[Examples(np.zeros((1, 1)), np.zeros(1))] * 2, 0, np.zeros(1)).is_classification
+    forests = [estimator_class("sklearn.ensemble", "RandomForest", task).__name__ for task in BOTH]
+    assert forests == ["RandomForestClassifier", "RandomForestRegressor"]

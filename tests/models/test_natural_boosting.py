@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeRegressor
 
-from murmuration.models.estimators.natural_boosting import NaturalBoosting, complete_tree, natural_gradient
+from murmuration.models.estimators.natural_boosting import Examples, NaturalBoosting, complete_tree, natural_gradient
 
 
 def toy(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -41,7 +41,7 @@ def test_the_natural_gradient_is_the_inverse_fisher_times_the_gradient():
 def test_without_information_the_maximum_likelihood_gaussian_is_kept():
     y = np.random.default_rng(0).normal(3.0, 2.0, size=200)
     x = np.zeros((200, 1), dtype=np.float32)
-    mean, std = NaturalBoosting.fit(x, y, x, y).mean_std(x[:3])
+    mean, std = NaturalBoosting.fit(Examples(x, y), Examples(x, y)).mean_std(x[:3])
     np.testing.assert_allclose(mean, y.mean(), rtol=1e-9)
     np.testing.assert_allclose(std, y.std(), rtol=1e-9)
 
@@ -60,7 +60,7 @@ def test_the_standard_deviation_of_a_heteroscedastic_problem_is_recovered():
     x, y, _, _ = toy(2000, 3)
     x_val, y_val, _, _ = toy(500, 4)
     new, targets, true_mean, true_std = toy(2000, 5)
-    model = NaturalBoosting.fit(x, y, x_val, y_val)
+    model = NaturalBoosting.fit(Examples(x, y), Examples(x_val, y_val))
     mean, std = model.mean_std(new)
     assert np.corrcoef(np.log(std), np.log(true_std))[0, 1] > 0.9
     assert abs(np.mean(np.log(std) - np.log(true_std))) < 0.1
@@ -74,8 +74,8 @@ def test_the_constant_of_weighted_examples_is_that_of_repeated_ones():
     x, y, _, _ = toy(150, 6)
     weight = np.where(np.arange(150) % 3 == 0, 2.0, 1.0)
     rows = np.repeat(np.arange(150), weight.astype(int))
-    weighted = NaturalBoosting.fit(x, y, x, y, weight=weight, stages=1)
-    repeated = NaturalBoosting.fit(x[rows], y[rows], x, y, stages=1)
+    weighted = NaturalBoosting.fit(Examples(x, y, weight), Examples(x, y), stages=1)
+    repeated = NaturalBoosting.fit(Examples(x[rows], y[rows]), Examples(x, y), stages=1)
     np.testing.assert_allclose(weighted.start, repeated.start, rtol=1e-12)
 
 
@@ -87,5 +87,5 @@ def test_it_is_as_good_as_ngboost():
     other = ngboost.NGBRegressor(n_estimators=200, learning_rate=0.05, verbose=False, random_state=0)
     other.fit(x, y, X_val=x_val, Y_val=y_val, early_stopping_rounds=20)
     theirs = other.pred_dist(new)
-    ours = NaturalBoosting.fit(x, y, x_val, y_val).mean_std(new)
+    ours = NaturalBoosting.fit(Examples(x, y), Examples(x_val, y_val)).mean_std(new)
     assert mean_nll(*ours, targets) < mean_nll(theirs.loc, theirs.scale, targets) + 0.05

@@ -125,8 +125,7 @@ def saturate(x: np.ndarray, scale: tuple[float, float], draws: Draws) -> np.ndar
         saturation = np.where(value > 0, chroma / value, 0)
         target = np.clip(saturation * np.float32(scale[0]) + np.float32(scale[1]), 0, 1)
         below *= np.where(chroma > 0, target / saturation, 0)
-    grey = (chroma == 0) * target * value
-    below[..., 1:] += grey
+    below[..., 1:] += (chroma == 0) * target * value
     return value - below
 
 

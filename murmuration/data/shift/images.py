@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.shift import digital
+import murmuration.data.shift.digital as digital
 from murmuration.data.shift.blurs import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
+from murmuration.data.shift.randomness import SEVERITIES, Draws, check_arguments, draws_for
 from murmuration.data.shift.weather import fog, frost, snow, spatter
 from murmuration.system.errors import Misuse, unknown
 
@@ -181,7 +181,7 @@ def sheet(
     images: np.ndarray,
     *,
     names: Sequence[str] | None = None,
-    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    severities: Sequence[int] = SEVERITIES,
     blocks: int = 1,
     seed: int = 0,
 ) -> np.ndarray:
@@ -205,8 +205,7 @@ def sheet(
     heads = ["clean", *map(str, severities)]
     depth = -(-len(rows) // blocks)
     parts = [slice(start, start + depth) for start in range(0, len(rows), depth)]
-    sides = [block(selected[part], heads, rows[part], depth) for part in parts]
-    return np.concatenate(sides, axis=1)
+    return np.concatenate([block(selected[part], heads, rows[part], depth) for part in parts], axis=1)
 
 
 def enlarge(image: np.ndarray) -> np.ndarray:

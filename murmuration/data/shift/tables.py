@@ -145,17 +145,13 @@ STEPS = (0.25, 0.5, 1.0, 1.5, 2.0)  # in training standard deviations
 FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0)
 RATES = (0.05, 0.1, 0.2, 0.3, 0.5)  # probabilities
 
+NOISE = "Gaussian noise on numeric columns, in training standard deviations"
+DRIFT = "every numeric column moves up or down, by training standard deviations"
+SCALE = "every numeric column is scaled around its training mean, by a factor or its inverse"
 TABLE = (
-    TableShift(feature_noise, "numeric", NOISES, "Gaussian noise on numeric columns, in training standard deviations"),
-    TableShift(
-        covariate_drift, "numeric", STEPS, "every numeric column moves up or down, by training standard deviations"
-    ),
-    TableShift(
-        scale_drift,
-        "numeric",
-        FACTORS,
-        "every numeric column is scaled around its training mean, by a factor or its inverse",
-    ),
+    TableShift(feature_noise, "numeric", NOISES, NOISE),
+    TableShift(covariate_drift, "numeric", STEPS, DRIFT),
+    TableShift(scale_drift, "numeric", FACTORS, SCALE),
     TableShift(missing_values, "all", RATES, "every cell goes missing with a probability"),
     TableShift(category_swaps, "categorical", RATES, "every category is replaced by another with a probability"),
 )

@@ -1,6 +1,7 @@
 """`Model`: a fitted member that is not a network; a likelihood interprets its outputs like those of a network."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -8,16 +9,54 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data import Data, Split
+from murmuration.data import Data, Preparation, Split, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.likelihoods import CLASSIFICATION, Categorical, Likelihood
 from murmuration.likelihoods.regression import SMALLEST_STD, Gaussian, HeteroscedasticGaussian, Quantiles
-from murmuration.models.estimators.layout import Layout
-from murmuration.models.estimators.table import COLUMNS, Examples, ModelKind, Request, check_model, kind_of, name_of
+from murmuration.models.estimators.natural_boosting import Examples
+from murmuration.models.estimators.table import COLUMNS, ModelKind, Request, check_model, kind_of, name_of
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import stream_seed
 
 MIN_PROBABILITY = 1e-30  # of a probability, so that its logarithm is a number in single precision
+MOST_CATEGORIES = 254  # of one column that scikit-learn's histograms take as categories
+CATEGORICAL, NUMERIC = "categorical", "numeric"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The prepared inputs (N, D) that belong to each column of a table: its kind and their number, in order.
+
+    A numeric column is one prepared input, or two if the second flags missing values; a categorical column is one-hot.
+    Trees split on the order of numbers, so that standardised values serve them as well as raw ones.
+    """
+
+    columns: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def of(preparation: Preparation, width: int) -> "Layout":
+        """Return the layout of D = `width` inputs of this preparation; all numeric if it is not that of a table."""
+        if not isinstance(preparation, TablePreparation):
+            return Layout(((NUMERIC, 1),) * width)
+        return Layout(tuple((column.kind, len(column.prepared_names)) for column in preparation.columns))
+
+    @cached_property
+    def categorical(self) -> np.ndarray:
+        """Which columns (C,) are categories; those of very many levels count as numbers."""
+        return np.array([kind == CATEGORICAL and width <= MOST_CATEGORIES for kind, width in self.columns])
+
+    def table(self, x: np.ndarray) -> np.ndarray:
+        """Convert prepared inputs (N, D) to columns (N, C) float64: numbers, NaN where missing, and category codes."""
+        columns = np.empty((len(x), len(self.columns)))
+        first = 0
+        for i, (kind, width) in enumerate(self.columns):
+            part = x[:, first : first + width]
+            if kind == CATEGORICAL:
+                columns[:, i] = part.argmax(1)
+            else:
+                columns[:, i] = part[:, 0] if width == 1 else np.where(part[:, 1] > 0.5, np.nan, part[:, 0])
+            first += width
+        return columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,15 @@ DOUBLINGS, HALVINGS = 8, 16
 
 
 @dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs (N, D), targets (N,) as class indices or standardised numbers, and sample weights (N,)."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class NaturalBoosting:
     """A Gaussian for every input: complete trees of depth 3 as arrays, added to a constant (mean, log std).
 
@@ -31,21 +40,12 @@ class NaturalBoosting:
     values: np.ndarray  # (T, C, 8) of the leaves, the step length included
 
     @staticmethod
-    def fit(
-        x: np.ndarray,
-        y: np.ndarray,
-        x_val: np.ndarray,
-        y_val: np.ndarray,
-        *,
-        weight: np.ndarray | None = None,
-        weight_val: np.ndarray | None = None,
-        seed: int = 0,
-        stages: int = STAGES,
-    ) -> "NaturalBoosting":
+    def fit(train: Examples, val: Examples, *, seed: int = 0, stages: int = STAGES) -> "NaturalBoosting":
         """Boost a Gaussian of inputs (N, D) float32 and targets (N,) up to the stage of the lowest validation NLL."""
         from sklearn.tree import DecisionTreeRegressor
 
-        weights, weights_val = shares(weight, len(y)), shares(weight_val, len(y_val))
+        (x, y), y_val = (train.x, train.y), val.y
+        weights, weights_val = shares(train.weight, len(y)), shares(val.weight, len(y_val))
         mean = float(weights @ y)
         start = np.array([mean, 0.5 * math.log(max(float(weights @ (y - mean) ** 2), 1e-12))])
         theta, theta_val = np.tile(start, (len(y), 1)), np.tile(start, (len(y_val), 1))
@@ -57,14 +57,14 @@ class NaturalBoosting:
             trees = []
             for gradient in natural_gradient(theta, y).T:
                 tree = DecisionTreeRegressor(max_depth=DEPTH, min_samples_leaf=MIN_IN_LEAF, random_state=rng)
-                trees.append(tree.fit(x, gradient, sample_weight=weight))
+                trees.append(tree.fit(x, gradient, sample_weight=train.weight))
             step = np.stack([tree.predict(x) for tree in trees], 1)  # (N, C)
             length = RATE * step_length(theta, step, y, weights)
             for i, tree in enumerate(trees):
                 features[stage, i], thresholds[stage, i], leaves = complete_tree(tree.tree_)
                 values[stage, i] = -length * leaves
             theta = theta - length * step
-            theta_val = theta_val - length * np.stack([tree.predict(x_val) for tree in trees], 1)
+            theta_val = theta_val - length * np.stack([tree.predict(val.x) for tree in trees], 1)
             loss = float(weights_val @ nll_each(theta_val, y_val))
             if loss < best:
                 best, best_stage = loss, stage + 1
@@ -80,8 +80,7 @@ class NaturalBoosting:
             for component in range(len(features)):
                 node = np.zeros(len(x), dtype=np.int64)
                 for _ in range(DEPTH):
-                    right = x[rows, features[component, node]] > thresholds[component, node]
-                    node = 2 * node + 1 + right
+                    node = 2 * node + 1 + (x[rows, features[component, node]] > thresholds[component, node])
                 theta[:, component] += values[component, node - INNER]
         return theta
 

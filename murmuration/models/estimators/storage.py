@@ -9,10 +9,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from murmuration.likelihoods import CLASSIFICATION, Likelihood
-from murmuration.models.estimators.layout import Layout
-from murmuration.models.estimators.member import Model
-from murmuration.models.estimators.table import kind_of
+from murmuration.likelihoods import Likelihood
+from murmuration.models.estimators.member import Layout, Model
+from murmuration.models.estimators.table import estimator_class, kind_of
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse, first_line
 
@@ -71,8 +70,7 @@ def _write(estimator: Any, file: Path, package: str) -> None:
         import skops.io
 
         content = skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED)
-        surplus = _unlisted(content)
-        if surplus:
+        if surplus := _unlisted(content):
             raise Misuse(f"{type(estimator).__name__} holds a {surplus[0]}, which is not stored: only listed types are")
         files.write_bytes(file, content)
     else:
@@ -87,12 +85,14 @@ def _read(file: Path, digest: str, task: str) -> Any:
         raise Failure(f"{file} has changed since the run was written: its SHA-256 differs")
     try:
         if file.suffix == ".skops":
-            return _read_skops(file)
+            content = file.read_bytes()
+            if surplus := _unlisted(content):
+                raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
+            return importlib.import_module("skops.io").loads(content, trusted=list(TRUSTED))
         if file.suffix == ".txt":
             return importlib.import_module("lightgbm").Booster(model_file=str(file))
         package, prefix, settings = CLASSES[file.suffix]
-        kind = f"{prefix}{'Classifier' if task == CLASSIFICATION else 'Regressor'}"
-        model = getattr(importlib.import_module(package), kind)()
+        model = estimator_class(package, prefix, task)()
         model.load_model(str(file), **settings)
         return model
     except ImportError as error:
@@ -105,13 +105,3 @@ def _unlisted(content: bytes) -> list[str]:
     import skops.io
 
     return sorted(set(skops.io.get_untrusted_types(data=content)) - set(TRUSTED))
-
-
-def _read_skops(file: Path) -> Any:
-    import skops.io
-
-    content = file.read_bytes()
-    surplus = _unlisted(content)
-    if surplus:
-        raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
-    return skops.io.loads(content, trusted=list(TRUSTED))

@@ -5,26 +5,19 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
-from murmuration.models.estimators.natural_boosting import NaturalBoosting
+from murmuration.models.estimators.natural_boosting import Examples, NaturalBoosting
 from murmuration.system.errors import Misuse, unknown
 
 ROUNDS, PATIENCE = 500, 20  # of boosting: at most, and without a better validation loss
 SMALLEST_STD_OF_TREES = 0.05  # of the trees of a forest, in standard deviations of the target
+BOTH = (CLASSIFICATION, REGRESSION)
 COLUMNS, PREPARED = "columns", "prepared"  # inputs: columns with categories and missing values, or those of networks
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Inputs (N, D), targets (N,) as class indices or standardised numbers, and sample weights (N,)."""
-
-    x: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +31,14 @@ class Request:
     categorical: np.ndarray  # (D,) which inputs are codes of categories
     level: float | None = None  # of a quantile; None: classes, or the mean
 
-    @property
-    def is_classification(self) -> bool:
-        return self.task == CLASSIFICATION
+    def fit(self, estimator: Any, **more: Any) -> Any:
+        """Fit an estimator to the training examples; `more` are further arguments of its `fit`."""
+        return estimator.fit(self.train.x, self.train.y, sample_weight=self.train.weight, **more)
 
-    def fit(self, classifier: Any, regressor: Any, more: dict[str, Any] | None = None, **settings: Any) -> Any:
-        """Fit the estimator for the task, made with these settings; `more` are further arguments of its `fit`."""
-        estimator = (classifier if self.is_classification else regressor)(**settings)
-        return estimator.fit(self.train.x, self.train.y, sample_weight=self.train.weight, **(more or {}))
+
+def estimator_class(package: str, prefix: str, task: str) -> Any:
+    """Import the class of a package for a task, such as `XGBClassifier` or `XGBRegressor`."""
+    return getattr(import_module(package), prefix + ("Classifier" if task == CLASSIFICATION else "Regressor"))
 
 
 MeanStd = tuple[np.ndarray, np.ndarray | None]  # (N,) each; None: the model predicts no standard deviation
@@ -65,7 +58,7 @@ class ModelKind:
 
     about: str
     fit: Callable[[Request], Any]
-    tasks: tuple[str, ...] = (CLASSIFICATION, REGRESSION)
+    tasks: tuple[str, ...] = BOTH
     inputs: str = COLUMNS
     package: str = "sklearn"  # by whose format it is stored; skops for scikit-learn
     mean_std: Callable[[Any, np.ndarray], MeanStd] = predicted_mean
@@ -77,19 +70,17 @@ class ModelKind:
 def fit_ridge(request: Request) -> Any:
     from sklearn.linear_model import RidgeCV
 
-    return request.fit(RidgeCV, RidgeCV, alphas=np.logspace(-3, 4, 15))
+    return request.fit(RidgeCV(alphas=np.logspace(-3, 4, 15)))
 
 
 def fit_logistic(request: Request) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    return request.fit(LogisticRegression, LogisticRegression, max_iter=1000)
+    return request.fit(LogisticRegression(max_iter=1000))
 
 
 def fit_forest(request: Request) -> Any:
-    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-
-    return request.fit(RandomForestClassifier, RandomForestRegressor, random_state=request.seed)
+    return request.fit(estimator_class("sklearn.ensemble", "RandomForest", request.task)(random_state=request.seed))
 
 
 def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
@@ -99,58 +90,51 @@ def std_of_trees(estimator: Any, x: np.ndarray) -> MeanStd:
 
 
 def fit_histograms(request: Request) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
     settings: dict[str, Any] = {"max_iter": ROUNDS, "early_stopping": True, "n_iter_no_change": PATIENCE}
     if request.categorical.any():
         settings["categorical_features"] = request.categorical
     if request.level is not None:
         settings |= {"loss": "quantile", "quantile": request.level}
-    validation = {"X_val": request.val.x, "y_val": request.val.y, "sample_weight_val": request.val.weight}
-    kinds = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
-    return request.fit(*kinds, validation, random_state=request.seed, **settings)
+    kind, val = estimator_class("sklearn.ensemble", "HistGradientBoosting", request.task), request.val
+    estimator = kind(random_state=request.seed, **settings)
+    return request.fit(estimator, X_val=val.x, y_val=val.y, sample_weight_val=val.weight)
 
 
 def fit_natural(request: Request) -> NaturalBoosting:
-    train, val = request.train, request.val
-    weights: Any = {"weight": train.weight, "weight_val": val.weight}
-    return NaturalBoosting.fit(train.x, train.y, val.x, val.y, seed=request.seed, **weights)
+    return NaturalBoosting.fit(request.train, request.val, seed=request.seed)
 
 
 def fit_xgboost(request: Request) -> Any:
-    from xgboost import XGBClassifier, XGBRegressor
-
     settings: dict[str, Any] = {"n_estimators": ROUNDS, "learning_rate": 0.1, "early_stopping_rounds": PATIENCE}
     settings |= {"enable_categorical": True, "feature_types": ["c" if c else "q" for c in request.categorical]}
     if request.level is not None:
         settings |= {"objective": "reg:quantileerror", "quantile_alpha": request.level}
-    validation = {"eval_set": [(request.val.x, request.val.y)], "verbose": False}
-    return request.fit(XGBClassifier, XGBRegressor, validation, random_state=request.seed, n_jobs=1, **settings)
+    estimator = estimator_class("xgboost", "XGB", request.task)(random_state=request.seed, n_jobs=1, **settings)
+    return request.fit(estimator, eval_set=[(request.val.x, request.val.y)], verbose=False)
 
 
 def fit_lightgbm(request: Request) -> Any:
-    from lightgbm import LGBMClassifier, LGBMRegressor, early_stopping
+    from lightgbm import early_stopping
 
     settings: dict[str, Any] = {"n_estimators": ROUNDS, "random_state": request.seed, "n_jobs": 1, "verbose": -1}
     if request.level is not None:
         settings |= {"objective": "quantile", "alpha": request.level}
-    more: dict[str, Any] = {"eval_set": [(request.val.x, request.val.y)]}
+    estimator = estimator_class("lightgbm", "LGBM", request.task)(deterministic=True, **settings)
+    more: dict[str, Any] = {"callbacks": [early_stopping(PATIENCE, verbose=False)]}
     more["categorical_feature"] = np.flatnonzero(request.categorical).tolist()
-    more["callbacks"] = [early_stopping(PATIENCE, verbose=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return request.fit(LGBMClassifier, LGBMRegressor, more, deterministic=True, **settings).booster_
+        return request.fit(estimator, eval_set=[(request.val.x, request.val.y)], **more).booster_
 
 
 def fit_catboost(request: Request) -> Any:
-    from catboost import CatBoostClassifier, CatBoostRegressor
-
     settings: dict[str, Any] = {"iterations": ROUNDS, "random_seed": request.seed % 2**31, "thread_count": 1}
     settings |= {"early_stopping_rounds": PATIENCE, "verbose": False, "allow_writing_files": False}
-    if not request.is_classification:
+    if request.task != CLASSIFICATION:
         quantile = f"Quantile:alpha={request.level}"
         settings["loss_function"] = "RMSEWithUncertainty" if request.level is None else quantile
-    return request.fit(CatBoostClassifier, CatBoostRegressor, {"eval_set": (request.val.x, request.val.y)}, **settings)
+    estimator = estimator_class("catboost", "CatBoost", request.task)(**settings)
+    return request.fit(estimator, eval_set=(request.val.x, request.val.y))
 
 
 def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:
@@ -162,41 +146,23 @@ def catboost_mean_std(estimator: Any, x: np.ndarray) -> MeanStd:
     return mean, np.sqrt(var)
 
 
+RIDGE = "linear regression with the L2 penalty of the lowest leave-one-out error"
+FOREST = "100 randomised trees (Breiman 2001); the standard deviation of trees is the uncertainty of a regression"
+HISTOGRAMS = "gradient boosting on histograms, categories and missing values as they are, early stopping on validation"
+NATURAL = "boosted mean and standard deviation of a Gaussian (NGBoost, Duan et al. 2020)"
+CATBOOST = "CatBoost with a predicted variance, where it is installed"
 MODELS: dict[str, ModelKind] = {
-    "ridge": ModelKind(
-        "linear regression with the L2 penalty of the lowest leave-one-out error", fit_ridge, (REGRESSION,), PREPARED
-    ),
+    "ridge": ModelKind(RIDGE, fit_ridge, (REGRESSION,), PREPARED),
     "logistic": ModelKind("logistic regression with an L2 penalty", fit_logistic, (CLASSIFICATION,), PREPARED),
-    "random-forest": ModelKind(
-        "100 randomised trees (Breiman 2001); the standard deviation of trees is the uncertainty of a regression",
-        fit_forest,
-        inputs=PREPARED,
-        mean_std=std_of_trees,
-        smoothing=0.01,
-    ),
-    "hist-gradient-boosting": ModelKind(
-        "gradient boosting on histograms, categories and missing values as they are, early stopping on validation",
-        fit_histograms,
-        quantiles=True,
-    ),
+    "random-forest": ModelKind(FOREST, fit_forest, inputs=PREPARED, mean_std=std_of_trees, smoothing=0.01),
+    "hist-gradient-boosting": ModelKind(HISTOGRAMS, fit_histograms, quantiles=True),
     "natural-boosting": ModelKind(
-        "boosted mean and standard deviation of a Gaussian (NGBoost, Duan et al. 2020)",
-        fit_natural,
-        (REGRESSION,),
-        PREPARED,
-        mean_std=NaturalBoosting.mean_std,
-        own_std=True,
+        NATURAL, fit_natural, (REGRESSION,), PREPARED, mean_std=NaturalBoosting.mean_std, own_std=True
     ),
     "xgboost": ModelKind("XGBoost, where it is installed", fit_xgboost, package="xgboost", quantiles=True),
     "lightgbm": ModelKind("LightGBM, where it is installed", fit_lightgbm, package="lightgbm", quantiles=True),
     "catboost": ModelKind(
-        "CatBoost with a predicted variance, where it is installed",
-        fit_catboost,
-        inputs=PREPARED,
-        package="catboost",
-        mean_std=catboost_mean_std,
-        own_std=True,
-        quantiles=True,
+        CATBOOST, fit_catboost, BOTH, PREPARED, "catboost", catboost_mean_std, own_std=True, quantiles=True
     ),
 }
 BASELINES = ("ridge", "logistic", "hist-gradient-boosting")  # of tables, those for the task
@@ -245,8 +211,7 @@ def kind_of(model: Any) -> ModelKind:
         estimator, train = clone(model), request.train
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=request.seed)
-        weights = {} if train.weight is None else {"sample_weight": train.weight}
-        return estimator.fit(train.x, train.y, **weights)
+        return estimator.fit(train.x, train.y, **({} if train.weight is None else {"sample_weight": train.weight}))
 
     return ModelKind(type(model).__name__, fit, (CLASSIFICATION if is_classifier(model) else REGRESSION,), PREPARED)
 

@@ -6,14 +6,12 @@ from itertools import pairwise
 
 from torch import nn
 
-from murmuration.models.nets.dense import activation_named, with_head
+from murmuration.models.nets.dense import Shape, Widths, activation_named, with_head
 
 NATIVE = 32  # pixels: the input size of LeNet-5, AlexNet and 3Conv3FC
 
 
-def plain_cnn(
-    input_shape: tuple[int, ...], outputs: int, *, channels: tuple[int, ...], dropout: float = 0.1
-) -> nn.Module:
+def plain_cnn(input_shape: Shape, outputs: int, *, channels: Widths, dropout: float = 0.1) -> nn.Module:
     """Build blocks of conv 3x3, dropout, max-pool 2x2 and ReLU (not after the last), then one dense layer.
 
     SmallCNN and MediumCNN of Fort, Hu and Lakshminarayanan (2019), as in the authors' notebook: dropout precedes the
@@ -39,7 +37,7 @@ def glorot_uniform(layer: nn.Module) -> None:
             nn.init.uniform_(layer.bias, -limit, limit)
 
 
-def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
+def lenet5(input_shape: Shape, outputs: int, *, activation: str = "relu") -> nn.Module:
     """Build LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
     act = partial(activation_named, activation)
     body = [
@@ -53,11 +51,7 @@ def lenet5(input_shape: tuple[int, ...], outputs: int, *, activation: str = "rel
 
 
 def alexnet(
-    input_shape: tuple[int, ...],
-    outputs: int,
-    *,
-    widths: tuple[int, int, int, int, int] = (64, 192, 384, 256, 128),
-    activation: str = "relu",
+    input_shape: Shape, outputs: int, *, widths: Widths = (64, 192, 384, 256, 128), activation: str = "relu"
 ) -> nn.Module:
     """Build the AlexNet of the Bayesian CNN study (Shridhar et al. 2019): five convs, for 32 pixels, and one dense.
 
@@ -78,7 +72,7 @@ def alexnet(
     return with_head(body, e, outputs)
 
 
-def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activation: str = "relu") -> nn.Module:
+def three_conv_three_fc(input_shape: Shape, outputs: int, *, activation: str = "relu") -> nn.Module:
     """Build 3Conv3FC of the Bayesian CNN study: three blocks of conv 5x5 and max-pool 3/2, dense 1000, 1000."""
     act = partial(activation_named, activation)
     body = [
@@ -92,7 +86,7 @@ def three_conv_three_fc(input_shape: tuple[int, ...], outputs: int, *, activatio
     return with_head(body, 1000, outputs)
 
 
-def upscale_small(input_shape: tuple[int, ...]) -> list[nn.Module]:
+def upscale_small(input_shape: Shape) -> list[nn.Module]:
     """Return layers that bring images smaller than 32 pixels to 32: repetition by a whole factor, then zero padding.
 
     8x8 digits are repeated 4 times; 28x28 MNIST keeps its pixels and gets a border of 2, as in LeNet-5. Zero is the
@@ -107,7 +101,6 @@ def upscale_small(input_shape: tuple[int, ...]) -> list[nn.Module]:
     return layers
 
 
-def flatten_to(input_shape: tuple[int, ...], side: int) -> list[nn.Module]:
+def flatten_to(input_shape: Shape, side: int) -> list[nn.Module]:
     """Return layers that flatten a feature map of side x side (at 32 pixels), average-pooling larger maps to it."""
-    larger = max(input_shape[1:]) > NATIVE
-    return [*([nn.AdaptiveAvgPool2d(side)] if larger else []), nn.Flatten()]
+    return [*([nn.AdaptiveAvgPool2d(side)] if max(input_shape[1:]) > NATIVE else []), nn.Flatten()]

@@ -13,15 +13,11 @@ from torch import Tensor, nn
 from murmuration.models.nets.embeddings import Embedding, embedding
 from murmuration.system.errors import Misuse, unknown
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "softplus": nn.Softplus,
-    "tanh": nn.Tanh,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "selu": nn.SELU,
-    "mish": nn.Mish,
-}
+Shape = tuple[int, ...]  # of one input
+Widths = tuple[int, ...]  # of layers
+HIDDEN: Widths = (128, 128)
+LAYERS = (nn.ReLU, nn.Softplus, nn.Tanh, nn.GELU, nn.SiLU, nn.SELU, nn.Mish)
+ACTIVATIONS: dict[str, type[nn.Module]] = {layer.__name__.lower(): layer for layer in LAYERS}
 
 
 def activation_named(name: str) -> nn.Module:
@@ -71,10 +67,10 @@ class Residual(nn.Module):
 
 
 def mlp(
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     outputs: int,
     *,
-    hidden: tuple[int, ...] = (128, 128),
+    hidden: Widths = HIDDEN,
     activation: str = "relu",
     dropout: float = 0.0,
     scale: bool = False,
@@ -94,10 +90,10 @@ def mlp(
 
 
 def residual_mlp(
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     outputs: int,
     *,
-    hidden: tuple[int, ...] = (128, 128),
+    hidden: Widths = HIDDEN,
     activation: str = "relu",
     dropout: float = 0.1,
     **embed: Any,

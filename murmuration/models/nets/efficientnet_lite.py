@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from murmuration.models.nets.dense import with_head
+from murmuration.models.nets.dense import Shape, with_head
 from murmuration.models.nets.pixel_scale import PixelScale
 from murmuration.system.errors import Misuse
 
@@ -73,7 +73,7 @@ class InvertedResidual(nn.Module):
 
 
 def efficientnet_lite(
-    input_shape: tuple[int, ...], outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
+    input_shape: Shape, outputs: int, *, variant: str = "efficientnet-lite0", dropout: float | None = None
 ) -> nn.Module:
     """Build EfficientNet-Lite for colour images of any size, without stochastic depth."""
     settings, (channels, *sides) = VARIANTS[variant], input_shape
@@ -119,8 +119,7 @@ def conv_norm(
     (top, bottom), (left, right) = (same_padding(side, kernel, stride) for side in size)
     even = top == bottom and left == right
     layers = OrderedDict[str, nn.Module]({} if even else {"pad": nn.ZeroPad2d((left, right, top, bottom))})
-    padding = (top, left) if even else 0
-    layers["conv"] = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+    layers["conv"] = nn.Conv2d(before, after, kernel, stride, (top, left) if even else 0, groups=groups, bias=False)
     layers |= {"norm": nn.BatchNorm2d(after, eps=1e-3)} | ({"act": nn.ReLU6()} if active else {})
     return nn.Sequential(layers)
 
@@ -156,14 +155,9 @@ PUBLISHED = {  # names of efficientnet_lite_pytorch -> names here
     "_bn1": "body.last.norm",
     "_fc": "head",
 }
-PUBLISHED_IN_BLOCKS = {  # the first block has no expansion, and its norms are _bn1 and _bn2 too
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.norm",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.norm",
-    "_project_conv": "project.conv",
-    "_bn2": "project.norm",
-}
+IN_BLOCK = ("expand", "depthwise", "project")  # the first block has no expansion, and its norms are _bn1 and _bn2 too
+PUBLISHED_IN_BLOCKS = {f"_{part}_conv": f"{part}.conv" for part in IN_BLOCK}
+PUBLISHED_IN_BLOCKS |= {f"_bn{number}": f"{part}.norm" for number, part in enumerate(IN_BLOCK)}
 
 
 def from_published(name: str) -> str:

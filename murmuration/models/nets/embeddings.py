@@ -28,12 +28,8 @@ from murmuration.system.errors import Misuse, unknown
 
 Edges = Sequence[Sequence[float]]  # (D, bins + 1) of each prepared column, ascending; none: not a number
 EMBEDDINGS = ("none", "piecewise", "piecewise-relu", "periodic")
-OPTIONS = {  # of embeddings, and which of them use it
-    "bins": ("piecewise", "piecewise-relu"),
-    "size": ("piecewise-relu", "periodic"),
-    "frequencies": ("periodic",),
-    "sigma": ("periodic",),
-}
+BINNED, TRAINED, WAVES = ("piecewise", "piecewise-relu"), ("piecewise-relu", "periodic"), ("periodic",)
+OPTIONS = {"bins": BINNED, "size": TRAINED, "frequencies": WAVES, "sigma": WAVES}  # and the embeddings that use them
 MOST_ROWS = 100_000  # from which edges are computed: the first
 
 

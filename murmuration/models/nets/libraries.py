@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from murmuration.models.nets.dense import with_head
+from murmuration.models.nets.dense import Shape, with_head
 from murmuration.models.nets.pixel_scale import WHITE, PixelScale
 from murmuration.system.errors import Misuse, did_you_mean, first_line
 from murmuration.system.files import read_json
@@ -34,13 +34,13 @@ def is_library_net(name: str) -> bool:
     return name.startswith(PREFIXES)
 
 
-def library_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def library_net(name: str, input_shape: Shape, outputs: int) -> nn.Module:
     """Build a network of timm or transformers, with weights drawn from torch's global generator."""
     library, _, own_name = name.partition(":")
     return (timm_net if library == "timm" else hf_net)(own_name, input_shape, outputs)
 
 
-def timm_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def timm_net(name: str, input_shape: Shape, outputs: int) -> nn.Module:
     """Build `timm.create_model(name)` as body and head; the body starts with the pixel scale of published weights."""
     timm = import_library("timm", "timm", f"timm:{name}")
     if len(input_shape) != 3:
@@ -86,7 +86,7 @@ class LogitsOf(nn.Module):
         return self.net(input_ids=x, attention_mask=None if padding is None else (x != padding).long()).logits
 
 
-def hf_net(name: str, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def hf_net(name: str, input_shape: Shape, outputs: int) -> nn.Module:
     """Build a classifier of transformers from `DIR`, a folder with config.json, or `TYPE:key=value,...`.
 
     Types of text models (bert, distilbert, roberta, gpt2, ...) take tokens (N, T), types of image models (vit, ...)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from murmuration.models.nets.dense import with_head
+from murmuration.models.nets.dense import Shape, with_head
 
 LARGE = 64  # pixels: images of this size and above get a stem of conv 7x7 / 2 and max-pool 3x3 / 2
 WIDTHS = (64, 128, 256, 512)
@@ -39,7 +39,7 @@ class Preactivated(nn.Module):
         return self.body(a) + (x if self.shortcut is None else self.shortcut(a))
 
 
-def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def resnet20(input_shape: Shape, outputs: int) -> nn.Module:
     """Build ResNet20 version 1 of the Keras example: three stages of three blocks, 16, 32 and 64 wide.
 
     Convolutions have biases, shortcuts are 1x1 convolutions without batch-norm, kernels are He-normal.
@@ -52,7 +52,7 @@ def resnet20(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return pooled_head(body, 64, outputs).apply(he_normal)
 
 
-def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def resnet18(input_shape: Shape, outputs: int) -> nn.Module:
     """Build ResNet-18: four stages of two blocks, 64 to 512 wide, 1x1 shortcuts with batch-norm (He et al. 2015)."""
     body = stem(input_shape, normed=True)
     for before, after, stride in stages(WIDTHS, blocks=(2, 2, 2, 2), entering=64):
@@ -62,7 +62,7 @@ def resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return pooled_head(body, WIDTHS[-1], outputs)
 
 
-def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def preact_resnet18(input_shape: Shape, outputs: int) -> nn.Module:
     """Build ResNet-18 of pre-activated blocks, as common for CIFAR: no batch-norm before the last pooling."""
     body = stem(input_shape, normed=False)
     for before, after, stride in stages(WIDTHS, blocks=(2, 2, 2, 2), entering=64):
@@ -71,7 +71,7 @@ def preact_resnet18(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     return pooled_head(body, WIDTHS[-1], outputs)
 
 
-def resnet50(input_shape: tuple[int, ...], outputs: int) -> nn.Module:
+def resnet50(input_shape: Shape, outputs: int) -> nn.Module:
     """Build ResNet-50 version 2: 3, 4, 6 and 3 pre-activated bottlenecks, 256 to 2048 wide (He et al. 2016).
 
     Convolutions have no biases and the stride is in the 3x3; kernels are He-normal.
@@ -94,7 +94,7 @@ def pooled_head(body: list[nn.Module], features: int, outputs: int) -> nn.Module
     return with_head([*body, nn.AdaptiveAvgPool2d(1), nn.Flatten()], features, outputs)
 
 
-def stem(input_shape: tuple[int, ...], *, normed: bool) -> list[nn.Module]:
+def stem(input_shape: Shape, *, normed: bool) -> list[nn.Module]:
     """Build the first layers, image to 64 channels: conv 3x3; from 64 pixels on conv 7x7 / 2 and max-pool / 2."""
     large = min(input_shape[1:]) >= LARGE
     first = conv(input_shape[0], 64, kernel=7, stride=2) if large else conv(input_shape[0], 64)

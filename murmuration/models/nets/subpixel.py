@@ -30,8 +30,7 @@ class Subpixel(nn.Module):
         self.head = nn.Conv2d(32, scale**2, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        inputs = details(x) if self.residual else x
-        outputs = F.pixel_shuffle(self.head(self.body(inputs)), self.scale)
+        outputs = F.pixel_shuffle(self.head(self.body(details(x) if self.residual else x)), self.scale)
         return (outputs + enlarged(x, self.scale) if self.residual else outputs).flatten(1)
 
 

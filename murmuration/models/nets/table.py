@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from murmuration.models.nets.convnets import alexnet, lenet5, plain_cnn, three_conv_three_fc
-from murmuration.models.nets.dense import mlp, residual_mlp
+from murmuration.models.nets.dense import Shape, mlp, residual_mlp
 from murmuration.models.nets.efficientnet_lite import efficientnet_lite
 from murmuration.models.nets.embeddings import MOST_ROWS, Edges, check_embedding, column_edges, embedding
 from murmuration.models.nets.libraries import is_library_net, library_net
@@ -39,6 +39,11 @@ class NetEntry:
     table_settings: bool = False  # whether it is trained with settings by the size of the table (`table_defaults`)
 
 
+LITE = {
+    "efficientnet-lite0": "EfficientNet-Lite0, colour; ImageNet weights; 3.4 million and the head",
+    "efficientnet-lite1": "EfficientNet-Lite1, deeper; ImageNet weights; 4.1 million and the head",
+    "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
+}
 NETS: dict[str, NetEntry] = {
     "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True, table_settings=True),
     "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", True, True),
@@ -54,22 +59,13 @@ NETS: dict[str, NetEntry] = {
     "resnet18": NetEntry(resnet18, (), "ResNet-18; 11.2 million"),
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
-    **{
-        name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about)
-        for name, about in {
-            "efficientnet-lite0": "EfficientNet-Lite0, colour; ImageNet weights; 3.4 million and the head",
-            "efficientnet-lite1": "EfficientNet-Lite1, deeper; ImageNet weights; 4.1 million and the head",
-            "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
-        }.items()
-    },
+    **{name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about) for name, about in LITE.items()},
     "subpixel": NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand"),
     "subpixel-plain": NetEntry(subpixel_plain, (), "the same, without bicubic"),
 }
 
 
-def build_net(
-    name: str, input_shape: tuple[int, ...], outputs: int, *, edges: Edges | None = None, **options: Any
-) -> nn.Module:
+def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | None = None, **options: Any) -> nn.Module:
     """Build a network by name.
 
     Weights are drawn from torch's global generator: to fix them, seed it around the call (`torch.random.fork_rng`,
@@ -189,7 +185,7 @@ def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:
     return column_edges(x[:MOST_ROWS], bins)
 
 
-def check_shape(name: str, input_shape: tuple[int, ...], outputs: int) -> None:
+def check_shape(name: str, input_shape: Shape, outputs: int) -> None:
     """Refuse an input shape or a number of outputs that the network cannot have."""
     if not input_shape or math.prod(input_shape) < 1 or outputs < 1:
         raise Misuse(f"input shape {input_shape} and {outputs} outputs: expected sizes of at least 1")

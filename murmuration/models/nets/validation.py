@@ -143,8 +143,7 @@ def check_initialisation(module: nn.Module) -> None:
     tensors, new, other = (dict((*net.named_parameters(), *net.named_buffers())) for net in networks)
     bounds = uniform_bounds(module)
     for name, tensor in tensors.items():
-        draws = new[name].detach(), other[name].detach()
-        if problem := difference(tensor.detach(), *draws, bounds.get(name)):
+        if problem := difference(tensor.detach(), new[name].detach(), other[name].detach(), bounds.get(name)):
             kind = type(module).__name__
             advice = f"lambda: {kind}(...) as the net for new random weights, or init_from=net to begin with these"
             raise Misuse(f"'{name}' of the {kind} given {problem}, and would be lost: write {advice}")

@@ -114,8 +114,7 @@ def by_error_rate(
     check_open_unit(max_error_rate, "max_error_rate", 0.05)
     check_open_unit(confidence_level, "confidence_level", 0.95)
     numbers, wrong = check_columns(values, losses)
-    odd = wrong[~np.isin(wrong, (0.0, 1.0))]
-    if len(odd):
+    if len(odd := wrong[~np.isin(wrong, (0.0, 1.0))]):
         raise Misuse(f"a loss of {odd[0]:g}: by_error_rate counts errors, and needs losses of 0 (right) and 1 (wrong)")
     flipped = larger_is_certain(uncertainty)
     largest = certified_threshold(1 - numbers if flipped else numbers, wrong, max_error_rate, confidence_level)
@@ -227,8 +226,7 @@ def check_columns(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
     if numbers.ndim != 1 or numbers.shape != costs.shape or not len(numbers):
         raise Misuse(f"values of shape {numbers.shape} and losses of shape {costs.shape}: expected (N,) both, N >= 1")
     for name, column in (("value", numbers), ("loss", costs)):
-        bad = np.flatnonzero(~np.isfinite(column))
-        if len(bad):
+        if len(bad := np.flatnonzero(~np.isfinite(column))):
             raise Misuse(f"{name} {column[bad[0]]} at [{bad[0]}]: expected a finite number; leave such inputs out")
     return numbers, costs
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
 import murmuration.prediction.posthoc.std_scaling as std_scaling
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION, TASKS, Categorical
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical
 from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
@@ -325,8 +325,7 @@ class Isotonic(Calibrator):
     def __post_init__(self) -> None:
         super().__post_init__()
         for k, (x, y) in enumerate(self.knots):
-            increasing = all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)
-            if len(x) != len(y) or not increasing:
+            if len(x) != len(y) or not (all(a < b for a, b in pairwise(x)) and list(y) == sorted(y)):
                 raise damaged(f"knots[{k}]", [list(x), list(y)], "increasing probabilities, as many rising frequencies")
 
     @property
@@ -461,49 +460,33 @@ class CalibrationMethod:
     balances_classes: bool = False
 
 
+TEMPERATURE = "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched"
+NOISE = "one number for the noise of all members of a regression; their means stay"
+MOMENTS = "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number"
+MEMBER = "one number for each member, fitted to this member alone"
+POOL = "one number for the mean probabilities: pool the members, then calibrate the pool"
+VECTOR = "a factor and a shift for each class's logit, fitted to the mixture of members"
+ISOTONIC = "a monotone map for each class from its mean probability to its observed frequency"
+RARE = "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes"
+TEMPERATURES: dict[str, Any] = {
+    CLASSIFICATION: (Temperature, fit_temperature),
+    MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
+    REGRESSION: (std_scaling.StdScaling, std_scaling.fit_std),
+}
+MEMBER_TEMPERATURES: dict[str, Any] = {
+    CLASSIFICATION: (MemberTemperature, fit_member_temperature),
+    REGRESSION: (std_scaling.MemberStdScaling, std_scaling.fit_member_std),
+}
+LOGIT_ADJUSTMENT: dict[str, Any] = {CLASSIFICATION: (LogitAdjustment, fit_logit_adjustment)}
 CALIBRATORS: dict[str, CalibrationMethod] = {
-    "temperature": CalibrationMethod(
-        "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched",
-        {
-            "classification": (Temperature, fit_temperature),
-            MULTI_LABEL: (LabelTemperatures, fit_label_temperatures),
-            "regression": (std_scaling.StdScaling, std_scaling.fit_std),
-        },
-    ),
-    "noise_scaling": CalibrationMethod(
-        "one number for the noise of all members of a regression; their means stay",
-        {"regression": (std_scaling.NoiseScaling, std_scaling.fit_noise)},
-    ),
-    "moment_matching": CalibrationMethod(
-        "one Gaussian with the mean of a regression's mixture, and its standard deviation times one number",
-        {"regression": (std_scaling.MomentMatching, std_scaling.fit_moments)},
-    ),
-    "member_temperature": CalibrationMethod(
-        "one number for each member, fitted to this member alone",
-        {
-            "classification": (MemberTemperature, fit_member_temperature),
-            "regression": (std_scaling.MemberStdScaling, std_scaling.fit_member_std),
-        },
-    ),
-    "pool_temperature": CalibrationMethod(
-        "one number for the mean probabilities: pool the members, then calibrate the pool",
-        {"classification": (PoolTemperature, fit_pool_temperature)},
-    ),
-    "vector": CalibrationMethod(
-        "a factor and a shift for each class's logit, fitted to the mixture of members",
-        {"classification": (VectorScaling, fit_vector)},
-    ),
-    "isotonic": CalibrationMethod(
-        "a monotone map for each class from its mean probability to its observed frequency",
-        {"classification": (Isotonic, fit_isotonic)},
-        (),
-    ),
-    "logit_adjustment": CalibrationMethod(
-        "probabilities divided by class frequencies to a power of least balanced error, or tau=1: for rare classes",
-        {"classification": (LogitAdjustment, fit_logit_adjustment)},
-        ("tau",),
-        balances_classes=True,
-    ),
+    "temperature": CalibrationMethod(TEMPERATURE, TEMPERATURES),
+    "noise_scaling": CalibrationMethod(NOISE, {REGRESSION: (std_scaling.NoiseScaling, std_scaling.fit_noise)}),
+    "moment_matching": CalibrationMethod(MOMENTS, {REGRESSION: (std_scaling.MomentMatching, std_scaling.fit_moments)}),
+    "member_temperature": CalibrationMethod(MEMBER, MEMBER_TEMPERATURES),
+    "pool_temperature": CalibrationMethod(POOL, {CLASSIFICATION: (PoolTemperature, fit_pool_temperature)}),
+    "vector": CalibrationMethod(VECTOR, {CLASSIFICATION: (VectorScaling, fit_vector)}),
+    "isotonic": CalibrationMethod(ISOTONIC, {CLASSIFICATION: (Isotonic, fit_isotonic)}, ()),
+    "logit_adjustment": CalibrationMethod(RARE, LOGIT_ADJUSTMENT, ("tau",), balances_classes=True),
 }
 
 

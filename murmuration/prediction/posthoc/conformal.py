@@ -84,8 +84,7 @@ def check_rule(coverage: float, examples: int) -> None:
 
 def check_finite(values: np.ndarray, what: str) -> np.ndarray:
     """Return the values, if all are finite: NaN from a diverged member must not enter a threshold."""
-    bad = ~np.isfinite(values)
-    if bad.any():
+    if (bad := ~np.isfinite(values)).any():
         place = tuple(np.argwhere(bad)[0].tolist())
         raise Failure(f"{what} at {list(place)} is {values[place]}: a member diverged; leave it out with select(...)")
     return values

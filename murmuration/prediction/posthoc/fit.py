@@ -176,8 +176,7 @@ def on_path(path: Path, prior_stds: Sequence[float]) -> Iterator[Candidate]:
     table = torch.stack([path.losses(t) for t in grid.tolist()])  # (G, N)
     for prior_std in prior_stds:
         total = table.sum(1) + path.penalty(grid, prior_std).to(table)  # (G,)
-        best_points = (total[:, None] - table).argmin(0)  # (N,)
-        held_out = table.gather(0, best_points[None])[0]
+        held_out = table.gather(0, (total[:, None] - table).argmin(0)[None])[0]
         near = int(total.argmin())
         ends = float(grid[max(near - 1, 0)]), float(grid[min(near + 1, len(grid) - 1)])
         yield Candidate(prior_std, held_out, lambda s, ends=ends: path.make(path.best(s, *ends)))  # type: ignore[misc]
@@ -372,8 +371,7 @@ def fit_posthoc(
     """
     config = config or PostHocConfig()
     check_config(config, pred.task)
-    targets = pred.checked(y)
-    if len(targets) < FEWEST:
+    if len(targets := pred.checked(y)) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
     if pred.task == MULTI_LABEL:
         fitted = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
