@@ -177,6 +177,8 @@ def test_row_command(monkeypatch, capsys):
 
     import typer
 
+    from murmuration.cli import program
+
     module = ModuleType("greeting_command")
     exec('def greet() -> None:\n    """Greet."""\n    print("hello")', module.__dict__)
     monkeypatch.setitem(sys.modules, "greeting_command", module)
@@ -184,8 +186,6 @@ def test_row_command(monkeypatch, capsys):
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "murmuration.commands" else [])
     plugins.plugins.cache_clear()
     try:
-        from murmuration.cli import program
-
         monkeypatch.setattr(program, "app", typer.Typer(cls=program.PlainGroup))
         for name, command in {"list": program.lists.list_names, **plugins.plugins("murmuration.commands")}.items():
             program._add(name, command, "Commands")
