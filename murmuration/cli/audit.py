@@ -79,9 +79,8 @@ def beside(file: Path, force: bool) -> Path:
 
 def show_groups(evaluations: Sequence["Evaluation"]) -> None:
     """Print the main scores in every group, one table for each column, with groups that are significantly worse."""
-    from murmuration.cli.results import heading
     from murmuration.evaluation.metrics import shown_in
-    from murmuration.reports.formatting import number
+    from murmuration.reports.formatting import heading, number
 
     names, compared = shown_in("brief", evaluations[0].task), len(evaluations) > 1
     for column in dict.fromkeys(column for evaluation in evaluations for column in evaluation.groups):

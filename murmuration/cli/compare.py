@@ -67,21 +67,11 @@ def compare(
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data, path, quiet=as_json)
     require_corruptions(shift)
+    settings |= {"checkpoint_seconds": checkpoint_seconds, "progress": not as_json, **objective.settings()}
+    settings |= {"baselines": () if models == ["none"] else models or None, "ood": options.listed(shift.ood)}
     suite = suite_of(shift, eval_set_of(opened, validation=True)) if shift.wanted else None
     try:
-        comparison = mm.compare(
-            opened,
-            parsed,
-            net=options.network(net),
-            baselines=() if models == ["none"] else models or None,
-            shift=suite,
-            ood=options.listed(shift.ood),
-            out=path,
-            progress=not as_json,
-            checkpoint_seconds=checkpoint_seconds,
-            **objective.settings(),
-            **settings,
-        )
+        comparison = mm.compare(opened, parsed, net=options.network(net), shift=suite, out=path, **settings)
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES if (path / SETTINGS).exists() else NOTHING_WRITTEN) from None
     show_results(comparison.evaluations, comparison.to_json(), as_json=as_json)

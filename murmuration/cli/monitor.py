@@ -68,22 +68,9 @@ def monitor(
 
 def show(drift: "Drift") -> None:
     """Print the largest changes in a table, then the verdict."""
-    from murmuration.reports.formatting import number
-    from murmuration.reports.monitor_page import written_p
+    from murmuration.reports.monitor_page import change_rows
 
-    largest = sorted(drift.changes, key=lambda change: (not change.drifted, -change.size))[:SHOWN]
-    rows = [
-        [
-            change.name,
-            change.kind,
-            number(change.before),
-            number(change.after),
-            number(change.size),
-            written_p(change.adjusted),
-            "yes" if change.drifted else "no",
-        ]
-        for change in largest
-    ]
+    rows = [[*cells, drifted] for *cells, _, drifted in change_rows(drift)[:SHOWN]]
     heads = ["quantity", "kind", "before", "now", "size", "corrected p", "drift"]
     print_table(heads, rows, title=f"{drift.rows:,} new rows, the largest of {len(drift.changes)} changes")
     for sentence in drift.verdict:

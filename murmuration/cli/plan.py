@@ -61,16 +61,8 @@ def plan(
     parsed, settings = answers.recipe(recipe), training.settings()
     opened = reading.open(data, quiet=as_json)
     startup = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
-    estimate = mm.estimate_costs(
-        options.network(net),
-        opened,
-        recipe=parsed,
-        ranks=ranks,
-        budget=budget,
-        of_command=startup,
-        **objective.settings(),
-        **settings,
-    )
+    settings |= {"ranks": ranks, "budget": budget, **objective.settings()}
+    estimate = mm.estimate_costs(options.network(net), opened, recipe=parsed, of_command=startup, **settings)
     if as_json:
         return print_json(estimate.to_json())
     show_estimate(estimate)

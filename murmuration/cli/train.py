@@ -79,20 +79,10 @@ def train(
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
             print(about_data(opened, folds))
-        ensemble = mm.fit(
-            options.network(net),
-            opened,
-            recipe=parsed,
-            folds=folds,
-            out=path,
-            progress=not quiet,
-            init_from=init_from,
-            reset=tuple(options.listed(reset)),
-            pretrained=True if pretrained == "yes" else pretrained or False,
-            checkpoint_seconds=checkpoint_seconds,
-            **objective.settings(),
-            **settings,
-        )
+        settings |= {"folds": folds, "checkpoint_seconds": checkpoint_seconds, **objective.settings()}
+        settings |= {"init_from": init_from, "reset": tuple(options.listed(reset))}
+        settings |= {"pretrained": True if pretrained == "yes" else pretrained or False}
+        ensemble = mm.fit(options.network(net), opened, recipe=parsed, out=path, progress=not quiet, **settings)
         if is_first():
             finish_run(path, ensemble, opened, as_json=as_json)
 

@@ -14,14 +14,14 @@ from murmuration.core.recipe import Recipe, parse_recipe
 from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import Evaluation, eval_set_of, evaluate_on, ood_inputs
-from murmuration.evaluation.metrics import describe, shown_in
+from murmuration.evaluation.metrics import shown_in
 from murmuration.evaluation.record import Ood, Shift, suite_of
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, Likelihood
 from murmuration.models.estimators.table import BASELINES, check_model, models_for
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.findings import BASELINE, Difference
-from murmuration.reports.formatting import ARROWS, interval, number, plural
+from murmuration.reports.formatting import heading, interval, number, plural
 from murmuration.reports.page import render, write_report
 from murmuration.reports.report import Report, report_of, this_command
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
@@ -86,8 +86,7 @@ class Comparison:
     def __repr__(self) -> str:
         first = self.evaluations[0]
         names = shown_in("brief", first.task)
-        heads = [f"{describe(name).label} {ARROWS[describe(name).better]}".strip() for name in names]
-        table = [["", *heads]]
+        table = [["", *map(heading, names)]]
         for e in self.evaluations:
             table.append([e.name, *(f"{number(e.scores[n])} {interval(e.scores[n])}".strip() for n in names)])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
