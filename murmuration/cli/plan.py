@@ -86,9 +86,8 @@ def show_estimate(estimate: "CostEstimate") -> None:
         "a step": estimate.step,
     }
     rows = [[name, duration(seconds.wall), duration(seconds.cpu)] for name, seconds in times.items()]
-    print_table(
-        ["time", "by the clock", "CPU time"], rows, title=f"{estimate.recipe}: {size}, engine {estimate.engine}{ranks}"
-    )
+    title = f"{estimate.recipe}: {size}, engine {estimate.engine}{ranks}"
+    print_table(["time", "by the clock", "CPU time"], rows, title=title)
     print_table(["memory of a process", "MB"], with_sum(estimate.memory, "peak, about"))
     print_table(["disk", "MB"], with_sum(estimate.disk, "sum"))
     if estimate.ranks > 1 and not estimate.exchanges:

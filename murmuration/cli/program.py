@@ -151,13 +151,12 @@ def _run(arguments: list[str]) -> int:
     words = [argument for argument in arguments if not argument.startswith("-")]
     if words and words[0] not in command.commands:
         raise unknown("command", words[0], command.commands)
+    code = 0
     try:
         with command.make_context("murmur", list(arguments) or ["--help"]) as context:
             _invoke(command, context, words)
     except typer.Exit as exit:
         code = int(exit.exit_code)
-    else:
-        code = 0
     sys.stdout.flush()
     return code
 
@@ -198,17 +197,12 @@ def _message(error: Exception, arguments: list[str]) -> str:
         return in_flags(" ".join(str(error).split()), arguments)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    if out_of_memory(error):
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         needed = re.search(r"allocate (\d+) bytes", str(error))
         more = "" if needed is None else f": {int(needed[1]) / 2**30:.3g} GiB at once"
         return f"not enough memory{more}; write smaller sizes, or --stream for data larger than memory"
     first = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {first} (run again with {DEBUG}=1 for the traceback)"
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of Python, numpy or torch says that memory ran out."""
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

@@ -145,10 +145,8 @@ def frequency_figure(report: Report, name: str) -> figures.Figure | None:
     across = figures.axis("training examples") | {"type": "log", "dtick": 1}
     values = [value for trace in data for value in trace["y"]]
     words = f"{title}: {len(values)} points between {number(min(values))} and {number(max(values))}"
-    panel = figures.layout(across, figures.axis(description.label) | {"rangemode": "tozero"}) | {
-        "showlegend": len(data) > 1
-    }
-    return figures.Figure(name, title, words, data, panel, 300)
+    panel = figures.layout(across, figures.axis(description.label) | {"rangemode": "tozero"})
+    return figures.Figure(name, title, words, data, panel | {"showlegend": len(data) > 1}, 300)
 
 
 def _group_table(found: list[tuple[int, Evaluation, ClassImbalance]], several: bool) -> Markup:

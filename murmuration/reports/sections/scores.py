@@ -64,12 +64,10 @@ def confusion(evaluation: Evaluation, name: str) -> figures.Figure:
     if len(classes) <= MOST_NUMBERS:
         trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
     down = figures.axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
-    height = max(380, 12 * len(classes))
+    panel, height = figures.layout(figures.axis("predicted class") | ticks, down), max(380, 12 * len(classes))
     wrong = int(matrix.sum() - matrix.trace())
     label = f"Confusion matrix of {evaluation.name}: {wrong} of {int(matrix.sum()):,} examples are off the diagonal"
-    return figures.Figure(
-        name, "Confusion matrix", label, [trace], figures.layout(figures.axis("predicted class") | ticks, down), height
-    )
+    return figures.Figure(name, "Confusion matrix", label, [trace], panel, height)
 
 
 def class_table(evaluation: Evaluation) -> Markup:
