@@ -190,7 +190,7 @@ def test_row_command(monkeypatch, capsys):
     from murmuration.cli import program  # with the commands of the distribution, before they are replaced
 
     module = ModuleType("greeting_command")
-    exec('HELP = "Greet."\ndef greet() -> None:\n    """Greet."""\n    print("hello")', module.__dict__)
+    exec('def greet() -> None:\n    """Greet."""\n    print("hello")', module.__dict__)
     monkeypatch.setitem(sys.modules, "greeting_command", module)
     point = EntryPoint("greet", "greeting_command:greet", "murmuration.commands")
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "murmuration.commands" else [])

@@ -6,19 +6,9 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import training_bar
-
-HELP = help_text(
-    "Train more members for a finished run and write all of them as a new run, calibrated and evaluated again; the old "
-    "run is unchanged. The new members are bit-identical to those of one run of all members with the same seed. For "
-    "recipes whose members are independent of each other: no coupling, no shared trained tensors. An interrupted "
-    "command continues with `murmur resume`.",
-    "murmur add-members runs/digits 5",
-    "murmur add-members runs/digits 5 --out runs/digits-10",
-)
 
 
 def add_members(
@@ -31,6 +21,11 @@ def add_members(
 ) -> None:
     """Train more members for a finished run.
 
+    Train more members for a finished run and write all of them as a new run, calibrated and evaluated again; the old
+    run is unchanged. The new members are bit-identical to those of one run of all members with the same seed. For
+    recipes whose members are independent of each other: no coupling, no shared trained tensors. An interrupted command
+    continues with `murmur resume`.
+
     Args:
         run: The run.
         count: Number of members to add.
@@ -38,6 +33,10 @@ def add_members(
         net: The network of the run.
         device: Device.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur add-members runs/digits 5
+        murmur add-members runs/digits 5 --out runs/digits-10
     """
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data, with_resume_hint

@@ -9,24 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, listed, output_path
 from murmuration.system.errors import Misuse
 
 if TYPE_CHECKING:
     from murmuration.evaluation import Evaluation
-
-HELP = help_text(
-    "Evaluate the uncertainty of predictions made by any model: scores with intervals, calibration, conformal "
-    "prediction sets and their coverage, selective prediction (abstention), scores by group, and advice. A .npz holds "
-    "probs (N, K) or (S, N, K) of S members, or logits, or mean and std, or samples (S, N), and y; a .csv or .parquet "
-    "the columns prob_<class> and label, or mean, std and y. Several files on the same rows are compared with paired "
-    "tests. One half of the rows fits calibrator, conformal sets and abstention rules, the other half evaluates them.",
-    "murmur audit members.npz",
-    "murmur audit forest.csv boosting.csv --group size",
-    "murmur audit forest.csv --label-column outcome --out audit.html",
-    "murmur audit unlabelled.npz --label-file truth.csv --label-column outcome",
-)
 
 
 def audit(
@@ -43,6 +31,12 @@ def audit(
 ) -> None:
     """Evaluate the predictions of any model.
 
+    Evaluate the uncertainty of predictions made by any model: scores with intervals, calibration, conformal prediction
+    sets and their coverage, selective prediction (abstention), scores by group, and advice. A .npz holds probs (N, K)
+    or (S, N, K) of S members, or logits, or mean and std, or samples (S, N), and y; a .csv or .parquet the columns
+    prob_<class> and label, or mean, std and y. Several files on the same rows are compared with paired tests. One half
+    of the rows fits calibrator, conformal sets and abstention rules, the other half evaluates them.
+
     Args:
         files: One or more .npz, .npy, .csv or .parquet files.
         labels: File of the true labels, if FILE has none: .csv, .npz, .npy or text.
@@ -53,6 +47,12 @@ def audit(
         trust: Calibration, conformal sets and abstention.
         force: Whether to replace the file.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur audit members.npz
+        murmur audit forest.csv boosting.csv --group size
+        murmur audit forest.csv --label-column outcome --out audit.html
+        murmur audit unlabelled.npz --label-file truth.csv --label-column outcome
     """
     from murmuration.cli.results import show_scores, show_sentences
 
@@ -79,9 +79,8 @@ def beside(file: Path, force: bool) -> Path:
 
 def show_groups(evaluations: Sequence["Evaluation"]) -> None:
     """Print the main scores in every group, one table for each column, with groups that are significantly worse."""
-    from murmuration.cli.results import heading
     from murmuration.evaluation.metrics import shown_in
-    from murmuration.reports.formatting import number
+    from murmuration.reports.formatting import heading, number
 
     names, compared = shown_in("brief", evaluations[0].task), len(evaluations) > 1
     for column in dict.fromkeys(column for evaluation in evaluations for column in evaluation.groups):

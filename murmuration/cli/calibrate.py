@@ -2,25 +2,25 @@
 
 from pathlib import Path
 
-from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, network
 from murmuration.system.errors import Misuse
-
-HELP = help_text(
-    "Fit a calibrator, conformal prediction sets and abstention rules on a run's validation split, keep them with the "
-    "run (posthoc.json), and evaluate it again. `murmur predict` then applies them. `murmur train` does this by "
-    "itself; this command is for other settings.",
-    "murmur calibrate runs/digits --calibrate vector",
-    "murmur calibrate runs/digits --coverage 0.95 --conformal raps",
-    "murmur calibrate runs/digits --error-cost 10 --abstain-cost 1",
-    "murmur calibrate runs/digits --calibrate none",
-)
 
 
 def calibrate(
     *, run: RunPath, trust: PostHocOptions, net: OwnNet = None, device: RunDevice = None, as_json: Json = False
 ) -> None:
-    """Fit calibrator, conformal sets and abstention rules on a run's validation split."""
+    """Fit calibrator, conformal sets and abstention rules on a run's validation split.
+
+    Fit a calibrator, conformal prediction sets and abstention rules on a run's validation split, keep them with the run
+    (posthoc.json), and evaluate it again. `murmur predict` then applies them. `murmur train` does this by itself; this
+    command is for other settings.
+
+    Examples:
+        murmur calibrate runs/digits --calibrate vector
+        murmur calibrate runs/digits --coverage 0.95 --conformal raps
+        murmur calibrate runs/digits --error-cost 10 --abstain-cost 1
+        murmur calibrate runs/digits --calibrate none
+    """
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation import evaluate_ensemble, held_out_set

@@ -5,19 +5,8 @@ from typing import Annotated
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, help_text
+from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
 from murmuration.cli.evaluate import require_corruptions, suite_of
-
-HELP = help_text(
-    "Train several recipes on the same splits with the same seed and test which differences are significant (paired "
-    "tests). Each recipe is a run in a sub-directory of --out. Interrupted, the same command continues. results.json "
-    "holds the output of --json.",
-    "murmur compare digits --recipes single,deep-ensemble",
-    "murmur compare prices.csv --target price --members 10 --out runs/prices",
-    "murmur compare digits --recipes single,deep-ensemble --corruptions",
-    "murmur compare digits --recipes deep-ensemble:members=3,deep-ensemble:coupling=outputs",
-    "murmur compare prices.csv --target price --recipes deep-ensemble,mixed --baselines random-forest",
-)
 
 
 def compare(
@@ -38,6 +27,10 @@ def compare(
 ) -> None:
     """Train several recipes on the same splits and compare their scores.
 
+    Train several recipes on the same splits with the same seed and test which differences are significant (paired
+    tests). Each recipe is a run in a sub-directory of --out. Interrupted, the same command continues. results.json
+    holds the output of --json.
+
     Args:
         data: The data.
         recipes: See `murmur list recipes`; single,deep-ensemble if left out. Answers and a number of members may follow
@@ -54,6 +47,13 @@ def compare(
         checkpoint_seconds: Seconds between checkpoints.
         as_json: Whether to print JSON.
         help_all: Whether to show the help of all options.
+
+    Examples:
+        murmur compare digits --recipes single,deep-ensemble
+        murmur compare prices.csv --target price --members 10 --out runs/prices
+        murmur compare digits --recipes single,deep-ensemble --corruptions
+        murmur compare digits --recipes deep-ensemble:members=3,deep-ensemble:coupling=outputs
+        murmur compare prices.csv --target price --recipes deep-ensemble,mixed --baselines random-forest
     """
     from murmuration.cli.results import show_results
     from murmuration.cli.training import new_run_path
@@ -67,21 +67,11 @@ def compare(
     path = Path(out) if out else new_run_path(data, "compare")
     opened = reading.open(data, path, quiet=as_json)
     require_corruptions(shift)
+    settings |= {"checkpoint_seconds": checkpoint_seconds, "progress": not as_json, **objective.settings()}
+    settings |= {"baselines": () if models == ["none"] else models or None, "ood": options.listed(shift.ood)}
     suite = suite_of(shift, eval_set_of(opened, validation=True)) if shift.wanted else None
     try:
-        comparison = mm.compare(
-            opened,
-            parsed,
-            net=options.network(net),
-            baselines=() if models == ["none"] else models or None,
-            shift=suite,
-            ood=options.listed(shift.ood),
-            out=path,
-            progress=not as_json,
-            checkpoint_seconds=checkpoint_seconds,
-            **objective.settings(),
-            **settings,
-        )
+        comparison = mm.compare(opened, parsed, net=options.network(net), shift=suite, out=path, **settings)
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES if (path / SETTINGS).exists() else NOTHING_WRITTEN) from None
     show_results(comparison.evaluations, comparison.to_json(), as_json=as_json)

@@ -1,7 +1,9 @@
 """Output of commands: help texts, tables and JSON."""
 
 import json
+import re
 from collections.abc import Sequence
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -27,11 +29,27 @@ class Interrupted(Exception):  # noqa: N818 - the user asked for it
     """Ctrl-C, with a message on how to continue."""
 
 
+class PlainGroup(TyperGroup):
+    """A group of commands with its help from a docstring (see `help_texts`), and the help of switches without a type.
+
+    It shows `--json`, not `--json <bool>`.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | help_texts(settings["help"]))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_bool(super().get_params(ctx))
+
+
 class PlainCommand(TyperCommand):
-    """A command whose help shows switches without a type: `--json`, not `--json <bool>`.
+    """A command with the same help as `PlainGroup`.
 
     If it has an option `--help-all`, `--help` shows only the options of `COMMON`.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | help_texts(settings["help"]))
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_bool(super().get_params(ctx))
@@ -52,13 +70,6 @@ def show_all_options(context: typer.Context, requested: bool) -> None:
         raise typer.Exit
 
 
-class PlainGroup(TyperGroup):
-    """A group of commands with the same help as `PlainCommand`."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_bool(super().get_params(ctx))
-
-
 def _without_bool(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
@@ -66,10 +77,13 @@ def _without_bool(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
-def help_text(about: str, *examples: str) -> str:
-    """Return the help of a command: examples first, then a description."""
-    lines = "\n".join(examples)
-    return f"Examples:\n\n[cyan]{lines}[/cyan]\n\n{about}"
+def help_texts(docstring: str | None) -> dict[str, str]:
+    """Return the help of a command from its docstring: examples, then the description; and in short, its first line."""
+    summary, _, rest = (docstring or "").partition("\n\n")
+    about, *sections = re.split(r"^(\w+):\n", rest, flags=re.MULTILINE)
+    examples = dedent(dict(zip(sections[::2], sections[1::2], strict=True)).get("Examples", "")).strip()
+    about = re.sub(r"(?<!\n)\n(?!\n)", " ", about.strip()) or summary
+    return {"help": f"Examples:\n\n[cyan]{examples}[/cyan]\n\n{about}" if examples else about, "short_help": summary}
 
 
 def console() -> "Console":

@@ -6,17 +6,8 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, is_whole, listed, network
 from murmuration.system.errors import Misuse
-
-HELP = help_text(
-    "Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated again; "
-    "the old run is unchanged. For recipes whose members are independent of each other: no coupling, no shared "
-    "trained tensors.",
-    "murmur drop-members runs/digits 1",
-    "murmur drop-members runs/digits 1 --out runs/digits-fewer --json",
-)
 
 
 def drop_members(
@@ -29,6 +20,10 @@ def drop_members(
 ) -> None:
     """Write a run without some of its members.
 
+    Write a new run without some members of a finished one, by their numbers from 0, calibrated and evaluated again; the
+    old run is unchanged. For recipes whose members are independent of each other: no coupling, no shared trained
+    tensors.
+
     Args:
         run: The run.
         members: Numbers of members, from 0, such as 1,3.
@@ -36,6 +31,10 @@ def drop_members(
         net: The network of the run.
         device: Device.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur drop-members runs/digits 1
+        murmur drop-members runs/digits 1 --out runs/digits-fewer --json
     """
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import derived_run_path, read_manifest, reopen_data

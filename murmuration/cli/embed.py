@@ -4,19 +4,9 @@ from typing import Annotated
 
 import typer
 
-from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json
+from murmuration.cli.console import CONTINUES, Interrupted, print_json
 from murmuration.cli.options import DataSource, Force, Json, Names, documented, image_size, named_targets, output_path
 from murmuration.system.progress import counting_bar
-
-HELP = help_text(
-    "Compute the features of images by a pretrained network without its head, and write them with labels, class names "
-    "and splits to an .npz file, which is a data set for every other command. Images of any size are resized and "
-    "cropped. A command that was interrupted continues when it is repeated.",
-    "murmur embed photos --net efficientnet-lite0 --out features.npz",
-    "murmur train features.npz --net linear --members 10",
-    "murmur embed cifar-10-batches-bin --size 112 --out cifar10.npz",
-    "murmur embed photos --net resnet20 --weights resnet20.safetensors --out features.npz",
-)
 
 
 def embed(
@@ -32,6 +22,10 @@ def embed(
 ) -> None:
     """Compute features of images by a pretrained network, once.
 
+    Compute the features of images by a pretrained network without its head, and write them with labels, class names and
+    splits to an .npz file, which is a data set for every other command. Images of any size are resized and cropped. A
+    command that was interrupted continues when it is repeated.
+
     Args:
         data: The images.
         out: The .npz file to write.
@@ -41,6 +35,12 @@ def embed(
         target: Target column of a table of image files.
         force: Whether to replace the file.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur embed photos --net efficientnet-lite0 --out features.npz
+        murmur train features.npz --net linear --members 10
+        murmur embed cifar-10-batches-bin --size 112 --out cifar10.npz
+        murmur embed photos --net resnet20 --weights resnet20.safetensors --out features.npz
     """
     from murmuration.data.raw import LoadOptions
     from murmuration.models.features import feature_source, write_features

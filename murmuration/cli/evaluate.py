@@ -10,20 +10,9 @@ import typer
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import help_text
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
-HELP = help_text(
-    "Evaluate a run on its test split and write metrics.json and report.html into its directory. With --on, evaluate "
-    "it on other labelled examples, prepared like its own; then only --out is written. --corruptions adds corrupted "
-    "inputs (distribution shift), --ood out-of-distribution inputs.",
-    "murmur evaluate runs/digits",
-    "murmur evaluate runs/prices --on newer.csv --out newer.html",
-    "murmur evaluate runs/digits --corruptions",
-    "murmur evaluate runs/photos --ood other-photos,digits",
-    "murmur evaluate runs/digits --json",
-)
 SEVERITIES = list("12345")
 
 
@@ -41,6 +30,10 @@ def evaluate(
 ) -> None:
     """Evaluate a run on its test split or on other examples.
 
+    Evaluate a run on its test split and write metrics.json and report.html into its directory. With --on, evaluate it
+    on other labelled examples, prepared like its own; then only --out is written. --corruptions adds corrupted inputs
+    (distribution shift), --ood out-of-distribution inputs.
+
     Args:
         run: The run.
         on: Other labelled examples.
@@ -51,6 +44,13 @@ def evaluate(
         device: Device.
         force: Whether to replace the file.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur evaluate runs/digits
+        murmur evaluate runs/prices --on newer.csv --out newer.html
+        murmur evaluate runs/digits --corruptions
+        murmur evaluate runs/photos --ood other-photos,digits
+        murmur evaluate runs/digits --json
     """
     from murmuration.cli.results import show_results
     from murmuration.cli.training import load_run, reopen_data

@@ -9,20 +9,10 @@ from typing import Annotated, Any
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import print_json, print_table
 from murmuration.cli.options import Force, Json, output_path
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.plugins import plugins
-
-HELP = help_text(
-    "List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics, "
-    "optimizers, schedules, samplers, losses, nets, models, data, engines, corruptions, calibrators, conformal, "
-    "measures, experiments. Without a name, all lists. --sheet draws every corruption.",
-    "murmur list recipes",
-    "murmur list couplings",
-    "murmur list data --json",
-    "murmur list corruptions --sheet corruptions.png",
-)
 
 SHEET_IMAGES, DEFAULT = "digits", "deep-ensemble"
 Entries = dict[str, dict[str, str]]  # name -> column -> text
@@ -165,12 +155,22 @@ def list_names(
 ) -> None:
     """List recipes, networks, data, corruptions and other names that options take.
 
+    List the names that options take, with a description of each: recipes, sharing, weights, couplings, dynamics,
+    optimizers, schedules, samplers, losses, nets, models, data, engines, corruptions, calibrators, conformal, measures,
+    experiments. Without a name, all lists. --sheet draws every corruption.
+
     Args:
         what: Name of one list; all if left out.
         sheet: Draw every corruption of some images: a .png file.
         of: Images for --sheet; digits if left out.
         force: Whether to replace the file.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur list recipes
+        murmur list couplings
+        murmur list data --json
+        murmur list corruptions --sheet corruptions.png
     """
     if what is not None and what not in LISTS:
         raise unknown("list", what, LISTS)

@@ -6,17 +6,8 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, OwnNet, RunDevice, network
 from murmuration.system.errors import Misuse
-
-HELP = help_text(
-    "Write the members of several finished runs, in their order, as one new run, calibrated and evaluated anew; the "
-    "old runs stay as they are. They must have the same data, preparation, network, likelihood and recipe, one whose "
-    "members are independent of each other, and no member in common: give runs another --seed, or another "
-    "--first-member of one seed, which makes them parts of one larger run.",
-    "murmur merge runs/ensemble/member-* --out runs/merged",
-)
 
 
 def merge(
@@ -28,12 +19,20 @@ def merge(
 ) -> None:
     """Write the members of several runs as one run.
 
+    Write the members of several finished runs, in their order, as one new run, calibrated and evaluated anew; the old
+    runs stay as they are. They must have the same data, preparation, network, likelihood and recipe, one whose members
+    are independent of each other, and no member in common: give runs another --seed, or another --first-member of one
+    seed, which makes them parts of one larger run.
+
     Args:
         runs: Two or more run directories.
         out: Run directory.
         net: The network of the runs.
         device: Device.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur merge runs/ensemble/member-* --out runs/merged
     """
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import read_manifest, reopen_data

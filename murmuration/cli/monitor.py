@@ -5,21 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import print_json, print_table
 from murmuration.cli.options import Force, Json, RunPath, output_path
 
 if TYPE_CHECKING:
     from murmuration.evaluation.columns import Drift
 
-HELP = help_text(
-    "Compare new rows with the rows that a run was trained on: every column, missing values, the uncertainty of "
-    "predictions and, of classes, the size of conformal sets, by tests that are corrected for their number. The page "
-    "also names the rows most unlike the training rows. Targets are not needed.",
-    "murmur monitor runs/prices new.csv",
-    "murmur monitor runs/prices new.csv --out drift.html",
-    "murmur monitor runs/prices new.csv --json",
-    "murmur monitor runs/prices new.csv --fail-on-drift",
-)
 SHOWN = 12  # changes on the screen; the page has all
 DRIFTED = 3  # exit code
 
@@ -35,6 +26,10 @@ def monitor(
 ) -> None:
     """Compare new rows of a table with those of training.
 
+    Compare new rows with the rows that a run was trained on: every column, missing values, the uncertainty of
+    predictions and, of classes, the size of conformal sets, by tests that are corrected for their number. The page also
+    names the rows most unlike the training rows. Targets are not needed.
+
     Args:
         run: The run.
         data: New rows: FILE.csv or FILE.parquet.
@@ -42,6 +37,12 @@ def monitor(
         force: Whether to replace the page.
         fail_on_drift: End with exit code 3 where there is drift, for scripts.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur monitor runs/prices new.csv
+        murmur monitor runs/prices new.csv --out drift.html
+        murmur monitor runs/prices new.csv --json
+        murmur monitor runs/prices new.csv --fail-on-drift
     """
     from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation.columns import drift, read_table, unusual_rows
@@ -67,22 +68,9 @@ def monitor(
 
 def show(drift: "Drift") -> None:
     """Print the largest changes in a table, then the verdict."""
-    from murmuration.reports.formatting import number
-    from murmuration.reports.monitor_page import written_p
+    from murmuration.reports.monitor_page import change_rows
 
-    largest = sorted(drift.changes, key=lambda change: (not change.drifted, -change.size))[:SHOWN]
-    rows = [
-        [
-            change.name,
-            change.kind,
-            number(change.before),
-            number(change.after),
-            number(change.size),
-            written_p(change.adjusted),
-            "yes" if change.drifted else "no",
-        ]
-        for change in largest
-    ]
+    rows = [[*cells, drifted] for *cells, _, drifted in change_rows(drift)[:SHOWN]]
     heads = ["quantity", "kind", "before", "now", "size", "corrected p", "drift"]
     print_table(heads, rows, title=f"{drift.rows:,} new rows, the largest of {len(drift.changes)} changes")
     for sentence in drift.verdict:

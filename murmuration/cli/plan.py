@@ -5,22 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import print_json, print_table
 
 if TYPE_CHECKING:
     from murmuration.training.costs import CostEstimate
 
 PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a command begins
-HELP = help_text(
-    "Predict time, memory, disk and communication of `murmur train` with the same options, from a few steps on the "
-    "real network and batch. Nothing is written. Times are those of this machine as it is now, with whatever else "
-    "runs on it. --ranks divides members among processes, each with a machine or GPU like this one; --budget proposes "
-    "members, epochs and a recipe that fit, and says what they give up.",
-    "murmur plan digits --members 10 --epochs 30",
-    "murmur plan digits --recipe forde --members 10 --ranks 5",
-    "murmur plan digits --net small-cnn --members 20 --budget 30m",
-    "murmur plan digits --json",
-)
 
 
 def plan(
@@ -39,6 +29,11 @@ def plan(
 ) -> None:
     """Predict the costs of a training run from a few steps.
 
+    Predict time, memory, disk and communication of `murmur train` with the same options, from a few steps on the real
+    network and batch. Nothing is written. Times are those of this machine as it is now, with whatever else runs on it.
+    --ranks divides members among processes, each with a machine or GPU like this one; --budget proposes members, epochs
+    and a recipe that fit, and says what they give up.
+
     Args:
         data: The data.
         recipe: Method; see `murmur list recipes`.
@@ -51,6 +46,12 @@ def plan(
         budget: Propose settings within a time such as 30m or 1h30m.
         as_json: Whether to print JSON.
         help_all: Whether to show the help of all options.
+
+    Examples:
+        murmur plan digits --members 10 --epochs 30
+        murmur plan digits --recipe forde --members 10 --ranks 5
+        murmur plan digits --net small-cnn --members 20 --budget 30m
+        murmur plan digits --json
     """
     began = time.perf_counter(), time.process_time()
     from murmuration.training.costs import Seconds, parse_budget
@@ -60,16 +61,8 @@ def plan(
     parsed, settings = answers.recipe(recipe), training.settings()
     opened = reading.open(data, quiet=as_json)
     startup = Seconds(PROGRAM + time.perf_counter() - began[0], PROGRAM + time.process_time() - began[1])
-    estimate = mm.estimate_costs(
-        options.network(net),
-        opened,
-        recipe=parsed,
-        ranks=ranks,
-        budget=budget,
-        of_command=startup,
-        **objective.settings(),
-        **settings,
-    )
+    settings |= {"ranks": ranks, "budget": budget, **objective.settings()}
+    estimate = mm.estimate_costs(options.network(net), opened, recipe=parsed, of_command=startup, **settings)
     if as_json:
         return print_json(estimate.to_json())
     show_estimate(estimate)
@@ -93,9 +86,8 @@ def show_estimate(estimate: "CostEstimate") -> None:
         "a step": estimate.step,
     }
     rows = [[name, duration(seconds.wall), duration(seconds.cpu)] for name, seconds in times.items()]
-    print_table(
-        ["time", "by the clock", "CPU time"], rows, title=f"{estimate.recipe}: {size}, engine {estimate.engine}{ranks}"
-    )
+    title = f"{estimate.recipe}: {size}, engine {estimate.engine}{ranks}"
+    print_table(["time", "by the clock", "CPU time"], rows, title=title)
     print_table(["memory of a process", "MB"], with_sum(estimate.memory, "peak, about"))
     print_table(["disk", "MB"], with_sum(estimate.disk, "sum"))
     if estimate.ranks > 1 and not estimate.exchanges:

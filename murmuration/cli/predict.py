@@ -8,23 +8,9 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import help_text, print_json
+from murmuration.cli.console import print_json
 from murmuration.cli.options import DataSource, Force, InMemory, Json, OwnNet, RunDevice, RunPath, network, output_path
 from murmuration.system.errors import Misuse
-
-HELP = help_text(
-    "Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column "
-    "names the input: `file` of an image, `index` of a parquet file with an index of its own. Classification: the "
-    "class, its confidence, all probabilities, and two decompositions of the uncertainty. In nats, entropy is "
-    "expected_entropy (aleatoric) plus mutual_information (epistemic). As variances of the one-hot label, aleatoric "
-    "and epistemic are summed over classes, or of the predicted class alone (_predicted). Regression: the mean, the "
-    "aleatoric, epistemic and total standard deviation, and the central 90 % interval. A calibrated run adds the "
-    "conformal prediction set or interval, and whether to answer or to abstain.",
-    "murmur predict runs/prices new.csv --out predictions.csv",
-    "murmur predict runs/photos new-photos --out predictions.parquet",
-    "murmur predict runs/digits digits --out predictions.npz --per-member",
-    "murmur predict runs/photos new-photos --stream --out predictions.csv",
-)
 
 
 def predict(
@@ -41,6 +27,14 @@ def predict(
 ) -> None:
     """Write predictions and their uncertainty to a file.
 
+    Predict the inputs of a file or folder, one row each in their order; labels are not needed. The first column names
+    the input: `file` of an image, `index` of a parquet file with an index of its own. Classification: the class, its
+    confidence, all probabilities, and two decompositions of the uncertainty. In nats, entropy is expected_entropy
+    (aleatoric) plus mutual_information (epistemic). As variances of the one-hot label, aleatoric and epistemic are
+    summed over classes, or of the predicted class alone (_predicted). Regression: the mean, the aleatoric, epistemic
+    and total standard deviation, and the central 90 % interval. A calibrated run adds the conformal prediction set or
+    interval, and whether to answer or to abstain.
+
     Args:
         run: The run.
         data: The inputs.
@@ -52,6 +46,12 @@ def predict(
         device: Device.
         force: Whether to replace the file.
         as_json: Whether to print JSON.
+
+    Examples:
+        murmur predict runs/prices new.csv --out predictions.csv
+        murmur predict runs/photos new-photos --out predictions.parquet
+        murmur predict runs/digits digits --out predictions.npz --per-member
+        murmur predict runs/photos new-photos --stream --out predictions.csv
     """
     from murmuration.cli.training import load_run
     from murmuration.prediction.posthoc.conformal import IntervalRule

@@ -32,28 +32,19 @@ from murmuration.cli import (
     selftest,
     train,
 )
-from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup, help_text
+from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup
 from murmuration.cli.options import RecipeOptions, grouped
 from murmuration.system.errors import Failure, Misuse, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
 
-HELP = help_text(
-    "Ensembles of neural networks with calibrated uncertainty: training, conformal prediction, evaluation, reports.",
-    "murmur train digits --members 5",
-    "murmur train prices.csv --target price --out runs/prices",
-    "murmur predict runs/prices new.csv --out predictions.csv",
-    "murmur compare digits --recipes single,deep-ensemble",
-    "murmur audit forest.csv",
-    "murmur list recipes",
-)
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
 SPINS = "20000"  # of an idle thread, before it sleeps; libgomp takes 300,000
 REPEAT = "repeat the command, or continue a run that was begun with murmur resume"
 DEBUG, COMPLETE = "MURMUR_DEBUG", "_MURMUR_COMPLETE"
 
-app = typer.Typer(help=HELP, rich_markup_mode="rich", cls=PlainGroup)
+app = typer.Typer(rich_markup_mode="rich", cls=PlainGroup)
 
 
 def _say_version(wanted: bool) -> None:
@@ -68,16 +59,26 @@ def _program(
         bool, typer.Option("--version", help="Print the version.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    """Ensembles of neural networks.
+
+    Ensembles of neural networks with calibrated uncertainty: training, conformal prediction, evaluation, reports.
+
+    Examples:
+        murmur train digits --members 5
+        murmur train prices.csv --target price --out runs/prices
+        murmur predict runs/prices new.csv --out predictions.csv
+        murmur compare digits --recipes single,deep-ensemble
+        murmur audit forest.csv
+        murmur list recipes
+    """
 
 
 def _add(name: str, command: Any, panel: str) -> None:
-    """Add a command, or a `typer.Typer` of several; the help of a function is `HELP` of its module."""
+    """Add a command, or a `typer.Typer` of several; the help of a function is its docstring."""
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name, rich_help_panel=panel)
     else:
-        texts = {"help": sys.modules[command.__module__].HELP, "short_help": (command.__doc__ or "").partition("\n")[0]}
-        app.command(name, cls=PlainCommand, rich_help_panel=panel, **texts)(grouped(command))
+        app.command(name, cls=PlainCommand, rich_help_panel=panel)(grouped(command))
 
 
 for _command in (
@@ -150,13 +151,12 @@ def _run(arguments: list[str]) -> int:
     words = [argument for argument in arguments if not argument.startswith("-")]
     if words and words[0] not in command.commands:
         raise unknown("command", words[0], command.commands)
+    code = 0
     try:
         with command.make_context("murmur", list(arguments) or ["--help"]) as context:
             _invoke(command, context, words)
     except typer.Exit as exit:
         code = int(exit.exit_code)
-    else:
-        code = 0
     sys.stdout.flush()
     return code
 
@@ -197,17 +197,12 @@ def _message(error: Exception, arguments: list[str]) -> str:
         return in_flags(" ".join(str(error).split()), arguments)
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    if out_of_memory(error):
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         needed = re.search(r"allocate (\d+) bytes", str(error))
         more = "" if needed is None else f": {int(needed[1]) / 2**30:.3g} GiB at once"
         return f"not enough memory{more}; write smaller sizes, or --stream for data larger than memory"
     first = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {first} (run again with {DEBUG}=1 for the traceback)"
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of Python, numpy or torch says that memory ran out."""
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

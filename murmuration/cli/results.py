@@ -12,7 +12,16 @@ from murmuration.data import Data
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble, held_out_set
 from murmuration.evaluation.metrics import MEASURES, describe, shown_in
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.reports.formatting import ARROWS, duration, interval, members_and_draws, number, plural, words_of
+from murmuration.reports.formatting import (
+    ARROWS,
+    duration,
+    heading,
+    interval,
+    members_and_draws,
+    number,
+    plural,
+    words_of,
+)
 from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
 from murmuration.runs.directory import replace_files
 from murmuration.system.errors import Failure
@@ -87,12 +96,6 @@ def show_scores(evaluations: Sequence[Evaluation]) -> None:
     single += ", uncalibrated" if first.uncalibrated is not first.examples else ""
     columns = ["score", "value", "95 % interval", "better", *([single] if first.predictions > 1 else [])]
     print_table(columns, score_rows(first), title=title)
-
-
-def heading(name: str) -> str:
-    """Return the label of a score, with an arrow for the better direction."""
-    description = describe(name)
-    return f"{description.label} {ARROWS[description.better]}".strip()
 
 
 def score_rows(evaluation: Evaluation) -> list[list[str]]:

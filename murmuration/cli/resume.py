@@ -2,14 +2,7 @@
 
 from pathlib import Path
 
-from murmuration.cli.console import help_text
 from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
-
-HELP = help_text(
-    "Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for "
-    "bit, on the device that it was begun on. A finished run is evaluated again.",
-    "murmur resume runs/digits",
-)
 
 
 def resume(
@@ -19,7 +12,14 @@ def resume(
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Continue an interrupted run, then evaluate it."""
+    """Continue an interrupted run, then evaluate it.
+
+    Continue an interrupted run from its last checkpoint. The result equals that of an uninterrupted run, bit for bit,
+    on the device that it was begun on. A finished run is evaluated again.
+
+    Examples:
+        murmur resume runs/digits
+    """
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import reopen_data, resume_run, with_resume_hint
     from murmuration.runs.directory import locked, read_run

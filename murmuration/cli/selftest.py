@@ -6,19 +6,20 @@ from typing import Any
 
 import typer
 
-from murmuration.cli.console import help_text, print_json, print_table
+from murmuration.cli.console import print_json, print_table
 from murmuration.cli.options import Json
-
-HELP = help_text(
-    "Check known results on this machine in less than a minute: scores computed by hand, ensemble members against "
-    "single networks bit for bit, saving and loading, interrupting and resuming, and a report.",
-    "murmur selftest",
-    "murmur selftest --json",
-)
 
 
 def selftest(as_json: Json = False) -> None:
-    """Check known results on this machine."""
+    """Check known results on this machine.
+
+    Check known results on this machine in less than a minute: scores computed by hand, ensemble members against single
+    networks bit for bit, saving and loading, interrupting and resuming, and a report.
+
+    Examples:
+        murmur selftest
+        murmur selftest --json
+    """
     from murmuration.cli.selftest_checks import CHECKS
     from murmuration.training.fitting import versions
 

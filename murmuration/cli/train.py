@@ -8,21 +8,7 @@ import typer
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import help_text
 from murmuration.system.errors import Misuse
-
-HELP = help_text(
-    "Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits "
-    "calibration (temperature scaling), conformal prediction sets of a given coverage and an abstention rule; the "
-    "report on the test split separates aleatoric from epistemic uncertainty. --patience is early stopping. A run that "
-    "was interrupted continues with `murmur resume`.",
-    "murmur train",
-    "murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/digits",
-    "murmur train prices.csv --target price --net mlp --patience 10",
-    "murmur train cifar-10-batches-bin --net resnet20 --augment pad-crop,flip",
-    "murmur train photos --features efficientnet-lite0 --members 10",
-    "torchrun --nproc-per-node 2 -m murmuration train digits --members 10 --out runs/two-processes",
-)
 
 
 def train(
@@ -46,6 +32,11 @@ def train(
 ) -> None:
     """Train, calibrate and evaluate an ensemble.
 
+    Train an ensemble and write a run directory: members, scores and a report. On the validation split it also fits
+    calibration (temperature scaling), conformal prediction sets of a given coverage and an abstention rule; the report
+    on the test split separates aleatoric from epistemic uncertainty. --patience is early stopping. A run that was
+    interrupted continues with `murmur resume`.
+
     Args:
         data: The data.
         out: Run directory; runs/<data>-<recipe>-<n> if left out.
@@ -65,6 +56,14 @@ def train(
         checkpoint_seconds: Seconds between checkpoints.
         as_json: Whether to print JSON.
         help_all: Whether to show the help of all options.
+
+    Examples:
+        murmur train
+        murmur train digits --net small-cnn --members 10 --epochs 30 --out runs/digits
+        murmur train prices.csv --target price --net mlp --patience 10
+        murmur train cifar-10-batches-bin --net resnet20 --augment pad-crop,flip
+        murmur train photos --features efficientnet-lite0 --members 10
+        torchrun --nproc-per-node 2 -m murmuration train digits --members 10 --out runs/two-processes
     """
     from murmuration.cli.results import finish_run
     from murmuration.cli.training import new_run_path, with_resume_hint
@@ -80,20 +79,10 @@ def train(
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
             print(about_data(opened, folds))
-        ensemble = mm.fit(
-            options.network(net),
-            opened,
-            recipe=parsed,
-            folds=folds,
-            out=path,
-            progress=not quiet,
-            init_from=init_from,
-            reset=tuple(options.listed(reset)),
-            pretrained=True if pretrained == "yes" else pretrained or False,
-            checkpoint_seconds=checkpoint_seconds,
-            **objective.settings(),
-            **settings,
-        )
+        settings |= {"folds": folds, "checkpoint_seconds": checkpoint_seconds, **objective.settings()}
+        settings |= {"init_from": init_from, "reset": tuple(options.listed(reset))}
+        settings |= {"pretrained": True if pretrained == "yes" else pretrained or False}
+        ensemble = mm.fit(options.network(net), opened, recipe=parsed, out=path, progress=not quiet, **settings)
         if is_first():
             finish_run(path, ensemble, opened, as_json=as_json)
 

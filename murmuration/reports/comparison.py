@@ -14,14 +14,14 @@ from murmuration.core.recipe import Recipe, parse_recipe
 from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import Evaluation, eval_set_of, evaluate_on, ood_inputs
-from murmuration.evaluation.metrics import describe, shown_in
+from murmuration.evaluation.metrics import shown_in
 from murmuration.evaluation.record import Ood, Shift, suite_of
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, Likelihood
 from murmuration.models.estimators.table import BASELINES, check_model, models_for
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.findings import BASELINE, Difference
-from murmuration.reports.formatting import ARROWS, interval, number, plural
+from murmuration.reports.formatting import heading, interval, number, plural
 from murmuration.reports.page import render, write_report
 from murmuration.reports.report import Report, report_of, this_command
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
@@ -86,8 +86,7 @@ class Comparison:
     def __repr__(self) -> str:
         first = self.evaluations[0]
         names = shown_in("brief", first.task)
-        heads = [f"{describe(name).label} {ARROWS[describe(name).better]}".strip() for name in names]
-        table = [["", *heads]]
+        table = [["", *map(heading, names)]]
         for e in self.evaluations:
             table.append([e.name, *(f"{number(e.scores[n])} {interval(e.scores[n])}".strip() for n in names)])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -268,32 +267,16 @@ class Trainer:
         run = None if path is None else path / run_name(recipe.name)
         if run is not None and is_begun(run):
             with repair_hint(run), training_bar(read_run(run).plan["epochs"], self.quiet, recipe.name) as show:
-                return resume(
-                    run,
-                    data=self.data,
-                    net=None if isinstance(self.net, str) else self.net,
-                    recipe=recipe,
-                    optimizer=self.base.optimizer if callable(self.base.optimizer) else None,
-                    likelihood=None if isinstance(self.likelihood, str) else self.likelihood,
-                    show=show,
-                    checkpoint_seconds=self.checkpoint_seconds,
-                )
+                own: dict[str, Any] = {"net": self.net, "optimizer": self.base.optimizer, "likelihood": self.likelihood}
+                own = {name: None if isinstance(value, str) else value for name, value in own.items()}
+                own |= {"show": show, "checkpoint_seconds": self.checkpoint_seconds}
+                return resume(run, data=self.data, recipe=recipe, **own)
         members, requested = recipe.members or self.base.members, self.base.members
         if requested not in (0, members) and not self.quiet:
             print(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
-        return fit(
-            self.net,
-            self.data,
-            recipe=recipe,
-            plan=self.plan,
-            noise_std=self.noise_std,
-            link=self.link,
-            likelihood=self.likelihood,
-            out=run,
-            progress=not self.quiet,
-            checkpoint_seconds=self.checkpoint_seconds,
-            **{**self.training, **({"members": members} if members else {})},
-        )
+        settings = {**self.training, **({"members": members} if members else {}), "likelihood": self.likelihood}
+        settings |= {"noise_std": self.noise_std, "link": self.link, "checkpoint_seconds": self.checkpoint_seconds}
+        return fit(self.net, self.data, recipe=recipe, plan=self.plan, out=run, progress=not self.quiet, **settings)
 
     def fit_baseline(self, name: str, path: Path | None) -> Ensemble:
         """Return the ensemble of a baseline: loaded if its run exists, else fitted."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from murmuration.evaluation.eval_set import OUT_OF_FOLD, VALIDATION, EvalSet
-from murmuration.evaluation.metrics import Score
+from murmuration.evaluation.metrics import Score, describe
 
 MISSING = "\u2013"  # a dash
 MINUS, TIMES = "\u2212", "\u00d7"
@@ -63,6 +63,12 @@ def interval(score: Score, show: Callable[[float], str] = number) -> str:
     """
     finite = math.isfinite(score.low) and math.isfinite(score.high)
     return f"{show(score.low)} to {show(score.high)}" if finite else ""
+
+
+def heading(name: str) -> str:
+    """Return the label of a score, with an arrow for the better direction."""
+    description = describe(name)
+    return f"{description.label} {ARROWS[description.better]}".strip()
 
 
 def percent(fraction: float) -> str:

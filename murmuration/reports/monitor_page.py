@@ -10,7 +10,7 @@ from murmuration.reports.html import NOTHING, Markup, figure, grid, join, sectio
 from murmuration.reports.page import framed
 from murmuration.reports.sections.columns import described
 
-TINY = 1e-12  # a smaller p-value is shown as below it
+TINY = 1e-12  # a smaller p-value is shown as below it: its digits are of the arithmetic, not of the data
 DRAWN = 30  # changes of the figure; the table has all
 
 
@@ -22,7 +22,9 @@ def monitor_page(run: str, data: str, found: Drift, unusual: Sequence[UnusualRow
         f"is a change of size {LEAST:g} or more that is significant at the level {LEVEL:g} after Holm's correction."
     )
     verdict = join(tag("p", sentence, "verdict" if not place else "") for place, sentence in enumerate(found.verdict))
-    drift = section("drift", "Drift", reading, join([verdict, grid([figure(drift_figure(found))]), changes(found)]))
+    heads = ["Quantity", "Kind", "Training or test", "New", "Size", "Corrected p", "Unseen", "Drift"]
+    board = table("Changes", heads, [(name, cells) for name, *cells in change_rows(found)])
+    drift = section("drift", "Drift", reading, join([verdict, grid([figure(drift_figure(found))]), board]))
     return framed(f"Monitor: {run}", f"{found.rows:,} rows of {data}", join([drift, rows(unusual)]))
 
 
@@ -39,30 +41,15 @@ def drift_figure(found: Drift) -> Figure:
     return with_guide(drawn, LEAST, "smallest size that counts")
 
 
-def changes(found: Drift) -> Markup:
-    """Return all changes in a table."""
-    heads = ["Quantity", "Kind", "Training or test", "New", "Size", "Corrected p", "Unseen", "Drift"]
-    lines = [
-        (
-            change.name,
-            [
-                change.kind,
-                number(change.before),
-                number(change.after),
-                number(change.size),
-                written_p(change.adjusted),
-                percent(change.unseen) if change.unseen else MISSING,
-                "yes" if change.drifted else "no",
-            ],
-        )
-        for change in sorted(found.changes, key=lambda change: (not change.drifted, -change.size))
-    ]
-    return table("Changes", heads, lines)
-
-
-def written_p(p_value: float) -> str:
-    """Return a p-value as text; below 10^-12 its digits are of the arithmetic, not of the data."""
-    return number(p_value) if p_value >= TINY else "< 10⁻¹²"
+def change_rows(drift: Drift) -> list[list[str]]:
+    """Return name, kind, values before and after, size, corrected p, unseen and drift of all changes, largest first."""
+    rows = []
+    for change in sorted(drift.changes, key=lambda change: (not change.drifted, -change.size)):
+        values = map(number, (change.before, change.after, change.size))
+        p_value = number(change.adjusted) if change.adjusted >= TINY else "< 10⁻¹²"
+        unseen = percent(change.unseen) if change.unseen else MISSING
+        rows.append([change.name, change.kind, *values, p_value, unseen, "yes" if change.drifted else "no"])
+    return rows
 
 
 def rows(unusual: Sequence[UnusualRow]) -> Markup:

@@ -17,18 +17,14 @@ from murmuration.reports.sections.calibration import calibration
 from murmuration.reports.sections.columns import columns
 from murmuration.reports.sections.conformal import conformal
 from murmuration.reports.sections.examples import examples
-from murmuration.reports.sections.groups import groups
-from murmuration.reports.sections.imbalance import imbalance
+from murmuration.reports.sections.groups import groups, imbalance
 from murmuration.reports.sections.input_space import input_space
 from murmuration.reports.sections.members import coupling, members, provenance, recipes
-from murmuration.reports.sections.ood import out_of_distribution
-from murmuration.reports.sections.parameters import parameters
-from murmuration.reports.sections.regression import predictions
-from murmuration.reports.sections.scores import by_class, scores
-from murmuration.reports.sections.shift import shift
+from murmuration.reports.sections.scores import by_class, predictions, scores
+from murmuration.reports.sections.shift import out_of_distribution, shift
 from murmuration.reports.sections.summary import summary
 from murmuration.reports.sections.uncertainty import uncertainty
-from murmuration.reports.sections.weights import weights
+from murmuration.reports.sections.weights import parameters, weights
 from murmuration.system.errors import Failure
 from murmuration.system.files import write_bytes
 

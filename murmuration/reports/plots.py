@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import torch
 
+import murmuration.reports.sections.members as members
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.evaluation import EvalSet, Evaluation, score_predictions
 from murmuration.evaluation.columns import ColumnImportance, Drift, PartialDependence
@@ -27,21 +28,10 @@ from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
 from murmuration.reports.sections.columns import dependence_figure, importance_figures
 from murmuration.reports.sections.conformal import subset_figure
-from murmuration.reports.sections.groups import group_columns, group_figure
-from murmuration.reports.sections.imbalance import frequency_figure, shots_figure
+from murmuration.reports.sections.groups import frequency_figure, group_columns, group_figure, shots_figure
 from murmuration.reports.sections.input_space import field_figures
-from murmuration.reports.sections.members import (
-    COUPLING,
-    CURVES,
-    agreement_figure,
-    coupling_figure,
-    history_of,
-    training_figure,
-)
-from murmuration.reports.sections.ood import detection_figure, found_sets, histogram_figure
-from murmuration.reports.sections.regression import parity_figure
-from murmuration.reports.sections.scores import confusion
-from murmuration.reports.sections.shift import shift_curves, shift_scores
+from murmuration.reports.sections.scores import confusion, parity_figure
+from murmuration.reports.sections.shift import detection_figure, histogram_figure, ood_sets, shift_curves, shift_scores
 from murmuration.reports.sections.uncertainty import by_class_figure, uncertainty_figure
 from murmuration.reports.sections.weights import snr_figure
 from murmuration.system.errors import Failure, Misuse, listed, unknown
@@ -206,7 +196,7 @@ def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, 
     """
     _, evaluation = one_of(_scored(source, y), name)
     missing = f"'{evaluation.name}' has one member: agreement needs at least two, mm.fit(..., members=5)"
-    return to_plotly(agreement_figure(evaluation, "agreement"), theme, missing)
+    return to_plotly(members.agreement_figure(evaluation, "agreement"), theme, missing)
 
 
 def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
@@ -243,9 +233,8 @@ def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = 
     """
     report = as_report(source)
     place, evaluation = one_of(report, name)
-    missing = (
-        f"the input space of '{evaluation.name}' cannot be drawn: expected an ensemble on one or two numeric inputs"
-    )
+    expected = "expected an ensemble on one or two numeric inputs"
+    missing = f"the input space of '{evaluation.name}' cannot be drawn: {expected}"
     return to_plotly(field_figures(report)[place], theme, missing)
 
 
@@ -283,7 +272,7 @@ def ood_auroc(source: Evaluations, *, ood: str | None = None, theme: Theme = "li
     Raises:
         Misuse: If the evaluation has nothing to draw.
     """
-    sets = found_sets(as_report(source))
+    sets = ood_sets(as_report(source))
     return to_plotly(detection_figure(sets[pick("OOD set", ood, sets, NO_OOD)], "auroc"), theme)
 
 
@@ -392,9 +381,9 @@ def training_curves(
         Misuse: If the evaluation has nothing to draw.
     """
     place, evaluation = one_of(as_report(source), name)
-    available = [curve for curve in CURVES if history_of(evaluation, curve)[1]]
+    available = [curve for curve in members.CURVES if members.history_of(evaluation, curve)[1]]
     selected = pick("training curve", measure, available, f"'{evaluation.name}' has no training history")
-    return to_plotly(training_figure(evaluation, selected, place, "training"), theme)
+    return to_plotly(members.training_figure(evaluation, selected, place, "training"), theme)
 
 
 def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = "light") -> "go.Figure":
@@ -412,7 +401,7 @@ def coupling(source: Evaluations, measure: str | None = None, *, theme: Theme = 
         Misuse: If the evaluation has nothing to draw.
     """
     report = as_report(source)
-    figures = {key: coupling_figure(report, key, "coupling") for key in COUPLING}
+    figures = {key: members.coupling_figure(report, key, "coupling") for key in members.COUPLING}
     available = [key for key, figure in figures.items() if figure is not None]
     missing = "no evaluation has statistics of a coupling: expected members trained with repulsion, recipe='forde'"
     return to_plotly(figures[pick("statistic of the coupling", measure, available, missing)], theme)
@@ -514,9 +503,7 @@ def as_report(source: Evaluations) -> Report:
     if isinstance(source, Report):
         return source
     evaluations = [source] if isinstance(source, Evaluation) else source
-    if not isinstance(evaluations, Sequence) or not all(
-        isinstance(evaluation, Evaluation) for evaluation in evaluations
-    ):
+    if not isinstance(evaluations, Sequence) or not all(isinstance(item, Evaluation) for item in evaluations):
         got = type(source).__name__
         raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
     if len({evaluation.task for evaluation in evaluations}) > 1:

@@ -2,7 +2,7 @@
 
 | group | an entry is |
 |---|---|
-| `murmuration.commands` | a function or a `typer.Typer`: a command of `murmur`, with its help in `HELP` of its module |
+| `murmuration.commands` | a function or a `typer.Typer`: a command of `murmur`, with its help in its docstring |
 | `murmuration.lists` | a table for `murmur list NAME`: names with a text, or with rows that have `about` |
 | `murmuration.run_kinds` | a `murmuration.runs.kinds.RunKind` |
 | `murmuration.report_sections` | a `murmuration.reports.extension.ReportSection` |

@@ -24,10 +24,16 @@ from murmuration.reports.sections.abstention import abstention, risk_at, same_re
 from murmuration.reports.sections.calibration import FEW, GREY, calibration, curve_of, reliability_figure
 from murmuration.reports.sections.conformal import VERDICTS, conformal
 from murmuration.reports.sections.groups import MOST_ROWS, WORSE, groups
-from murmuration.reports.sections.ood import out_of_distribution
-from murmuration.reports.sections.regression import parity_figure, predictions
-from murmuration.reports.sections.scores import by_class, class_table, confusion
-from murmuration.reports.sections.shift import _left_out, by_severity, quartiles, shift, shift_curves, unlike_cifar
+from murmuration.reports.sections.scores import by_class, class_table, confusion, parity_figure, predictions
+from murmuration.reports.sections.shift import (
+    _left_out,
+    by_severity,
+    out_of_distribution,
+    quartiles,
+    shift,
+    shift_curves,
+    unlike_cifar,
+)
 from murmuration.reports.sections.summary import summary, winners
 from murmuration.reports.sections.uncertainty import by_class_figure, histogram_of, uncertainty
 

@@ -8,7 +8,6 @@ import typer
 
 from murmuration.applications.commands.results import leave_page
 from murmuration.applications.continual.settings import BatchPlan, MethodSettings
-from murmuration.cli.console import help_text
 from murmuration.cli.options import Json, Names, flags, grouped, image_size, is_whole, listed, named_targets, option
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
@@ -16,19 +15,6 @@ from murmuration.system.progress import counting_bar
 if TYPE_CHECKING:
     from murmuration.applications.continual.runs import Request
     from murmuration.applications.continual.task_streams import TaskStream
-
-HELP = help_text(
-    "Learn the tasks of a stream one after another without forgetting (continual learning). A stream is a split of one "
-    "data set by classes, split:DATA:5x2 (five tasks of two classes), or several data sets, such as tables that drift. "
-    "Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, hcl-ensemble, "
-    "hcl-bayes, lda, ncm, adam, replay, replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and "
-    "report.html; an interrupted one continues with `murmur resume`.",
-    "murmur continual split:digits:5x2",
-    "murmur continual split:digits:5x2 --method hcl-fr,hcl-gr,lda,replay,joint",
-    "murmur continual january.csv february.csv march.csv --target kind --out runs/drift",
-    "murmur continual split:mnist:5x2 --flow image --examples 2000",
-    "murmur continual split:digits:4x2 --scenario domain --order 1,2,1,3,4",
-)
 
 
 @dataclass(frozen=True)
@@ -89,7 +75,21 @@ def continual(
     learning: LearningOptions,
     as_json: Json = False,
 ) -> None:
-    """Learn tasks one after another without forgetting."""
+    """Learn tasks one after another without forgetting.
+
+    Learn the tasks of a stream one after another without forgetting (continual learning). A stream is a split of one
+    data set by classes, split:DATA:5x2 (five tasks of two classes), or several data sets, such as tables that drift.
+    Nobody says where a task begins: HCL finds out, unless --told. Methods: hcl-fr, hcl-gr, hcl-ensemble, hcl-bayes,
+    lda, ncm, adam, replay, replay-balanced, ewc, ensemble-replay, joint. The run holds metrics.json and report.html; an
+    interrupted one continues with `murmur resume`.
+
+    Examples:
+        murmur continual split:digits:5x2
+        murmur continual split:digits:5x2 --method hcl-fr,hcl-gr,lda,replay,joint
+        murmur continual january.csv february.csv march.csv --target kind --out runs/drift
+        murmur continual split:mnist:5x2 --flow image --examples 2000
+        murmur continual split:digits:4x2 --scenario domain --order 1,2,1,3,4
+    """
     from murmuration.applications.continual.runs import Request, begin
     from murmuration.cli.training import new_run_path
     from murmuration.reports.report import this_command

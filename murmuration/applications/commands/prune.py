@@ -6,22 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from murmuration.cli.console import help_text, print_table
+from murmuration.cli.console import print_table
 from murmuration.cli.options import CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, grouped, option, switch
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
-
-HELP = help_text(
-    "Prune a trained run and write the result as a new run with its scores and a report. Weights are ranked by the "
-    "magnitude of their means or, if they are Gaussian, by signal-to-noise ratio (snr) or log-alpha, and removed up to "
-    "a sparsity or a threshold. Without either, the largest sparsity is taken at which validation accuracy falls by no "
-    "more than --tolerance. Pruned weights stay zero during fine-tuning. The test split is used for the final "
-    "evaluation only.",
-    "murmur prune runs/digits --sparsity 0.8 --out runs/digits-80",
-    "murmur prune runs/bayes --rule snr --tolerance 0.005 --finetune 5",
-    "murmur prune runs/bayes --rule log-alpha",
-    "murmur prune runs/bayes --structured --sparsity 0.5 --compact --finetune 5",
-)
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,19 @@ def prune(
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Prune a run and evaluate the result."""
+    """Prune a run and evaluate the result.
+
+    Prune a trained run and write the result as a new run with its scores and a report. Weights are ranked by the
+    magnitude of their means or, if they are Gaussian, by signal-to-noise ratio (snr) or log-alpha, and removed up to a
+    sparsity or a threshold. Without either, the largest sparsity is taken at which validation accuracy falls by no more
+    than --tolerance. Pruned weights stay zero during fine-tuning. The test split is used for the final evaluation only.
+
+    Examples:
+        murmur prune runs/digits --sparsity 0.8 --out runs/digits-80
+        murmur prune runs/bayes --rule snr --tolerance 0.005 --finetune 5
+        murmur prune runs/bayes --rule log-alpha
+        murmur prune runs/bayes --structured --sparsity 0.5 --compact --finetune 5
+    """
     from murmuration.applications.pruning import Pruning, check_request, plan_pruning, prune as prune_run
     from murmuration.applications.pruning.section import sentences, table_rows
     from murmuration.cli.options import network

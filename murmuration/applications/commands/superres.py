@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from murmuration.applications.commands.results import leave_page
-from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, help_text, print_json, print_table
+from murmuration.cli.console import Interrupted, PlainCommand, PlainGroup, print_json, print_table
 from murmuration.cli.options import CheckpointSeconds, Device, Json, Precision, RunDevice, RunPath, grouped, option
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
@@ -15,38 +15,24 @@ from murmuration.system.progress import counting_bar, training_bar
 if TYPE_CHECKING:
     from murmuration.prediction.ensemble import Ensemble
 
-HELP = help_text(
-    "Super-resolution: upscale images, with a standard deviation for every pixel.",
-    "murmur superres train --out runs/sr",
-    "murmur superres apply runs/sr photo.png --out larger",
-)
-TRAIN_HELP = help_text(
-    "Train a network that upscales images, evaluate it on whole test photographs beside bicubic interpolation, and "
-    "write a run with a report. Without a folder it trains on photographs that scikit-learn and scikit-image ship. "
-    "Needs the extra images. An interrupted run continues with `murmur resume`.",
-    "murmur superres train --out runs/sr",
-    "murmur superres train my-photos --scale 3",
-    "murmur superres train --recipe single",
-)
-APPLY_HELP = help_text(
-    "Upscale images: for each a PNG and a map of its standard deviations over draws of the weights, and one file "
-    "numbers.json with sizes and standard deviations (white_std is the white of the map). Luma is the network's, "
-    "chroma is bicubic.",
-    "murmur superres apply runs/sr photo.png --out larger",
-    "murmur superres apply runs/sr *.jpg --out larger-50 --draws 50",
-)
 NUMBERS = "numbers.json"
 # Default weights of the recipe bayes. Random biases would make every flat patch uncertain, and a step with `local`
 # takes twice as long.
 WEIGHTS = "gaussian:estimator=draw,beta=1,bias=point"
 
-app = typer.Typer(
-    help=HELP,
-    short_help="Image super-resolution, with standard deviations over draws.",
-    rich_markup_mode="rich",
-    no_args_is_help=False,
-    cls=PlainGroup,
-)
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=False, cls=PlainGroup)
+
+
+@app.callback()
+def superres() -> None:
+    """Image super-resolution, with standard deviations over draws.
+
+    Super-resolution: upscale images, with a standard deviation for every pixel.
+
+    Examples:
+        murmur superres train --out runs/sr
+        murmur superres apply runs/sr photo.png --out larger
+    """
 
 
 @dataclass(frozen=True)
@@ -72,9 +58,7 @@ class LearningOptions:
     precision: Precision = "float32"
 
 
-@app.command(
-    "train", cls=PlainCommand, help=TRAIN_HELP, short_help="Train a network that upscales images, and evaluate it."
-)
+@app.command("train", cls=PlainCommand)
 @grouped
 def train(
     *,
@@ -95,7 +79,17 @@ def train(
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
 ) -> None:
-    """Train a network that upscales images, and evaluate it."""
+    """Train a network that upscales images, and evaluate it.
+
+    Train a network that upscales images, evaluate it on whole test photographs beside bicubic interpolation, and write
+    a run with a report. Without a folder it trains on photographs that scikit-learn and scikit-image ship. Needs the
+    extra images. An interrupted run continues with `murmur resume`.
+
+    Examples:
+        murmur superres train --out runs/sr
+        murmur superres train my-photos --scale 3
+        murmur superres train --recipe single
+    """
     from murmuration.applications.superres import Patches, open_patches, train as train_superres
     from murmuration.applications.superres.training import check_net
     from murmuration.cli.training import new_run_path, with_resume_hint
@@ -129,9 +123,7 @@ def close_superres(path: Path, ensemble: "Ensemble", *, as_json: bool) -> None:
     leave_page(path, record, page, table, sentences(scores), as_json=as_json)
 
 
-@app.command(
-    "apply", cls=PlainCommand, help=APPLY_HELP, short_help="Upscale images, with maps of their standard deviations."
-)
+@app.command("apply", cls=PlainCommand)
 def apply(
     run: RunPath,
     images: Annotated[list[str], typer.Argument(help="Image files.", metavar="IMAGE...")],
@@ -142,7 +134,16 @@ def apply(
     device: RunDevice = None,
     as_json: Json = False,
 ) -> None:
-    """Upscale images, with maps of their standard deviations."""
+    """Upscale images, with maps of their standard deviations.
+
+    Upscale images: for each a PNG and a map of its standard deviations over draws of the weights, and one file
+    numbers.json with sizes and standard deviations (white_std is the white of the map). Luma is the network's, chroma
+    is bicubic.
+
+    Examples:
+        murmur superres apply runs/sr photo.png --out larger
+        murmur superres apply runs/sr *.jpg --out larger-50 --draws 50
+    """
     from murmuration.applications.superres import upscale_files
     from murmuration.cli.training import load_run
     from murmuration.runs.directory import require_free

@@ -4,16 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+import murmuration.evaluation.columns as evaluated
 from murmuration.data import TablePreparation
 from murmuration.data.raw import is_table
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.columns import (
-    ColumnImportance,
-    PartialDependence,
-    column_importance,
-    partial_dependence,
-    unusual_rows,
-)
 from murmuration.evaluation.metrics import Score
 from murmuration.reports.figures import Figure, Series, axis, colour, dot_rows, layout, numbers, plot_text, scatter
 from murmuration.reports.formatting import number, shorten
@@ -36,7 +30,7 @@ def columns(report: Report) -> Markup:
         return NOTHING
     if len(split) < 2 or len(ensemble.preparation.columns) > MOST_COLUMNS:
         return NOTHING
-    importance = column_importance(ensemble, split, rows=ROWS, repeats=REPEATS)
+    importance = evaluated.column_importance(ensemble, split, rows=ROWS, repeats=REPEATS)
     reading = (
         f"Of {evaluation.name}, on {importance.rows} {report.words.examples}. Shuffling a column shows how much "
         "predictions need it: the increase of the NLL, and the share of the variance of the uncertainty. Shares of "
@@ -44,14 +38,14 @@ def columns(report: Report) -> Markup:
         "curves."
     )
     most = [importance.columns[place] for place in importance.order[:CURVES]]
-    curves = [partial_dependence(ensemble, split, name, rows=ROWS) for name in most]
+    curves = [evaluated.partial_dependence(ensemble, split, name, rows=ROWS) for name in most]
     drawn = grid(figure(dependence_figure(curve, place)) for place, curve in enumerate(curves))
     paragraphs = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in importance.sentences]
     body = join([*paragraphs, grid(map(figure, importance_figures(importance))), drawn, unusual(evaluation)])
     return section("columns", "Columns", reading, body)
 
 
-def importance_figures(found: ColumnImportance) -> list[Figure]:
+def importance_figures(found: evaluated.ColumnImportance) -> list[Figure]:
     """Dots with intervals over shuffles: for the error, and for epistemic and total uncertainty."""
     rows = [found.columns[place] for place in found.order[:DRAWN]]
 
@@ -67,7 +61,7 @@ def importance_figures(found: ColumnImportance) -> list[Figure]:
     return [error, dot_rows("importance-uncertainty", titles[1], rows, uncertain)]
 
 
-def dependence_figure(found: PartialDependence, place: int) -> Figure:
+def dependence_figure(found: evaluated.PartialDependence, place: int) -> Figure:
     """Draw the curves with two standard deviations of the members; of many classes, those that vary most."""
     mean, std = found.mean, found.std
     classes = len(found.outputs) > 1
@@ -102,7 +96,7 @@ def unusual(evaluation: Evaluation) -> Markup:
     if train is None or not is_table(train.x) or len(train) < 2:
         return NOTHING
     assert evaluation.ensemble is not None
-    records = unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
+    records = evaluated.unusual_rows(evaluation.ensemble, train.x, evaluation.eval_set.split.x)
     rows = [(f"row {row.row}", [number(row.distance), described(row.columns, row.values)]) for row in records]
     caption = "Rows most unlike the training rows"
     heads = ["Row, counted from 0", "Distance to training rows (1 is typical of them)", "Columns that differ most"]

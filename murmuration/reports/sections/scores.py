@@ -1,9 +1,11 @@
-"""The score table, and classification class by class: precision, recall, confusion matrix."""
+"""The score table; classification by class: precision, recall, confusion matrix; regression against its targets."""
 
+import numpy as np
+
+import murmuration.reports.figures as figures
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import MEASURES, shown_in
-from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import count, number, shorten
 from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
@@ -11,6 +13,7 @@ from murmuration.reports.sections.summary import winners
 
 MOST_CLASSES = 30  # drawn in a confusion matrix
 MOST_NUMBERS = 15  # classes whose counts are written into the cells
+MOST_POINTS = 400  # predictions drawn against their targets
 
 
 def scores(report: Report) -> Markup:
@@ -47,24 +50,24 @@ def by_class(report: Report) -> Markup:
     return html.section("classes", "By class", f"{rows}; precision and recall by class.", body)
 
 
-def confusion(evaluation: Evaluation, name: str) -> Figure:
+def confusion(evaluation: Evaluation, name: str) -> figures.Figure:
     """Return the confusion matrix as a heat map of recall, with counts."""
     classes, matrix = evaluation.classes, evaluation.confusion
     rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
-    labels = [plot_text(shorten(label, 12)) for label in classes]
+    labels = [figures.plot_text(shorten(label, 12)) for label in classes]
     places = list(range(len(classes)))
     ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "constrain": "domain"}
     counts = [[str(cell) if cell else "" for cell in row] for row in matrix.tolist()]
     hover = "true %{y}, predicted %{x}: %{text}<extra></extra>"
-    trace = heat(rates) | {"zmin": 0, "zmax": 1, "text": counts, "hovertemplate": hover, "showscale": False}
+    trace = figures.heat(rates) | {"zmin": 0, "zmax": 1, "text": counts, "hovertemplate": hover, "showscale": False}
     trace |= {"xgap": 1, "ygap": 1}
     if len(classes) <= MOST_NUMBERS:
         trace |= {"texttemplate": "%{text}", "textfont": {"size": 11}}
-    down = axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
-    height = max(380, 12 * len(classes))
+    down = figures.axis("true class") | ticks | {"autorange": "reversed", "scaleanchor": "x", "automargin": True}
+    panel, height = figures.layout(figures.axis("predicted class") | ticks, down), max(380, 12 * len(classes))
     wrong = int(matrix.sum() - matrix.trace())
     label = f"Confusion matrix of {evaluation.name}: {wrong} of {int(matrix.sum()):,} examples are off the diagonal"
-    return Figure(name, "Confusion matrix", label, [trace], layout(axis("predicted class") | ticks, down), height)
+    return figures.Figure(name, "Confusion matrix", label, [trace], panel, height)
 
 
 def class_table(evaluation: Evaluation) -> Markup:
@@ -75,3 +78,33 @@ def class_table(evaluation: Evaluation) -> Markup:
         rows.append((row.name, [*proportions, number(row.f1), count(row.examples)]))
     columns = ("Class", "Precision", "Recall", "F1", "Examples")
     return html.tag("div", html.table(f"{evaluation.name} by class", columns, rows), "compact")
+
+
+def predictions(report: Report) -> Markup:
+    """Predictions of every recipe against the targets, for one target."""
+    if report.task != "regression" or report.evaluations[0].examples.columns["target"].ndim > 1:
+        return NOTHING
+    numbered = enumerate(report.evaluations)
+    plots = [html.figure(parity_figure(e, place, f"predictions-{place}")) for place, e in numbered]
+    reading = (
+        "Every point is an example; on the dotted line the prediction is exact. The bar through a point is one "
+        "predicted standard deviation: about two thirds of the bars should touch the line."
+    )
+    return html.section("predictions", "Predictions against targets", reading, html.grid(plots))
+
+
+def parity_figure(evaluation: Evaluation, place: int, name: str) -> figures.Figure:
+    """Predictions against targets, with one predicted standard deviation up and down."""
+    columns = evaluation.examples.columns
+    rows = figures.thin(len(columns["target"]), MOST_POINTS)
+    target, mean, std = (np.asarray(columns[key], dtype=float)[rows] for key in ("target", "predicted", "total_std"))
+    points = figures.scatter("markers", target, mean) | {
+        "marker": {"color": figures.colour(place), "symbol": figures.symbol(place), "size": 6, "opacity": 0.7},
+        "error_y": {**figures.whiskers(mean, mean - std, mean + std), "color": "var(--member)", "width": 0},
+        "hovertemplate": "target %{x:.4g}<br>prediction %{y:.4g}<extra></extra>",
+    }
+    finite = [value for value in (*target, *mean) if np.isfinite(value)]
+    ends = figures.numbers([min(finite, default=0.0), max(finite, default=1.0)])
+    panel = figures.layout(figures.axis("target"), figures.axis("prediction"))
+    label = f"Predictions of {evaluation.name} against the targets"
+    return figures.Figure(name, evaluation.name, label, [{"x": ends, "y": ends, **figures.GUIDE}, points], panel, 320)

@@ -1,4 +1,4 @@
-"""Distribution shift: scores under corruptions of growing severity."""
+"""Distribution shift: scores under corruptions of growing severity, and detection of out-of-distribution inputs."""
 
 import math
 from typing import Any
@@ -12,10 +12,10 @@ from murmuration.data import ImagePreparation
 from murmuration.data.inputs import visible_inputs
 from murmuration.data.preparation import before_features
 from murmuration.data.shift.images import sheet
-from murmuration.evaluation import Evaluation, ShiftResult
+from murmuration.evaluation import Evaluation, OodResult, ShiftResult
 from murmuration.evaluation.metrics import MEASURES, Score, describe, shown_in
 from murmuration.reports.figures import Figure
-from murmuration.reports.formatting import MISSING, number, percent
+from murmuration.reports.formatting import MISSING, count, number, percent
 from murmuration.reports.html import NOTHING, Markup, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.summary import winners
@@ -46,6 +46,8 @@ POOLED = (
     "the same. The clean value stands below."
 )
 SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width and height
+DETECTION = ("auroc", "aupr", "fpr95")
+Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and its result on one set
 
 
 def shift(report: Report) -> Markup:
@@ -268,3 +270,71 @@ def shift_curves(report: Report, score: str, name: str) -> Figure | None:
     spoken = "; ".join(f"{entry} {', '.join(number(v.mean()) for v in values.values())}" for _, entry, values in curves)
     label = f"{description.label}, mean over corruptions at severities {', '.join(map(str, severities))}: {spoken}"
     return Figure(name, figures.titled(description), label, data, panel, 260)
+
+
+def out_of_distribution(report: Report) -> Markup:
+    """Show the detection of every OOD set by every uncertainty."""
+    sets = enumerate(ood_sets(report).values())
+    parts = [_part(results, f"ood-{turn}", len(report.evaluations) > 1) for turn, results in sets]
+    explanation = html.glossary(f"detection_{score}" for score in DETECTION) if any(parts) else NOTHING
+    reading = (
+        "Inputs of a kind that was not in the training data. Predictions on them cannot be right, but uncertainty can "
+        "be higher than on the test examples. ★ marks the best value of a column; the best uncertainty differs from "
+        "set to set, so choose it on one and report it on others."
+    )
+    return html.section("ood", "Out-of-distribution inputs", reading, html.join([*parts, explanation]))
+
+
+def ood_sets(report: Report) -> dict[str, Found]:
+    """Return the results of every recipe by OOD set, in the order the sets came."""
+    sets: dict[str, Found] = {}
+    for place, evaluation in enumerate(report.evaluations):
+        for result in evaluation.ood:
+            sets.setdefault(result.name, []).append((place, evaluation.name, result))
+    return sets
+
+
+def _part(found: Found, name: str, several: bool) -> Markup:
+    first = found[0][2]
+    values = {
+        (key, recipe): {score: getattr(result.detections[key], score) for score in DETECTION}
+        for key in dict.fromkeys(key for _, _, result in found for key in result.detections)
+        for _, recipe, result in found
+        if key in result.detections
+    }
+    descriptions, best = [describe(f"detection_{score}") for score in DETECTION], {}
+    for score, description in zip(DETECTION, descriptions, strict=True):
+        best[score] = winners({row: scores[score] for row, scores in values.items()}, description.better)
+    rows = []
+    for row, scores in values.items():
+        cells = [html.score_cell(value, best=row in best[score]) for score, value in scores.items()]
+        rows.append((html.row_head(describe(row[0]).label, row[1] if several else ""), cells))
+    columns = ["Uncertainty", *map(html.score_head, descriptions)]
+    board = html.table(f"Separating {first.name} from the test examples", columns, rows)
+    compared = html.figure(detection_figure(found, f"{name}-auroc")) if len(found) > 1 else NOTHING
+    plots = [
+        html.figure(histogram_figure(place, recipe, result, key, name))
+        for place, recipe, result in found
+        for key in result.histograms
+    ]
+    title = html.tag("h3", f"{first.name}: {count(first.examples)} inputs", "part")
+    numbers = html.details("Numbers", board) if compared else board
+    return html.join([title, html.grid([compared, *plots[: 4 if len(found) > 1 else 2]]), numbers])
+
+
+def detection_figure(found: Found, name: str) -> Figure:
+    """Return the AUROC of every uncertainty of several recipes."""
+    labels = {key: describe(key).label for _, _, result in found for key in result.detections}
+    series = [
+        figures.Series(recipe, place, {labels[key]: scores.auroc for key, scores in result.detections.items()})
+        for place, recipe, result in found
+    ]
+    return figures.dot_rows(name, figures.titled(describe("detection_auroc")), list(labels.values()), series)
+
+
+def histogram_figure(place: int, recipe: str, found: OodResult, key: str, name: str) -> Figure:
+    """Return an uncertainty of the test examples and of the OOD inputs."""
+    edges, reference, ood = found.histograms[key]
+    description, place_name = describe(key), f"{name}-{place}-{key.replace('_', '-')}"
+    title, groups = f"{recipe}: {description.label.lower()}", {"test": reference, found.name: ood}
+    return figures.histogram(place_name, description, title, edges, groups)

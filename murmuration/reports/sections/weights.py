@@ -1,9 +1,10 @@
-"""Gaussian weights: divergence from the prior, signal-to-noise ratios, collapse."""
+"""What the recipe makes of every parameter, and Gaussian weights: divergence from the prior, signal-to-noise ratios."""
 
 from typing import Any
 
 import numpy as np
 
+import murmuration.core.roles as roles
 from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis
 from murmuration.reports.figures import Figure, axis, colour, layout, numbers, plot_text
 from murmuration.reports.formatting import MISSING, members_and_draws, number, percent
@@ -19,6 +20,11 @@ READING = (
 DISTANCE = (
     "Distance to prior: Jensen-Shannon distance of the predictions from those of weights drawn from the prior, 0 to 1. "
     "In brackets, the distance between two halves of the prior's own draws."
+)
+PARAMETERS = (
+    "The parameters of one network, as a pass over training examples shows them: own copies of each member, shared or "
+    "fixed; Gaussian or point estimates; scaled by each member, or with dropped inputs; and why the recipe leaves some "
+    "alone."
 )
 DRAWN = 6  # tensors with a colour of their own
 COLUMNS = (
@@ -85,3 +91,16 @@ def _layers(name: str, found: Diagnosis) -> Markup:
         cells = [f"{layer.weights:,}", number(layer.kl), each_weight, collapsed, number(layer.median_snr)]
         rows.append((layer.name, cells))
     return table(f"Gaussian tensors of {name}", columns, rows)
+
+
+def parameters(report: Report) -> Markup:
+    """Return a summary and a table for every recipe."""
+    stored = {e.name: e.manifest.parameters for e in report.evaluations if e.manifest.parameters}
+    paragraphs, tables = [], []
+    for name, entry in stored.items():
+        record = roles.ParameterRoles.from_json(entry)
+        paragraphs.append(tag("p", f"{name}: {record.summary}" if len(stored) > 1 else record.summary))
+        rows = [(row["parameter"], list(row.values())[1:]) for row in record.columns()]
+        board = tag("div", table(f"Parameters of {name}", map(str.capitalize, roles.COLUMNS), rows), "words")
+        tables.append(details(f"Every parameter: {name}", board))
+    return section("parameters", "Parameters", PARAMETERS, join([*paragraphs, *tables]))

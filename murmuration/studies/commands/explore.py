@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import murmuration.cli.options as options
-from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json, print_table
+from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table
 from murmuration.cli.options import Names, is_whole, listed, option
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.progress import counting_bar
@@ -27,33 +27,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = 2000  # test inputs, unless told
 PANEL = "Loss landscape"
-WHATS = {  # studies of the loss landscape; `pages/studies.py` has them
-    "similarity": "cosine of weights, disagreement and CKA of features, across members and along training.",
-    "subspaces": "networks drawn around members by subspace samplers, and how alike they are.",
-    "plane": "loss, accuracy and agreement on the plane through the origin and two members, or through three members.",
-    "tunnel": "straight line, aligned line, low-loss tunnel and curves between two members, and their stitched view.",
-    "trade-off": "diversity against accuracy of members and of samples around one, with limit curves.",
-    "tsne": "predictions along training and of samples, embedded in two dimensions.",
-    "sizes": "ensembles, subspaces and averages against ensemble size, under corruption and on --ood inputs.",
-    "factorial": "initialisation, batch order and learning rate as sources of diversity; trains small ensembles anew.",
-}
-HELP = help_text(
-    "Explore a trained ensemble from inside. WHAT is one of\n\n"
-    "kernels: whether members that share weights behave as an ensemble, by their neural tangent kernels before and "
-    "after training (RUN/kernels.html). With DATA instead of RUN, the members that `murmur train` would start from "
-    "with the same options, and the page is written to --out.\n\n"
-    + "\n\n".join(f"{name}: {summary}" for name, summary in WHATS.items())
-    + "\n\nAll but kernels write RUN/explore/WHAT.html, with the numbers as .json and .parquet; a killed command "
-    "continues. Checkpoints along training come from `murmur train --trajectory every-epoch`.",
-    "murmur explore runs/digits similarity",
-    "murmur explore runs/digits plane --grid 21 --anchors 0,1",
-    "murmur explore runs/digits trade-off --samples 50",
-    "murmur explore runs/digits kernels",
-    "murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8",
-    "murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html",
-    "murmur explore runs/digits kernels --examples 64 --json",
-    "murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width",
-)
+# Studies of the loss landscape; `pages/studies.py` has them, and the help of the command describes them.
+WHATS = ("similarity", "subspaces", "plane", "tunnel", "trade-off", "tsne", "sizes", "factorial")
 KERNELS, KERNEL_EXAMPLES = "kernels", 32
 WHERE_HELP = f"A run directory, or data: {options.DATA_HELP[0].lower()}{options.DATA_HELP[1:]}"
 
@@ -187,7 +162,43 @@ def explore(
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Explore an ensemble from inside: tangent kernels, and the loss landscape around its members."""
+    """Explore an ensemble from inside: tangent kernels, and the loss landscape around its members.
+
+    Explore a trained ensemble from inside. WHAT is one of
+
+    kernels: whether members that share weights behave as an ensemble, by their neural tangent kernels before and after
+    training (RUN/kernels.html). With DATA instead of RUN, the members that `murmur train` would start from with the
+    same options, and the page is written to --out.
+
+    similarity: cosine of weights, disagreement and CKA of features, across members and along training.
+
+    subspaces: networks drawn around members by subspace samplers, and how alike they are.
+
+    plane: loss, accuracy and agreement on the plane through the origin and two members, or through three members.
+
+    tunnel: straight line, aligned line, low-loss tunnel and curves between two members, and their stitched view.
+
+    trade-off: diversity against accuracy of members and of samples around one, with limit curves.
+
+    tsne: predictions along training and of samples, embedded in two dimensions.
+
+    sizes: ensembles, subspaces and averages against ensemble size, under corruption and on --ood inputs.
+
+    factorial: initialisation, batch order and learning rate as sources of diversity; trains small ensembles anew.
+
+    All but kernels write RUN/explore/WHAT.html, with the numbers as .json and .parquet; a killed command continues.
+    Checkpoints along training come from `murmur train --trajectory every-epoch`.
+
+    Examples:
+        murmur explore runs/digits similarity
+        murmur explore runs/digits plane --grid 21 --anchors 0,1
+        murmur explore runs/digits trade-off --samples 50
+        murmur explore runs/digits kernels
+        murmur explore digits kernels --recipe batch-ensemble --net mlp --members 8
+        murmur explore digits kernels --recipe batch-ensemble --sharing rank-one:init=rademacher,gamma=M --out k.html
+        murmur explore runs/digits kernels --examples 64 --json
+        murmur explore digits kernels --recipe batch-ensemble --net mlp --infinite-width
+    """
     if what not in (*WHATS, KERNELS):
         raise unknown("thing to explore", what, (*WHATS, KERNELS))
     if examples is not None and examples < 1:

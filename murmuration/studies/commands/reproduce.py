@@ -5,20 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from murmuration.cli.console import CONTINUES, Interrupted, help_text, print_json, print_table
+from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table
 from murmuration.cli.options import Json, Names, listed, option
 from murmuration.system.progress import counting_bar
 
-HELP = help_text(
-    "Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions "
-    "of the theory and whether they hold. Results are written as they are computed: the same command continues a "
-    "killed run, and with a larger grid computes only what is new. See `murmur list experiments`.",
-    "murmur reproduce embedded",
-    "murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0",
-    "murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons",
-    "murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off",
-    "murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape",
-)
 REPORT = "report.html"
 LAB = "Landscape"
 
@@ -40,7 +30,19 @@ def reproduce(
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
-    """Reproduce a published experiment."""
+    """Reproduce a published experiment.
+
+    Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions of
+    the theory and whether they hold. Results are written as they are computed: the same command continues a killed run,
+    and with a larger grid computes only what is new. See `murmur list experiments`.
+
+    Examples:
+        murmur reproduce embedded
+        murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0
+        murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons
+        murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
+        murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape
+    """
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked
     from murmuration.studies.papers import Request, reproduce as reproduce_paper
