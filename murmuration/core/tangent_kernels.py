@@ -1,8 +1,8 @@
 """Derivatives of members' outputs for tangent kernels between them, and the gamma that these suggest.
 
 The kernel of members a and b is <df_a(x)/dw, df_b(x')/dw>, with w the parameters that they share. Networks run in
-evaluation mode: batch-norm by its running statistics, no dropout; fixed masks act and are not parameters. Outputs of one
-example must not depend on the other examples.
+evaluation mode: batch-norm by its running statistics, no dropout; fixed masks act and are not parameters. Outputs of
+one example must not depend on the other examples.
 
 The derivative of an output by a kernel is a sum over positions of (derivative by the layer's output) times (the layer's
 input), so one recorded pass per member is enough and no Jacobian of the kernel's size is stored (`KernelRecorder`).
