@@ -89,10 +89,6 @@ class GroupStep:
             cotangent = without_inactive(coupling.interact(features, factors[1]).cotangents, local.active)
         return [*local.result(pull_back(local, cotangent, factors[0])).tensors(), *lengths]
 
-    def pack(self, result: GroupResult) -> list[Tensor]:
-        """Return a result as `compute` does."""
-        return result.tensors()
-
     def unpack(self, tensors: list[Tensor]) -> GroupResult | None:
         """Return the result that `compute` gave; None if features were not finite."""
         if self.config.coupling_at(self.state.step) is not None and not float(tensors.pop()) < MAX_LENGTH:

@@ -36,7 +36,7 @@ from torch.utils._pytree import tree_leaves
 
 from murmuration.core.population import KEPT, Named, Population
 from murmuration.core.weights import ForwardSpec, NetworkWeights, Structure
-from murmuration.core.weights.dropout_masks import is_dropout
+from murmuration.core.weights.dropout_masks import COVERED
 from murmuration.core.weights.family import INTO, OUT
 from murmuration.core.weights.kernel_trace import LINEARS, bias_of, repeat_channels
 from murmuration.core.weights.operators import ForwardTensors, Intercept, bind, is_getter
@@ -124,16 +124,26 @@ class MemberPasses:
         pruned = {name for name in names if name + KEPT in population.buffers}  # differentiated, then masked
         traceable = traceable_parameters(self.structure, self.members[0], self.spec, self.x, names) - pruned
         self.untraceable = names - traceable
-        self.traces = [trace(self.structure, tensors, self.spec, self.x, traceable) for tensors in self.members]
+        self.traces = []
+        for tensors in self.members:
+            bound = bind(tensors, self.spec)
+            with torch.enable_grad(), KernelRecorder(bound, tensors, len(self.x), traceable) as recording:
+                outputs = self.structure(tensors, self.x)
+            self.traces.append((outputs.reshape(len(outputs), -1), recording))
         self.outputs = self.traces[0][0]  # (n, K) of the first member
 
     def derivatives(self, units: list[int]) -> Iterator[list[Derivatives]]:
         """Yield all members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
         yield [backward(*traced, units) for traced in self.traces]
-        limit = BUDGET // (len(self.x) * len(units) * len(self.members))
-        for bundle in parameter_bundles(self.untraceable, self.members[0], limit):
-            jacobians_of = partial(jacobians, self.structure, self.spec)
-            yield [Derivatives({}, jacobians_of(tensors, self.x, bundle, units)) for tensors in self.members]
+        limit, sizes = BUDGET // (len(self.x) * len(units) * len(self.members)), self.members[0]
+        bundles: list[list[str]] = []  # of at most `limit` entries; a larger parameter is a bundle by itself
+        for name in sorted(self.untraceable):
+            if not bundles or sum(sizes[n].numel() for n in (*bundles[-1], name)) > limit:
+                bundles.append([])
+            bundles[-1].append(name)
+        by = partial(jacobians, self.structure, self.spec)
+        for bundle in bundles:
+            yield [Derivatives({}, by(tensors, self.x, bundle, units)) for tensors in self.members]
 
 
 def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> Derivatives:
@@ -154,16 +164,6 @@ def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> 
         for name, group in recording.uses.items()
     }
     return Derivatives(gradients, {name: next(stacked).flatten(1) for name in recording.copies})
-
-
-def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
-    """Group parameters into bundles of at most `limit` entries; a larger parameter is a bundle by itself."""
-    bundles: list[list[str]] = []
-    for name in sorted(names):
-        if not bundles or sum(tensors[n].numel() for n in (*bundles[-1], name)) > limit:
-            bundles.append([])
-        bundles[-1].append(name)
-    return bundles
 
 
 def jacobians(
@@ -241,15 +241,6 @@ def check_members(members: int) -> None:
         raise Misuse(f"{members} members: give at least 1")
 
 
-def trace(
-    structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
-) -> tuple[Tensor, "KernelRecorder"]:
-    """Return a member's outputs (n, K) for x (n, ...), and the record from which to differentiate by parameters."""
-    with torch.enable_grad(), KernelRecorder(bind(tensors, spec), tensors, len(x), parameters) as recording:
-        outputs = structure(tensors, x)
-    return outputs.reshape(len(outputs), -1), recording
-
-
 def traceable_parameters(
     structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
 ) -> frozenset[str]:
@@ -292,7 +283,7 @@ class KernelRecorder(Intercept):
         kwargs = kwargs or {}
         if func in NORMS:
             return self.normalise(func, signature(func).bind(*args, **kwargs).arguments)
-        if not (func in LINEARS and len(args) > 1) and not is_getter(func) and not is_dropout(func):
+        if not (func in LINEARS and len(args) > 1) and not is_getter(func) and func not in COVERED:
             for value in tree_leaves((args, kwargs)):  # parameters of an unknown operator, and their factors
                 self.unsupported |= {self.names[id(value)]} if id(value) in self.names else set()
                 if (kernel := self.bound.kernels.get(id(value))) is not None:

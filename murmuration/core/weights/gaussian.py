@@ -278,9 +278,7 @@ class Gaussian(WeightFamily):
             if row is None:
                 continue
             tensors = [_weight_tensor(name, named, buffers, spec, axes) for name in distribution_names(named)]
-            draw = (
-                partial(normals, noise) if axes else lambda like: normals(noise, like.expand(len(noise), *like.shape))
-            )
+            draw = partial(normals, noise) if axes else lambda t: normals(noise, t.expand(len(noise), *t.shape))
             total = total + priors.total_cost(self.prior, tensors, row, draw, axes=axes)
         return total
 

@@ -235,7 +235,7 @@ CLASS_MEASURES = (
         "AUROC",
         "Probability that a random example of the second class gets a higher score than one of the first; 0.5 is "
         "chance.",
-        ranking.auroc_features,
+        lambda columns: ranking.placement_features(columns["positive_prob"], columns["label"] == 1),
         combine=ranking.error_area,
         exists=ranking.two_classes,
         interval=ranking.auroc_interval,
@@ -296,7 +296,7 @@ CLASS_MEASURES = (
         "error_auroc",
         "Error AUROC",
         "Probability that a wrong prediction is less confident than a right one; 0.5 is chance.",
-        ranking.error_placements,
+        lambda columns: ranking.placement_features(columns["confidence"], columns["correct"]),
         combine=ranking.error_area,
         exists=ranking.right_and_wrong,
         interval=ranking.error_interval,
