@@ -31,9 +31,9 @@ from torch.func import functional_call, jacrev, vmap
 
 from murmuration.core.population import Named, Population, populate
 from murmuration.core.sharing import SHARING
-from murmuration.core.tangent_kernels import MemberKernels, member_kernels
 from murmuration.core.weights import WEIGHTS, NetworkWeights, trace_kernels
 from murmuration.models.nets.dense import mlp
+from murmuration.studies.tangent_kernels import MemberKernels, member_kernels
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.option_text import parse
 from murmuration.system.streams import generator, global_stream

@@ -14,6 +14,7 @@ from murmuration.core.gradients import GroupResult, local_pass, pull_back
 from murmuration.core.interaction import MAX_LENGTH, couple, own_features, without_inactive
 from murmuration.core.population import is_auxiliary
 from murmuration.core.state import Batch, Probe, State, StepConfig
+from murmuration.system.streams import RepeatableNoise
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class GroupStep:
         if not self.config.same_operators or changing or not all_finite(self.state):
             return None
         coupling, rows = self.config.coupling_at(self.state.step), range(*self.members.indices(population.members))
-        (x, y), weight = self._fetched.fetch(self.members), self._fetched.weight(self.members)
+        (x, y), weight, noise = self._fetched.fetch(self.members), self._fetched.weight(self.members), self.state.noise
         strength = 0.0 if coupling is None else coupling.strength(self.state.step)
         factors = _factors(self.config.loss_scale(self.state.step), strength, x.device)
         return StepInputs(
@@ -53,7 +54,7 @@ class GroupStep:
             settings=(self.config.likelihood, coupling),
             held=[self.state.active, *population.own.values(), *population.shared.values()],  # a group is views of them
             given=[x, y, factors, *([] if weight is None else [weight])],
-            make_noise=lambda: self.state.noise.repeatable_noise(rows, self.state.step),
+            make_noise=lambda: [RepeatableNoise(noise.seed, noise.member(row), self.state.step) for row in rows],
         )
 
     def run(self, inputs: StepInputs | None) -> GroupResult:
@@ -87,10 +88,6 @@ class GroupStep:
             lengths = [torch.linalg.vector_norm(features)]
             cotangent = without_inactive(coupling.interact(features, factors[1]).cotangents, local.active)
         return [*local.result(pull_back(local, cotangent, factors[0])).tensors(), *lengths]
-
-    def pack(self, result: GroupResult) -> list[Tensor]:
-        """Return a result as `compute` does."""
-        return result.tensors()
 
     def unpack(self, tensors: list[Tensor]) -> GroupResult | None:
         """Return the result that `compute` gave; None if features were not finite."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from murmuration.core.population import Named, Population
 from murmuration.core.weights.distributions import Distribution, Normal
 from murmuration.core.weights.family import INTO, OUT, Streams
-from murmuration.core.weights.kernel_trace import KernelTrace
+from murmuration.core.weights.kernel_trace import NORM_LAYERS, KernelTrace
 from murmuration.system.errors import Misuse, require_choices, unknown
 from murmuration.system.option_text import FIXED, Answer
 
@@ -240,11 +240,10 @@ SHARING: dict[str, Answer[Sharing]] = {
 
 def norm_parameters(module: nn.Module) -> list[str]:
     """Return the names of the scales and shifts of normalising layers."""
-    norm_layers = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
     return [
         f"{prefix}.{name}" if prefix else name
         for prefix, layer in module.named_modules()
-        if isinstance(layer, norm_layers)
+        if isinstance(layer, NORM_LAYERS)
         for name, _ in layer.named_parameters(recurse=False)
     ]
 

@@ -17,7 +17,7 @@ from murmuration.core.update import Updater
 from murmuration.core.weights import ELBO, NetworkWeights
 from murmuration.likelihoods import Likelihood
 from murmuration.system.errors import Failure
-from murmuration.system.streams import ALL_MEMBERS, Noise, RepeatableNoise, Stream
+from murmuration.system.streams import ALL_MEMBERS, Noise, Stream
 
 START = TrainTime(0, 1, 1)
 MEMORY = "memory"  # of a torch optimizer, in the names of tensors
@@ -46,10 +46,6 @@ class NoiseStreams:
     def noise(self, rows: Sequence[int], step: int, stream: Stream | None = None) -> list[Noise]:
         """Return the noise of the members at these rows at a step."""
         return [Noise(self.seed, self.member(row), step, stream) for row in rows]
-
-    def repeatable_noise(self, rows: Sequence[int], step: int) -> list[RepeatableNoise]:
-        """Return the same noise with random bits that can be given again."""
-        return [RepeatableNoise(self.seed, self.member(row), step) for row in rows]
 
 
 @dataclass(frozen=True)

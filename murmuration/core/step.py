@@ -54,7 +54,12 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch, probe: Prob
     factor = config.gamma / config.member_count(state.population)
     updater.move_shared(team.ranks, state, [result.shared for result in results], batch, factor)
     state.step += 1
-    return gather_losses(state, results)
+    if len(results) == 1 and len(results[0].losses) == len(state.active) and bool(state.active.all()):
+        return results[0].losses.to("cpu", torch.get_default_dtype(), copy=True)
+    losses = torch.full((state.population.members,), torch.nan)
+    for result in results:
+        losses[result.members] = result.losses.to("cpu", losses.dtype)
+    return losses.masked_fill(~state.active, torch.nan)  # some engines run inactive members too
 
 
 def coupled_gradients(
@@ -88,13 +93,3 @@ def coupled_gradients(
     probe.stats = stats or probe.stats
     probe.spend("steps", time.perf_counter() - begun)
     return [local.result(grads) for local, grads in zip(passes, gradients, strict=True)]
-
-
-def gather_losses(state: State, results: list[GroupResult]) -> Tensor:
-    """Return the losses (M,) of all members on the CPU, NaN where a member is inactive."""
-    if len(results) == 1 and len(results[0].losses) == len(state.active) and bool(state.active.all()):
-        return results[0].losses.to("cpu", torch.get_default_dtype(), copy=True)
-    losses = torch.full((state.population.members,), torch.nan)
-    for result in results:
-        losses[result.members] = result.losses.to("cpu", losses.dtype)
-    return losses.masked_fill(~state.active, torch.nan)  # some engines run inactive members too

@@ -1,12 +1,8 @@
-"""Tangent kernels between the members of any population, and the gamma they suggest.
+"""Derivatives of members' outputs for tangent kernels between them, and the gamma that these suggest.
 
-With w the parameters that members share and u_a those of member a,
-
-    common_ab(x, x')    = <df_a(x)/dw, df_b(x')/dw>
-    individual_a(x, x') = <df_a(x)/du_a, df_a(x')/du_a>
-
-`member_kernels` measures both. Networks run in evaluation mode: batch-norm by its running statistics, no dropout; fixed
-masks act and are not parameters. Outputs of one example must not depend on the other examples.
+The kernel of members a and b is <df_a(x)/dw, df_b(x')/dw>, with w the parameters that they share. Networks run in
+evaluation mode: batch-norm by its running statistics, no dropout; fixed masks act and are not parameters. Outputs of
+one example must not depend on the other examples.
 
 The derivative of an output by a kernel is a sum over positions of (derivative by the layer's output) times (the layer's
 input), so one recorded pass per member is enough and no Jacobian of the kernel's size is stored (`KernelRecorder`).
@@ -26,7 +22,9 @@ channels at a time.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
+from itertools import chain
 from typing import Any
 
 import torch
@@ -38,31 +36,17 @@ from torch.utils._pytree import tree_leaves
 
 from murmuration.core.population import KEPT, Named, Population
 from murmuration.core.weights import ForwardSpec, NetworkWeights, Structure
-from murmuration.core.weights.dropout_masks import is_dropout
+from murmuration.core.weights.dropout_masks import COVERED
 from murmuration.core.weights.family import INTO, OUT
 from murmuration.core.weights.kernel_trace import LINEARS, bias_of, repeat_channels
 from murmuration.core.weights.operators import ForwardTensors, Intercept, bind, is_getter
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse
 
-MEAN, EACH = "mean", "each"
 BUDGET = 1 << 22  # entries of temporary tensors
 FROM_CHANNEL: set[Callable] = {F.batch_norm, F.group_norm}  # scale and shift along axis 1; others along the last axes
 NORMS: set[Callable] = FROM_CHANNEL | {F.layer_norm, F.rms_norm}
 PLAIN = ("stride", "padding", "dilation", "groups")  # arguments after the bias of a convolution
 TRANSPOSED = ("stride", "padding", "output_padding", "groups", "dilation")
-
-
-@dataclass(frozen=True)
-class MemberKernels:
-    """Tangent kernels between members.
-
-    Attributes:
-        common: Kernels of shared parameters (M, n1, M, n2).
-        individual: Kernels of own parameters (M, n1, n2).
-    """
-
-    common: Tensor
-    individual: Tensor
 
 
 @dataclass(frozen=True)
@@ -118,97 +102,48 @@ class Derivatives:
     by_copies: Named  # (n k, P) each
 
 
-def member_kernels(
-    module: nn.Module,
-    population: Population,
-    family: NetworkWeights,
-    x1: Tensor,
-    x2: Tensor | None = None,
-    *,
-    outputs: str | Sequence[int] = MEAN,
-    trained: Callable[[str], bool] | None = None,
-) -> MemberKernels:
-    """Compute the tangent kernels of all members on two sets of inputs.
+class MemberPasses:
+    """One recorded forward pass of every member over inputs x (n, ...), to differentiate outputs by parameters."""
 
-    Each member runs once, with one backward pass per output. Memory grows as members times inputs times activations,
-    not times parameters, except for parameters that are used in unknown ways (embeddings, torch's attention) or pruned:
-    their Jacobians are computed by `torch.func`, in bundles of bounded size.
+    def __init__(
+        self,
+        module: nn.Module,
+        population: Population,
+        family: NetworkWeights,
+        x: Tensor,
+        trained: Callable[[str], bool] | None = None,
+    ) -> None:
+        """Run the members; `trained` tells by name which parameters to differentiate by, None stands for all."""
+        self.structure, self.spec = Structure(module).train(False), replace(family.spec, rates={}, dropout="never")
+        fixed = {name: t.expand(population.members, *t.shape[1:]) for name, t in population.fixed.items()}
+        own = {**population.own, **population.buffers, **fixed}
+        shared = {name: t.detach() for name, t in population.shared.items()}
+        self.members = [{name: t[i].detach() for name, t in own.items()} | shared for i in range(population.members)]
+        self.x = x.detach().to(next(iter(self.members[0].values())).device)
+        names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
+        pruned = {name for name in names if name + KEPT in population.buffers}  # differentiated, then masked
+        traceable = traceable_parameters(self.structure, self.members[0], self.spec, self.x, names) - pruned
+        self.untraceable = names - traceable
+        self.traces = []
+        for tensors in self.members:
+            bound = bind(tensors, self.spec)
+            with torch.enable_grad(), KernelRecorder(bound, tensors, len(self.x), traceable) as recording:
+                outputs = self.structure(tensors, self.x)
+            self.traces.append((outputs.reshape(len(outputs), -1), recording))
+        self.outputs = self.traces[0][0]  # (n, K) of the first member
 
-    Args:
-        module: The network.
-        population: Its M members.
-        family: The weight family bound to the network.
-        x1: First inputs (n1, ...).
-        x2: Second inputs (n2, ...); None for the first.
-        outputs: "mean" averages <df_k, df_k'> over the K outputs: the trace of the (K, K) block divided by K; at
-            infinite width the block is that number times the identity. "each" keeps the block: rows and columns are
-            then n K, the outputs of an example next to each other. A list of outputs keeps only these.
-        trained: Predicate on names of the parameters that are trained; None for all. A frozen backbone is in no kernel.
-
-    Returns:
-        The kernels: common (M, n1, M, n2) and individual (M, n1, n2).
-
-    Raises:
-        Misuse: If inputs or outputs do not fit.
-
-
-    >>> from murmuration.core.population import populate
-    >>> from murmuration.core.weights import POINT
-    >>> net, x = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 2.0], [3.0, 0.0]])
-    >>> member_kernels(net, populate(lambda _: net, 1), POINT, x).individual
-    tensor([[[5., 3.],
-             [3., 9.]]])
-    """
-    if x2 is not None and x1.shape[1:] != x2.shape[1:]:
-        raise Misuse(f"inputs of shapes {tuple(x1.shape)} and {tuple(x2.shape)}: examples of both sets need one shape")
-    if not len(x1) or (x2 is not None and not len(x2)):
-        raise Misuse("no inputs: give at least one in each set")
-    structure, spec = Structure(module).train(False), replace(family.spec, rates={}, dropout="never")
-    fixed = {name: t.expand(population.members, *t.shape[1:]) for name, t in population.fixed.items()}
-    own = {**population.own, **population.buffers, **fixed}
-    shared = {name: t.detach() for name, t in population.shared.items()}
-    members = [{name: t[index].detach() for name, t in own.items()} | shared for index in range(population.members)]
-    x = (x1 if x2 is None else torch.cat([x1, x2])).detach().to(next(iter(members[0].values())).device)
-    names = frozenset(name for name in (*population.own, *population.shared) if trained is None or trained(name))
-    pruned = {name for name in names if name + KEPT in population.buffers}  # differentiated, then masked
-    traceable = traceable_parameters(structure, members[0], spec, x, names) - pruned
-    traces = [trace(structure, tensors, spec, x, traceable) for tensors in members]
-    groups = output_groups(outputs, traces[0][0].shape[1])
-    width, like = len(groups[0]), traces[0][0]
-    limit = BUDGET // (len(x) * width * population.members)
-
-    def derivative_sets(units: list[int]) -> Iterator[list[Derivatives]]:
+    def derivatives(self, units: list[int]) -> Iterator[list[Derivatives]]:
         """Yield all members' derivatives of these outputs: by traceable parameters, then by bundles of the others."""
-        yield [backward(*traced, units) for traced in traces]
-        for bundle in parameter_bundles(names - traceable, members[0], limit):
-            yield [Derivatives({}, jacobians(structure, spec, tensors, x, bundle, units)) for tensors in members]
-
-    start = len(x1) * width
-    rows = (slice(None), slice(None)) if x2 is None else (slice(0, start), slice(start, None))
-    second = (len(x1) if x2 is None else len(x2)) * width
-    common = like.new_zeros(population.members, start, population.members, second)
-    individual = like.new_zeros(population.members, start, second)
-    for units in groups:
-        for derivatives_of_members in derivative_sets(units):
-            for product in inner_products(derivatives_of_members, population.shared, rows):
-                common += product
-            for member, single in enumerate(derivatives_of_members):
-                for product in inner_products([single], population.own, rows):
-                    individual[member] += product[0, :, 0]
-    return MemberKernels(common.div_(len(groups)), individual.div_(len(groups)))
-
-
-def output_groups(outputs: str | Sequence[int], units: int) -> list[list[int]]:
-    """Return groups of outputs whose rows are adjacent; kernels are averaged over groups."""
-    if isinstance(outputs, str):
-        if outputs not in (MEAN, EACH):
-            raise unknown("outputs", outputs, (MEAN, EACH))
-        return [[unit] for unit in range(units)] if outputs == MEAN else [list(range(units))]
-    selected = list(outputs)
-    if not selected or not all(0 <= unit < units for unit in selected):
-        hint = f"write 'mean', 'each' or a list of 0 to {units - 1}"
-        raise Misuse(f"outputs={selected}: the network has {units} outputs; {hint}")
-    return [selected]
+        yield [backward(*traced, units) for traced in self.traces]
+        limit, sizes = BUDGET // (len(self.x) * len(units) * len(self.members)), self.members[0]
+        bundles: list[list[str]] = []  # of at most `limit` entries; a larger parameter is a bundle by itself
+        for name in sorted(self.untraceable):
+            if not bundles or sum(sizes[n].numel() for n in (*bundles[-1], name)) > limit:
+                bundles.append([])
+            bundles[-1].append(name)
+        by = partial(jacobians, self.structure, self.spec)
+        for bundle in bundles:
+            yield [Derivatives({}, by(tensors, self.x, bundle, units)) for tensors in self.members]
 
 
 def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> Derivatives:
@@ -229,16 +164,6 @@ def backward(outputs: Tensor, recording: "KernelRecorder", units: list[int]) -> 
         for name, group in recording.uses.items()
     }
     return Derivatives(gradients, {name: next(stacked).flatten(1) for name in recording.copies})
-
-
-def parameter_bundles(names: Iterable[str], tensors: Mapping[str, Tensor], limit: int) -> list[list[str]]:
-    """Group parameters into bundles of at most `limit` entries; a larger parameter is a bundle by itself."""
-    bundles: list[list[str]] = []
-    for name in sorted(names):
-        if not bundles or sum(tensors[n].numel() for n in (*bundles[-1], name)) > limit:
-            bundles.append([])
-        bundles[-1].append(name)
-    return bundles
 
 
 def jacobians(
@@ -263,18 +188,13 @@ def inner_products(members: Sequence[Derivatives], among: Iterable[str], rows: t
     """Yield inner products (m, n1, m, n2) of m members' derivatives by each of these parameters."""
     for name in among:
         if name in members[0].kernels:
-            yield kernel_products([d.kernels[name] for d in members], *rows)
+            gradients = [derivatives.kernels[name] for derivatives in members]
+            lhs, rhs = joined_sides(gradients[0], slice(0, 1))
+            cheap = lhs.shape[1] ** 2 * (lhs.shape[3] + rhs.shape[3]) < lhs.shape[3] * rhs.shape[3]
+            yield (by_positions if cheap else by_channels)(gradients, *rows)
         if name in members[0].by_copies:
             stacked = torch.stack([d.by_copies[name] for d in members])  # (m, n, P)
             yield pairwise_products(*(stacked[:, part] for part in rows))
-
-
-def average_kernels(blocks: MemberKernels) -> tuple[Tensor, Tensor, Tensor]:
-    """Return T_d, T_o and Psi, each (n1, n2), as means over members and over pairs; T_o of a single member is zero."""
-    members = len(blocks.individual)
-    diagonal = torch.einsum("aiaj->ij", blocks.common)
-    pairs = blocks.common.sum((0, 2)) - diagonal
-    return diagonal / members, pairs / max(members * (members - 1), 1), blocks.individual.mean(0)
 
 
 def trace_ratio(within: Tensor, between: Tensor) -> float:
@@ -298,24 +218,27 @@ def smooth_gamma(members: int, ratio: float) -> float:
 
 def measured_gamma(module: nn.Module, population: Population, family: NetworkWeights, x: Tensor) -> float:
     """Return `smooth_gamma` of the members' kernels on inputs x (n, ...), clamped to the range from 1 to M."""
-    within, between, _ = average_kernels(member_kernels(module, population, family, x))
-    gamma = smooth_gamma(population.members, trace_ratio(within, between))
-    return min(max(gamma, 1.0), float(population.members))  # estimates from few inputs and narrow nets may lie outside
+    passes, members, everything = MemberPasses(module, population, family, x), population.members, slice(None)
+    units = range(passes.outputs.shape[1])
+    common = passes.outputs.new_zeros(members, len(x), members, len(x))
+    for derivatives_of_members in chain.from_iterable(passes.derivatives([unit]) for unit in units):
+        for product in inner_products(derivatives_of_members, population.shared, (everything, everything)):
+            common += product
+    gamma = smooth_gamma(members, trace_ratio(*average_common(common.div_(len(units)))))
+    return min(max(gamma, 1.0), float(members))  # estimates from few inputs and narrow nets may lie outside
+
+
+def average_common(common: Tensor) -> tuple[Tensor, Tensor]:
+    """Return T_d and T_o (n1, n2), the means over members and over pairs of them; T_o of a single member is zero."""
+    members = len(common)
+    diagonal = torch.einsum("aiaj->ij", common)
+    return diagonal / members, (common.sum((0, 2)) - diagonal) / max(members * (members - 1), 1)
 
 
 def check_members(members: int) -> None:
     """Raise Misuse for fewer than one member."""
     if members < 1:
         raise Misuse(f"{members} members: give at least 1")
-
-
-def trace(
-    structure: Structure, tensors: Mapping[str, Tensor], spec: ForwardSpec, x: Tensor, parameters: frozenset[str]
-) -> tuple[Tensor, "KernelRecorder"]:
-    """Return a member's outputs (n, K) for x (n, ...), and the record from which to differentiate by parameters."""
-    with torch.enable_grad(), KernelRecorder(bind(tensors, spec), tensors, len(x), parameters) as recording:
-        outputs = structure(tensors, x)
-    return outputs.reshape(len(outputs), -1), recording
 
 
 def traceable_parameters(
@@ -360,8 +283,11 @@ class KernelRecorder(Intercept):
         kwargs = kwargs or {}
         if func in NORMS:
             return self.normalise(func, signature(func).bind(*args, **kwargs).arguments)
-        if not (func in LINEARS and len(args) > 1) and not is_getter(func) and not is_dropout(func):
-            self.mark_unsupported(args, kwargs)
+        if not (func in LINEARS and len(args) > 1) and not is_getter(func) and func not in COVERED:
+            for value in tree_leaves((args, kwargs)):  # parameters of an unknown operator, and their factors
+                self.unsupported |= {self.names[id(value)]} if id(value) in self.names else set()
+                if (kernel := self.bound.kernels.get(id(value))) is not None:
+                    self.unsupported |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
         return super().__torch_function__(func, types, args, kwargs)
 
     def linear(self, func: Callable, args: tuple, kwargs: dict[str, Any]) -> Tensor:
@@ -374,7 +300,10 @@ class KernelRecorder(Intercept):
         x = x if into is None else x * self.per_example(into, x, behind)
         outputs = func(x, weight, None, *options, **kwargs)
         if name in self.parameters:
-            outputs = self.record_use(name, x, outputs, window_of(func, weight, options, kwargs) if behind else None)
+            outputs = outputs if outputs.requires_grad else outputs.requires_grad_().clone()  # may be changed in place
+            window = window_of(func, weight, options, kwargs) if behind else None
+            use = KernelUse(x.detach(), get_gradient_edge(outputs), outputs.shape, window)
+            self.uses.setdefault(name, []).append(use)
         inside = self.bound.spec.bias_inside and out is not None
         if bias is not None and inside:
             outputs = outputs + self.per_example(bias, outputs, behind)
@@ -395,13 +324,6 @@ class KernelRecorder(Intercept):
         outputs = outputs if weight is None else outputs * self.per_example(weight, outputs, behind)
         return outputs if bias is None else outputs + self.per_example(bias, outputs, behind)
 
-    def record_use(self, name: str, inputs: Tensor, outputs: Tensor, window: Window | None) -> Tensor:
-        """Record the gradient edge of a kernel's output and return it; the tensor may be changed in place later."""
-        outputs = outputs if outputs.requires_grad else outputs.requires_grad_().clone()
-        use = KernelUse(inputs.detach(), get_gradient_edge(outputs), outputs.shape, window)
-        self.uses.setdefault(name, []).append(use)
-        return outputs
-
     def per_example(self, values: Tensor, beside: Tensor, behind: int) -> Tensor:
         """Broadcast values to a tensor with `behind` axes after the channel, with one copy per example if requested."""
         name = self.names.get(id(values))
@@ -418,15 +340,6 @@ class KernelRecorder(Intercept):
         names = {self.names[id(tensor)] for tensor in used if id(tensor) in self.names}
         missing = x.dim() < 2 or (axes is not None and x.dim() != axes)
         self.usages.append((names, () if missing else tuple(x.shape)))
-
-    def mark_unsupported(self, args: Any, kwargs: Any) -> None:
-        """Mark parameters among the arguments of an unknown operator, and their factors, as unsupported."""
-        for value in tree_leaves((args, kwargs)):
-            if id(value) in self.names:
-                self.unsupported.add(self.names[id(value)])
-            if id(value) in self.bound.kernels:
-                kernel = self.bound.kernels[id(value)]
-                self.unsupported |= {kernel, kernel + INTO, kernel + OUT, bias_of(kernel)}
 
 
 def window_of(func: Callable, weight: Tensor, options: Sequence[Any], kwargs: dict[str, Any]) -> Window:
@@ -461,17 +374,6 @@ def patches(x: Tensor, window: Window, count: tuple[int, ...]) -> Tensor:
     windows = windows.unflatten(1, (window.groups, -1))  # (n, G, C / G, *count, *size)
     order = (0, *range(3, 3 + axes), 1, 2, *range(3 + axes, 3 + 2 * axes))
     return windows.permute(order).flatten(1, axes).flatten(3)
-
-
-def kernel_products(gradients: Sequence[Sequence[OutputGradients]], first: slice, second: slice) -> Tensor:
-    """Return inner products (m, n1, m, n2) of derivatives by one kernel, from its uses in each of m members.
-
-    `first` and `second` select the rows of the two sets.
-    """
-    lhs, rhs = joined_sides(gradients[0], slice(0, 1))
-    positions, high, wide = lhs.shape[1], lhs.shape[3], rhs.shape[3]
-    cheap = positions**2 * (high + wide) < high * wide
-    return by_positions(gradients, first, second) if cheap else by_channels(gradients, first, second)
 
 
 def joined_sides(uses: Sequence[OutputGradients], rows: slice) -> tuple[Tensor, Tensor]:

@@ -142,11 +142,6 @@ class MeanProbabilities:
             self.parts.append(final.mean.float().cpu().numpy())
             yield pred, y
 
-    @property
-    def joined(self) -> np.ndarray:
-        """The probabilities (N, K) of all."""
-        return np.concatenate(self.parts)
-
 
 def training_counts(ensemble: Ensemble) -> tuple[int, ...] | None:
     """Return the training examples of each class, if they are known and imbalanced."""

@@ -155,7 +155,7 @@ def fit_feature_distance(
     members = (checked_members(list(every), count=ensemble.members) % ensemble.members).tolist()
     fits = []
     for index in members:
-        features = torch.cat(list(member_features(ensemble, index, inputs)))
+        features = torch.cat(list(module_features(ensemble.member(index), inputs)))
         if not features.isfinite().all():
             raise Failure(f"features of member {index} are not finite: it diverged; leave it out by members_used")
         fits.append(fit_member(features, labels))
@@ -171,7 +171,7 @@ def distance_columns(fitted: FeatureDistance, ensemble: Ensemble, x: Any) -> dic
     totals = {name: np.zeros(len(x)) for name in FEATURE_DISTANCES}
     inputs = torch.as_tensor(x)
     for index, member in zip(fitted.indices, fitted.members, strict=True):
-        parts = [member_distances(member, features) for features in member_features(ensemble, index, inputs)]
+        parts = [member_distances(member, features) for features in module_features(ensemble.member(index), inputs)]
         for name, total in totals.items():
             total += torch.cat([part[name] for part in parts]).numpy() / member.units[name]
     return {name: total / len(fitted.members) for name, total in totals.items()}
@@ -187,14 +187,12 @@ def class_labels(ensemble: Ensemble, y: Any, count: int) -> Tensor:
     return labels.long()
 
 
-def member_features(ensemble: Ensemble, index: int, x: Tensor) -> Iterator[Tensor]:
-    """Yield features (n, D) of a few inputs at a time: the inputs of the last linear operator of the member."""
-    return module_features(ensemble.member(index), x)
-
-
 @torch.no_grad()
 def module_features(module: nn.Module, x: Tensor) -> Iterator[Tensor]:
-    """Yield the features (n, D) of a few inputs at a time, double precision; the module keeps the hooks."""
+    """Yield features (n, D) of a few inputs at a time: the inputs of the last linear operator, in double precision.
+
+    The module keeps the hooks.
+    """
     entered = {}
 
     def keep(operator: nn.Module, given: tuple[Tensor, ...]) -> None:

@@ -293,7 +293,8 @@ def evaluate_on(
         detections = tuple(evaluate_ood(ensemble, reference, key, x) for key, x in foreign.items())
         evaluation = replace(evaluation, ood=detections)
     if counts:
-        evaluation = replace(evaluation, imbalance=by_class.class_imbalance(counts, examples, means.joined))
+        imbalance = by_class.class_imbalance(counts, examples, np.concatenate(means.parts))
+        evaluation = replace(evaluation, imbalance=imbalance)
     return evaluation
 
 

@@ -139,28 +139,24 @@ class _Weights:
         """|mean| / std (n,) of all that are kept."""
         return (self.posterior.weights.mean.abs() / self.posterior.std)[self.kept].double()
 
-    def costs(self) -> Tensor:
-        """KL(q || p) (m, ...) of each weight, in nats."""
-        stream, posterior = torch.Generator().manual_seed(0), self.posterior
-
-        def draw(like: Tensor) -> Tensor:
-            return torch.randn(like.shape, generator=stream, dtype=like.dtype)
-
-        q, times = (posterior.prior, posterior.weights, posterior.std), TRIES if posterior.prior.monte_carlo else 1
-        return torch.stack([masked_cost(*q, draw) for _ in range(times)]).mean(0)
-
     def prior_std(self) -> Tensor | None:
         """Return the standard deviation (m, ...) of a Gaussian prior; None where the prior is another."""
         mean, std = self.posterior.weights.mean, self.posterior.prior.std(self.posterior.weights, self.posterior.std)
         return None if std is None else torch.as_tensor(std, dtype=mean.dtype).expand_as(mean)
 
     def layer(self) -> Layer:
-        costs, snr = self.costs().double(), self.snr
+        stream, posterior, snr = torch.Generator().manual_seed(0), self.posterior, self.snr
+
+        def draw(like: Tensor) -> Tensor:
+            return torch.randn(like.shape, generator=stream, dtype=like.dtype)
+
+        q, times = (posterior.prior, posterior.weights, posterior.std), TRIES if posterior.prior.monte_carlo else 1
+        costs = torch.stack([masked_cost(*q, draw) for _ in range(times)]).mean(0).double()  # KL(q || p) of each weight
         share = float((costs[self.kept] < COLLAPSED).double().mean()) if self.kept.any() else 0.0
         logs = snr.clamp_min(1e-30).log10().clamp(SNR_EDGES[0], SNR_EDGES[-1]).numpy()
         counts, median = np.histogram(logs, SNR_EDGES)[0].tolist(), float(snr.median()) if len(snr) else math.nan
-        kl, collapsed = float(costs.sum()) / len(costs), None if self.posterior.prior.monte_carlo else share
-        return Layer(self.posterior.name, int(self.kept.sum()), kl, collapsed, median, tuple(counts))
+        kl, collapsed = float(costs.sum()) / len(costs), None if posterior.prior.monte_carlo else share
+        return Layer(posterior.name, int(self.kept.sum()), kl, collapsed, median, tuple(counts))
 
 
 def _weights(ensemble: Ensemble) -> list[_Weights]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.recipe import Recipe
-from murmuration.core.tangent_kernels import check_members, member_kernels, smooth_gamma, trace_ratio
+from murmuration.core.tangent_kernels import check_members, smooth_gamma, trace_ratio
 from murmuration.core.weights import Structure, trace_kernels
 from murmuration.core.weights.distributions import Distribution
 from murmuration.data import Data, open_data
@@ -26,6 +26,7 @@ from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.manifest import Manifest
 from murmuration.studies.infinite_width import Kernels, architecture_of, limit_kernels
+from murmuration.studies.tangent_kernels import member_kernels
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.option_text import short

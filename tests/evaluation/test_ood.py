@@ -14,7 +14,7 @@ from murmuration.evaluation.ood import (
     OOD_SCORES,
     distance_columns,
     fit_feature_distance,
-    member_features,
+    module_features,
     ood_columns,
     shrunk_covariance,
 )
@@ -182,7 +182,7 @@ def test_features_are_what_the_head_of_a_built_in_net_gets(net: str, shape: tupl
     module = build_net(net, shape, 3)
     x = torch.randn(5, *shape, generator=torch.Generator().manual_seed(0))
     ensemble = Ensemble.from_models([module])
-    (features,) = member_features(ensemble, 0, x)
+    (features,) = module_features(ensemble.member(0), x)
     with torch.no_grad():
         expected = module.eval().body(x)
     np.testing.assert_allclose(features, expected, rtol=1e-6)
@@ -201,7 +201,7 @@ class HeadFirst(nn.Module):
 
 def test_features_enter_the_operator_that_runs_last() -> None:
     module, x = HeadFirst(), torch.randn(3, 4)
-    (features,) = member_features(Ensemble.from_models([module]), 0, x)
+    (features,) = module_features(Ensemble.from_models([module]).member(0), x)
     with torch.no_grad():
         np.testing.assert_allclose(features, module.body(x[:, None]).squeeze(1).relu(), rtol=1e-6)
 
@@ -209,7 +209,7 @@ def test_features_enter_the_operator_that_runs_last() -> None:
 def test_a_last_convolution_gives_its_map_flattened() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     x = torch.randn(3, 1, 2, 2)
-    (features,) = member_features(Ensemble.from_models([module]), 0, x)
+    (features,) = module_features(Ensemble.from_models([module]).member(0), x)
     np.testing.assert_allclose(features, x.flatten(1))
 
 

@@ -5,13 +5,9 @@ which its features should not go, and the member backpropagates it through its o
 its loss. The features of the other members are held constant.
 """
 
-from murmuration.core.coupling.estimators import Interaction as Interaction
-from murmuration.core.coupling.input_gradients import InputGradientSpace as InputGradientSpace
-from murmuration.core.coupling.repulsion import COUPLINGS as COUPLINGS, Coupling as Coupling, Repulsion as Repulsion
-from murmuration.core.coupling.space import Space as Space, SpaceInputs as SpaceInputs
-from murmuration.core.coupling.spaces import (
-    FeatureSpace as FeatureSpace,
-    OutputPrior as OutputPrior,
-    OutputSpace as OutputSpace,
-    WeightSpace as WeightSpace,
-)
+# ruff: noqa: F401 - names to be imported from here
+from murmuration.core.coupling.estimators import Interaction
+from murmuration.core.coupling.input_gradients import InputGradientSpace
+from murmuration.core.coupling.repulsion import COUPLINGS, Coupling, Repulsion
+from murmuration.core.coupling.space import Space, SpaceInputs
+from murmuration.core.coupling.spaces import FeatureSpace, OutputPrior, OutputSpace, WeightSpace

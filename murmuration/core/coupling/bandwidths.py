@@ -109,10 +109,6 @@ def _columns(squared: Tensor) -> Tensor:
     return median(squared)[:, None, :]  # distances are the same both ways
 
 
-def _log_members(squared: Tensor) -> float:
-    return math.log(squared.shape[-1])
-
-
 BANDWIDTHS: dict[str, Bandwidth] = {
     "rde": Bandwidth(
         "median of all M² entries / ln(M+1): the library of D'Angelo and Fortuin (2021)",
@@ -120,22 +116,22 @@ BANDWIDTHS: dict[str, Bandwidth] = {
     ),
     "all": Bandwidth(
         "median of all M² entries / ln M: their notebook, and FoRDE's kernel made symmetric",
-        lambda squared: _all_entries(squared) / _log_members(squared),
+        lambda squared: _all_entries(squared) / math.log(squared.shape[-1]),
     ),
     "off": Bandwidth(
         "median of the pairs / ln M: Liu and Wang (2016), FoRDE's equation 17",
-        lambda squared: _pairs(squared) / _log_members(squared),
+        lambda squared: _pairs(squared) / math.log(squared.shape[-1]),
     ),
     "algorithm-1": Bandwidth(
         "median of all M² entries / (2 ln M): the algorithm Trinh et al. (2024) print, half of their equation 17",
-        lambda squared: _all_entries(squared) / (2 * _log_members(squared)),
+        lambda squared: _all_entries(squared) / (2 * math.log(squared.shape[-1])),
     ),
     "code": Bandwidth(
         "for each member j, median over i / ln M + 1e-12: what FoRDE's released code does",
-        lambda squared: _columns(squared) / _log_members(squared) + FLOOR,
+        lambda squared: _columns(squared) / math.log(squared.shape[-1]) + FLOOR,
     ),
     "featurepi": Bandwidth(
         "for each member j, (median over i)² / ln M + 1e-12: the released code of Yashima et al. (2022)",
-        lambda squared: _columns(squared).square() / _log_members(squared) + FLOOR,
+        lambda squared: _columns(squared).square() / math.log(squared.shape[-1]) + FLOOR,
     ),
 }

@@ -73,7 +73,11 @@ class Captures:
     """The captured steps of one training run."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.possible = is_plain(module)
+        hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        self.possible = all(  # modules run the same operators at every step: none user-defined, and no hooks
+            type(part).__module__.startswith(PLAIN) and not any(getattr(part, hook) for hook in hooks)
+            for part in module.modules()
+        )
         self._entries: dict[Any, Entry] = {}
 
     def replay(self, step: StepInputs) -> list[Tensor] | None:
@@ -112,15 +116,6 @@ class Captures:
             fixed = partial(fixed_replay, held=step.held, joined=packed)
             entry.captured = capture(compute, [*step.held, *inputs], addresses, draws=False, replay=fixed)
             self.possible = equal(entry.captured, inputs, results)
-
-
-def is_plain(module: nn.Module) -> bool:
-    """Return whether all modules run the same operators at every step: none user-defined, and no hooks."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return all(
-        type(part).__module__.startswith(PLAIN) and not any(getattr(part, hook) for hook in hooks)
-        for part in module.modules()
-    )
 
 
 def kind_of(tensor: Tensor) -> tuple:

@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
-from murmuration.core.engines.captures import Captures, StepInputs
+from murmuration.core.engines.captures import Captures
 from murmuration.core.engines.ranks import ALONE, Ranks, available_cores
 from murmuration.core.weights import Structure
 from murmuration.system.workers import single_core_pool
+
+if TYPE_CHECKING:
+    from murmuration.core.gradients import GroupResult
+    from murmuration.core.group_step import GroupStep
 
 Item = TypeVar("Item")
 # Name -> whether worker threads run groups, and whether members are stacked.
@@ -65,29 +69,6 @@ def engine(name: str, direct: bool = False, cores: int | None = None) -> Engine:
     return Engine(name, (cores or len(available_cores())) if threads else 0, stacked, direct and stacked)
 
 
-class Task(Protocol[Item]):
-    """A computation that runs the same operators at every step, as a function of tensors and random bits alone."""
-
-    @property
-    def packed(self) -> slice:
-        """The results that a replay packs into one buffer."""
-
-    def inputs(self) -> StepInputs | None:
-        """Return what the results depend on; None if the operators may change."""
-
-    def run(self, inputs: StepInputs | None) -> Item:
-        """Compute the result."""
-
-    def compute(self, inputs: StepInputs) -> list[Tensor]:
-        """Compute the tensors of the result from `inputs` alone; this is what a capture records."""
-
-    def pack(self, result: Item) -> list[Tensor]:
-        """Return the tensors of a result."""
-
-    def unpack(self, tensors: list[Tensor]) -> Item | None:
-        """Return the result of these tensors; None if it must be computed again."""
-
-
 class Team:
     """A pool of workers for one network; every thread has its own copy of the network's structure.
 
@@ -117,11 +98,11 @@ class Team:
         structure: Structure = self._local.structure
         return structure.train(training)
 
-    def call(self, task: Task[Item]) -> Item:
+    def call(self, task: "GroupStep") -> "GroupResult":
         """Run a task, or replay it if its operators were captured at earlier steps.
 
         Args:
-            task: The task.
+            task: Losses and gradients of a group, by the same operators at every step.
 
         Returns:
             Its result; the tensors of a replay are overwritten by the next one.
@@ -135,7 +116,7 @@ class Team:
             for noise in inputs.noise:
                 noise.rewind()
         result = task.run(inputs)
-        self.captures.learn(inputs, lambda: task.compute(inputs), task.pack(result), packed=task.packed)
+        self.captures.learn(inputs, lambda: task.compute(inputs), result.tensors(), packed=task.packed)
         return result
 
     def run(

@@ -1,5 +1,6 @@
 """What a weight is, and how a network runs on weights that are not its own."""
 
+# ruff: noqa: F401 - names to be imported from here
 from murmuration.core.weights.distributions import Distribution
 from murmuration.core.weights.dropout import Dropout, Masks
 from murmuration.core.weights.elbo import ELBO
@@ -24,25 +25,3 @@ WEIGHTS: dict[str, Answer[WeightFamily]] = {
         "Gaussian weights that begin at a trained network, which is the prior mean too (Krishnan et al. 2020)",
     ),
 }
-
-__all__ = [
-    "ELBO",
-    "POINT",
-    "WEIGHTS",
-    "Distribution",
-    "Dropout",
-    "ForwardSpec",
-    "Gaussian",
-    "Kernel",
-    "KernelTrace",
-    "Masks",
-    "NetworkWeights",
-    "Point",
-    "Prior",
-    "Realised",
-    "Structure",
-    "UnsupportedOp",
-    "WeightFamily",
-    "run_members",
-    "trace_kernels",
-]

@@ -36,10 +36,6 @@ COINS = (torch.bernoulli, Tensor.bernoulli)
 RANDOM = frozenset((*LIKES, *SIZES, *COINS, Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_))
 
 
-def is_dropout(func: Callable) -> bool:
-    return func in COVERED
-
-
 def apply_dropout(func: Callable, noise: Sequence[Noise], arguments: dict[str, Any], stacked: bool = False) -> Tensor:
     """Return the input with each element (or channel) zeroed with probability p and the others scaled up.
 
@@ -76,7 +72,7 @@ def dropout_arguments(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def dropout_rate(func: Callable, args: tuple, kwargs: dict[str, Any]) -> float:
     """Return the dropout rate of an operator, active or not; 0 without dropout, or if it is below half of 2^-16."""
-    if is_dropout(func):
+    if func in COVERED:
         rate = dropout_arguments(args, kwargs).get("p", 0.5)
     elif func is F.scaled_dot_product_attention:
         rate = attention_arguments(args, kwargs).get("dropout_p", 0.0)

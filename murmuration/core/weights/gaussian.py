@@ -278,7 +278,7 @@ class Gaussian(WeightFamily):
             if row is None:
                 continue
             tensors = [_weight_tensor(name, named, buffers, spec, axes) for name in distribution_names(named)]
-            draw = partial(normals if axes else _normals_for_shared, noise)
+            draw = partial(normals, noise) if axes else lambda t: normals(noise, t.expand(len(noise), *t.shape))
             total = total + priors.total_cost(self.prior, tensors, row, draw, axes=axes)
         return total
 
@@ -338,11 +338,6 @@ def _weight_tensor(name: str, named: Named, buffers: Named, spec: ForwardSpec, a
     centre = centre if axes or isinstance(centre, float) else centre[0]
     mask = kept_mask(name, buffers, own=bool(axes))
     return priors.WeightTensor(named[name], centre, spec.kernels.get(name), mask, axes)
-
-
-def _normals_for_shared(noise: Sequence[Noise], like: Tensor) -> Tensor:
-    """Draw standard normal numbers (m, ...) for a tensor (...) that m members share."""
-    return normals(noise, like.expand(len(noise), *like.shape))
 
 
 def softplus_inverse(values: Tensor) -> Tensor:

@@ -19,8 +19,7 @@ axis; it is right only for operators that are known to treat that axis as one mo
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -98,25 +97,18 @@ def run_members(
             return at_least_float32(outputs)
         # Inputs are one batch for all members; a factor of the first kernel would give members different ones at once.
         common = x.stride(0) == 0 and not x.requires_grad and not any(name.endswith((INTO, OUT)) for name in own)
-        with refuse_edits(x):
-            if direct:
-                tensors = {**own, **shared}
-                with InterceptDirect(own, shared, bind(tensors, spec), noise, **settings):
-                    outputs = structure(tensors, x, part)
-            elif shared and common:  # operators on shared tensors alone run once for all members
-                outputs = vmap(one, in_dims=(0, None, None))(own, shared, channels_last(x[0]))
-            else:
-                outputs = vmap(one, in_dims=(0, None, 0))(own, shared, x)
+        version = None if x.is_inference() else x._version
+        if direct:
+            tensors = {**own, **shared}
+            with InterceptDirect(own, shared, bind(tensors, spec), noise, **settings):
+                outputs = structure(tensors, x, part)
+        elif shared and common:  # operators on shared tensors alone run once for all members
+            outputs = vmap(one, in_dims=(0, None, None))(own, shared, channels_last(x[0]))
+        else:
+            outputs = vmap(one, in_dims=(0, None, 0))(own, shared, x)
+        if version is not None and x._version != version:  # members have the inputs in common
+            raise stacked.UnsupportedOp("a change of the inputs in place")
         return at_least_float32(outputs)
-
-
-@contextmanager
-def refuse_edits(x: Tensor) -> Iterator[None]:
-    """Refuse a network that changes its inputs in place: many members have them in common."""
-    before = None if x.is_inference() else x._version
-    yield
-    if before is not None and x._version != before:
-        raise stacked.UnsupportedOp("a change of the inputs in place")
 
 
 @dataclass(frozen=True)

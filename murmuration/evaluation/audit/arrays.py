@@ -30,7 +30,11 @@ def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], 
         if task is None and (other := [*names_among(SAMPLES, names), *means]):
             raise Misuse(f"arrays {name} and {other[0]}: expected one of both; say which, task=TASK")
         kind = outputs.logits if name in LOGITS else outputs.probabilities
-        predictions = kind(class_block(archive, name, targets), class_names(archive))
+        shape = archive.header(name).shape
+        if axis_of_rows(name, shape, targets) + 1 < len(shape) and shape[-1] == 1:  # could mean either class
+            hint = f"for the second of two classes alone write {name}[..., 0]"
+            raise Misuse(f"array {name} of shape {shape} has only one class: expected two or more; {hint}")
+        predictions = kind(array_block(archive, name, targets), class_names(archive))
         if predictions.names is not None and len(predictions.names) != predictions.shape[2]:
             classes = f"{len(predictions.names)} names ({listed(predictions.names, most=5)})"
             raise Misuse(f"{classes} for probabilities of {predictions.shape[2]} classes: expected as many")
@@ -38,15 +42,6 @@ def archive_outputs(archive: Archive, targets: Targets, taken: tuple[str, ...], 
     if task != "classification":
         return regression_outputs(archive, names, targets)
     raise Misuse(f"no probabilities for task 'classification': expected probs or logits; found {listed(names)}")
-
-
-def class_block(archive: Archive, name: str, targets: Targets) -> Block:
-    """Probabilities or logits of an archive; a last axis of size one is refused: it could mean either class."""
-    shape = archive.header(name).shape
-    if axis_of_rows(name, shape, targets) + 1 < len(shape) and shape[-1] == 1:
-        hint = f"for the second of two classes alone write {name}[..., 0]"
-        raise Misuse(f"array {name} of shape {shape} has only one class: expected two or more; {hint}")
-    return array_block(archive, name, targets)
 
 
 def class_names(archive: Archive) -> tuple[str, ...] | None:

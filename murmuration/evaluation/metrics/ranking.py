@@ -100,11 +100,6 @@ def placements(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
     return (np.searchsorted(others, scores, "left") + np.searchsorted(others, scores, "right")) / (2 * len(others))
 
 
-def error_placements(columns: Columns) -> list[Feature]:
-    """Return four values (N,) per input that `error_area` combines into the AUROC of errors by uncertainty."""
-    return placement_features(columns["confidence"], columns["correct"])
-
-
 def placement_features(scores: np.ndarray, positive: np.ndarray) -> list[Feature]:
     """Return four values (N,) per input that `error_area` combines into the AUROC of positives (N,) by score.
 
@@ -145,11 +140,6 @@ def error_interval(columns: Columns) -> tuple[float, float]:
 def two_classes(columns: Columns) -> bool:
     """Return whether there are two classes, and examples of both."""
     return "positive_prob" in columns and 0 < columns["label"].sum() < len(columns["label"])
-
-
-def auroc_features(columns: Columns) -> list[Feature]:
-    """Return the features of the AUROC of the second of two classes."""
-    return placement_features(columns["positive_prob"], columns["label"] == 1)
 
 
 def auroc_interval(columns: Columns) -> tuple[float, float]:

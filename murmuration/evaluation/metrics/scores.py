@@ -157,7 +157,7 @@ def uncertainty(name: str, meaning: str, bounds: Bounds = UNIT, **fields: Any) -
     return Measure(name, as_label(name), meaning, column(name), better="neutral", bounds=bounds, **settings)
 
 
-def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Measure:
+def fair(name: str, source: str, label: str, subject: str, **fields: Any) -> Measure:
     """Return the score that is the mean of a column made for infinitely many members.
 
     Fewer members are further from the mean of all that could have been trained, so a plain score falls as
@@ -165,8 +165,17 @@ def fair(name: str, source: str, label: str, meaning: str, **fields: Any) -> Mea
     is the same on average for every S (Ferro 2014; Fricker, Ferro and Stephenson 2013). It exists for what is
     quadratic in the members, and for two members at least; accuracy and nll have none.
     """
-    exists = lambda columns: source in columns  # noqa: E731
-    return Measure(name, label, meaning, column(source), shown=(), needs_members=True, exists=exists, **fields)
+    meaning = f"{subject} that infinitely many such members would be expected to have."
+    settings: dict[str, Any] = {"shown": (), "needs_members": True, "exists": lambda columns: source in columns}
+    return Measure(name, f"Fair {label}", meaning, column(source), **settings, **fields)
+
+
+def of_member(
+    name: str, label: str, subject: str, source: str, over: str = "on average", sign: float = 1.0, **fields: Any
+) -> Measure:
+    """Return the mean score of one member alone, from a column of means over members."""
+    meaning = f"{subject} of one member alone, {over}."
+    return Measure(f"member_{name}", f"Member {label}", meaning, column(source, sign), needs_members=True, **fields)
 
 
 # Features of labels, from columns (K, N) of labels and their probabilities
@@ -200,26 +209,13 @@ def mean_gap(means: np.ndarray) -> np.ndarray:
 
 higher_is_better = partial(Measure, better="higher", bounds=UNIT)
 non_negative = partial(Measure, bounds=POSITIVE)
-of_member = partial(Measure, needs_members=True)
 
 C: Task = "classification"
 L: Task = "multi-label"
 R: Task = "regression"
 
-MEMBER_ACCURACY = higher_is_better(
-    "member_accuracy",
-    "Member accuracy",
-    "Accuracy of one member alone, on average.",
-    column("expected_correct"),
-    needs_members=True,
-)
-MEMBER_NLL = of_member(
-    "member_nll",
-    "Member NLL",
-    "NLL of one member alone, on average.",
-    column("expected_log_prob", -1.0),
-    bounds=POSITIVE,
-)
+MEMBER_ACCURACY = of_member("accuracy", "accuracy", "Accuracy", "expected_correct", better="higher", bounds=UNIT)
+MEMBER_NLL = of_member("nll", "NLL", "NLL", "expected_log_prob", sign=-1.0, bounds=POSITIVE)
 
 CLASS_MEASURES = (
     higher_is_better(
@@ -261,7 +257,7 @@ CLASS_MEASURES = (
         "AUROC",
         "Probability that a random example of the second class gets a higher score than one of the first; 0.5 is "
         "chance.",
-        ranking.auroc_features,
+        lambda columns: ranking.placement_features(columns["positive_prob"], columns["label"] == 1),
         combine=ranking.error_area,
         exists=ranking.two_classes,
         interval=ranking.auroc_interval,
@@ -273,13 +269,7 @@ CLASS_MEASURES = (
         ranking.precision_influence,
         exists=ranking.two_classes,
     ),
-    fair(
-        "brier_fair",
-        "brier_fair",
-        "Fair Brier",
-        "Brier score that infinitely many such members would be expected to have.",
-        bounds=BRIER,
-    ),
+    fair("brier_fair", "brier_fair", "Brier", "Brier score", bounds=BRIER),
     Measure(
         "ece_adaptive",
         "ECE, adaptive",
@@ -328,7 +318,7 @@ CLASS_MEASURES = (
         "error_auroc",
         "Error AUROC",
         "Probability that a wrong prediction is less confident than a right one; 0.5 is chance.",
-        ranking.error_placements,
+        lambda columns: ranking.placement_features(columns["confidence"], columns["correct"]),
         combine=ranking.error_area,
         exists=ranking.right_and_wrong,
         interval=ranking.error_interval,
@@ -355,14 +345,7 @@ CLASS_MEASURES = (
     uncertainty("disagreement", "Fraction of pairs of members that predict different classes."),
     MEMBER_ACCURACY,
     MEMBER_NLL,
-    of_member(
-        "member_brier",
-        "Member Brier",
-        "Brier score of one member alone, on average.",
-        column("expected_brier"),
-        bounds=BRIER,
-        shown=(),
-    ),
+    of_member("brier", "Brier", "Brier score", "expected_brier", bounds=BRIER, shown=()),
     uncertainty("diversity", "Gain of averaging: mean Brier score of a member minus that of the ensemble.", BRIER),
 )
 
@@ -420,14 +403,8 @@ REGRESSION_MEASURES = (
         "Mean width of the 90 % predictive interval: comparable only at the right coverage.",
         column("interval_width"),
     ),
-    fair(
-        "rmse_fair",
-        "squared_error_fair",
-        "Fair RMSE",
-        "RMSE that infinitely many such members would be expected to have.",
-        finish=signed_root,
-    ),
-    fair("crps_fair", "crps_fair", "Fair CRPS", "CRPS that infinitely many such members would be expected to have."),
+    fair("rmse_fair", "squared_error_fair", "RMSE", "RMSE", finish=signed_root),
+    fair("crps_fair", "crps_fair", "CRPS", "CRPS"),
     interval_coverage(50, "table"),
     interval_coverage(95),
     non_negative(
@@ -452,13 +429,8 @@ REGRESSION_MEASURES = (
         shown=TABLE,
     ),
     uncertainty("epistemic_std", "Mean standard deviation of the members' means.", POSITIVE, shown=("table", "shift")),
-    non_negative(
-        "member_rmse",
-        "Member RMSE",
-        "RMSE of one member alone, over members and inputs.",
-        column("expected_squared_error"),
-        finish=root,
-        needs_members=True,
+    of_member(
+        "rmse", "RMSE", "RMSE", "expected_squared_error", "over members and inputs", bounds=POSITIVE, finish=root
     ),
     replace(MEMBER_NLL, bounds=ANY),
 )

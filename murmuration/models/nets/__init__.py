@@ -1,7 +1,6 @@
 """Networks as plain torch modules, by name; see README.md."""
 
+# ruff: noqa: F401 - names to be imported from here
 from murmuration.models.nets.dense import CosineLinear, with_cosine_head
 from murmuration.models.nets.embeddings import column_edges
 from murmuration.models.nets.table import NETS, build_net, edges_for, is_net
-
-__all__ = ["NETS", "CosineLinear", "build_net", "column_edges", "edges_for", "is_net", "with_cosine_head"]

@@ -6,11 +6,11 @@ import pytest
 import torch
 from embedded_ensembles import BIASED, CRITICAL, five, made, network
 from finite_width import EmbeddedMLP, empirical_kernels, run
-from kernel_matrices import gaussian
+from kernel_matrices import average_kernels, gaussian
 from torch import Tensor
 
-from murmuration.core.tangent_kernels import MemberKernels, average_kernels
 from murmuration.studies.infinite_width import Architecture, limit_kernels, scales_of
+from murmuration.studies.tangent_kernels import MemberKernels
 
 
 def covariance_given_hidden(net: EmbeddedMLP, x: Tensor) -> Tensor:

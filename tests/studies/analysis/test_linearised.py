@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from embedded_ensembles import CRITICAL, made
-from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
+from kernel_matrices import Descent, average_kernels, block_matrix, gaussian, least_eigenvalue
 from linearised import (
     ensemble_law,
     learnt,
@@ -16,8 +16,8 @@ from linearised import (
 )
 from torch import Tensor
 
-from murmuration.core.tangent_kernels import MemberKernels, average_kernels
 from murmuration.studies.infinite_width import Architecture, Kernels, limit_kernels
+from murmuration.studies.tangent_kernels import MemberKernels
 from murmuration.system.errors import Misuse
 
 X, Y, TEST = gaussian(5, 3), gaussian(5, seed=1), gaussian(2, 3, seed=2)

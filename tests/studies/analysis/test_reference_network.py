@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.population import Population
-from murmuration.core.tangent_kernels import member_kernels
 from murmuration.core.weights import WEIGHTS, trace_kernels
 from murmuration.studies.infinite_width import Scales
+from murmuration.studies.tangent_kernels import member_kernels
 from murmuration.system.option_text import parse
 
 

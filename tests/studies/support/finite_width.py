@@ -13,8 +13,9 @@ import torch
 from kernel_matrices import Descent
 from torch import Tensor
 
-from murmuration.core.tangent_kernels import MemberKernels, pairwise_products
+from murmuration.core.tangent_kernels import pairwise_products
 from murmuration.studies.infinite_width import Architecture
+from murmuration.studies.tangent_kernels import MemberKernels
 from murmuration.system.errors import Misuse
 
 

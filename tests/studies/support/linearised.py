@@ -16,8 +16,8 @@ import torch
 from kernel_matrices import Descent, block_matrix
 from torch import Tensor
 
-from murmuration.core.tangent_kernels import MemberKernels
 from murmuration.studies.infinite_width import Kernels
+from murmuration.studies.tangent_kernels import MemberKernels
 from murmuration.system.errors import Misuse
 
 

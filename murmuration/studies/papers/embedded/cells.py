@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from murmuration.core.engines import Engine, assemble, member_outputs
 from murmuration.core.population import Population
-from murmuration.core.tangent_kernels import member_kernels, smooth_gamma
+from murmuration.core.tangent_kernels import smooth_gamma
 from murmuration.core.weights import NetworkWeights
 from murmuration.data import Data, Split
 from murmuration.evaluation.metrics import columns
@@ -24,6 +24,7 @@ from murmuration.likelihoods import likelihood_for
 from murmuration.models.nets.dense import mlp
 from murmuration.prediction.predictive import Predictive
 from murmuration.studies.papers.embedded.settings import Arm, Cell, Setting, arm_named
+from murmuration.studies.tangent_kernels import member_kernels
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.training.batches import plan_slices
 from murmuration.training.plan import Plan

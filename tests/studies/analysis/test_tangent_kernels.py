@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from jacobian_kernels import CASES, Crowd, case, crowd, jacobian_kernels, mean_over_outputs, plain_outputs
-from kernel_matrices import Descent, block_matrix, gaussian, least_eigenvalue
+from kernel_matrices import Descent, average_kernels, block_matrix, gaussian, least_eigenvalue
 from torch import Tensor, nn
 
 from murmuration.core import tangent_kernels
@@ -14,10 +14,11 @@ from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.population import KEPT, Population
 from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.step import step
-from murmuration.core.tangent_kernels import MemberKernels, member_kernels, traceable_parameters
+from murmuration.core.tangent_kernels import measured_gamma, smooth_gamma, trace_ratio, traceable_parameters
 from murmuration.core.update import Updater
 from murmuration.core.weights import POINT, Structure
 from murmuration.likelihoods import Categorical
+from murmuration.studies.tangent_kernels import MemberKernels, member_kernels
 from murmuration.system.errors import Misuse
 
 RELATIVE = 1e-10
@@ -223,6 +224,15 @@ def pruned_products(given: Crowd, kernel: str, mask: Tensor, x1: Tensor, x2: Ten
     individual = torch.stack([a @ b.mT for a, b in zip(ones, twos, strict=True)])
     none = (torch.zeros_like(common), torch.zeros_like(individual))
     return MemberKernels(none[0], individual) if kernel in given.population.own else MemberKernels(common, none[1])
+
+
+@pytest.mark.parametrize("name", ["rank-one", "lenet, rank-one", "odd", "backbone", "own"])
+def test_the_gamma_of_training_is_that_of_the_kernels(name):
+    given, x, _ = case(name)
+    within, between, _ = average_kernels(kernels(given, x))
+    members = given.population.members
+    expected = min(max(smooth_gamma(members, trace_ratio(within, between)), 1.0), float(members))
+    assert measured_gamma(given.module, given.population, given.family, x) == expected
 
 
 def test_nothing_is_changed_or_left_behind():

@@ -11,12 +11,12 @@ from torch.func import functional_call
 
 from murmuration.core.population import Named, Population, populate
 from murmuration.core.sharing import SHARING
-from murmuration.core.tangent_kernels import MemberKernels
 from murmuration.core.weights import WEIGHTS, NetworkWeights, trace_kernels
 from murmuration.core.weights.family import INTO, OUT, effective_kernel
 from murmuration.core.weights.kernel_trace import bias_of
 from murmuration.models.nets.dense import mlp
 from murmuration.models.nets.resnets import resnet20
+from murmuration.studies.tangent_kernels import MemberKernels
 from murmuration.system.option_text import parse
 from murmuration.system.streams import generator, global_stream
 

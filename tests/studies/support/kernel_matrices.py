@@ -6,12 +6,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from murmuration.core.tangent_kernels import MemberKernels
+from murmuration.core.tangent_kernels import average_common
+from murmuration.studies.tangent_kernels import MemberKernels
 from murmuration.system.errors import Misuse
 
 
 def gaussian(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def average_kernels(kernels: MemberKernels) -> tuple[Tensor, Tensor, Tensor]:
+    """T_d, T_o and Psi, each (n1, n2), as means over members and over pairs."""
+    return *average_common(kernels.common), kernels.individual.mean(0)
 
 
 def least_eigenvalue(matrix: Tensor) -> float:

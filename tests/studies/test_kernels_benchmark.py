@@ -7,7 +7,7 @@ import kernels
 import pytest
 import torch
 
-from murmuration.core.tangent_kernels import MemberKernels
+from murmuration.studies.tangent_kernels import MemberKernels
 
 KEYS = {"speedup", "memory_ratio", "relative_difference", "seconds", "peak_megabytes", "setting"}
 
