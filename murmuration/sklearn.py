@@ -342,8 +342,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         Args:
             X: Inputs (N, D), an array or a pandas table with the columns of training.
         """
-        columns = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[columns]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
         """Return conformal prediction sets.

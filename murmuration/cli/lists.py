@@ -216,6 +216,5 @@ def draw_sheet(out: str, source: str, force: bool) -> None:
     if not isinstance(data.preparation, ImagePreparation):
         raise Misuse(f"--of {source} holds no images: name data that does, such as digits")
     buffer = io.BytesIO()
-    images = data.preparation.pixels_of(data.test.prepared[:19])
-    Image.fromarray(sheet(images, blocks=2)).save(buffer, format="PNG")
+    Image.fromarray(sheet(data.preparation.pixels_of(data.test.prepared[:19]), blocks=2)).save(buffer, format="PNG")
     write_bytes(path, buffer.getvalue())

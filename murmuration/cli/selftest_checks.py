@@ -62,8 +62,7 @@ def variance_by_hand() -> str:
 
 def trained(**settings: Any) -> Ensemble:
     """Train a small ensemble on two-moons for one epoch."""
-    plan = mm.Plan(**{"members": 3, "epochs": 1, "engine": "loop", **settings})
-    return mm.fit("mlp", "two-moons", plan=plan)
+    return mm.fit("mlp", "two-moons", plan=mm.Plan(**{"members": 3, "epochs": 1, "engine": "loop", **settings}))
 
 
 def outputs(ensemble: Ensemble) -> Tensor:

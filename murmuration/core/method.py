@@ -144,8 +144,7 @@ class BoundRecipe:
         if self.recipe.sharing.gamma != SMOOTH or self.members == 1:
             return None
         everybody = replace(self, ranks=ALONE, noise=replace(self.noise, first_row=0)).initial_members()
-        inputs = self.inputs[:KERNEL_INPUTS]
-        return measured_gamma(self.structure, everybody, self.weights.deterministic(), inputs)
+        return measured_gamma(self.structure, everybody, self.weights.deterministic(), self.inputs[:KERNEL_INPUTS])
 
     def init_state(self, population: Population) -> State:
         """Return the state before any step: own tensors copied into one buffer, fresh optimizer state."""

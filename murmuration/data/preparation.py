@@ -54,8 +54,7 @@ class JsonRecord:
         cls.kind, cls.kinds[kind] = kind, cls
 
     def to_json(self: Any) -> dict[str, Any]:
-        stored = {f.name: plain_json(getattr(self, f.name)) for f in fields(self) if f.compare}
-        return {"kind": self.kind, **stored}
+        return {"kind": self.kind, **{f.name: plain_json(getattr(self, f.name)) for f in fields(self) if f.compare}}
 
 
 @dataclass(frozen=True)

@@ -228,5 +228,4 @@ def hash_kind(digest: Any, dtype: np.dtype, shape: tuple[int, ...]) -> None:
 
 def hash_values(digest: Any, values: np.ndarray) -> None:
     """Feed the bytes of an array of numbers, or of a block of its rows."""
-    little = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-    digest.update(little.reshape(-1).view(np.uint8).data)
+    digest.update(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)

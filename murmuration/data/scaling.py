@@ -171,5 +171,4 @@ def mean_std(values: Any, name: str, constant_std: float = 1.0) -> tuple[np.ndar
     std = np.sqrt(squares / count)
     if not np.isfinite(std).all():
         raise Misuse(f"{name} holds values too large to standardise: expected less than about 1e150")
-    constant = (np.min(lows, axis=0) == np.max(highs, axis=0)) | (std == 0)
-    return mean, np.where(constant, constant_std, std)
+    return mean, np.where((np.min(lows, axis=0) == np.max(highs, axis=0)) | (std == 0), constant_std, std)

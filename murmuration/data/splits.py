@@ -34,8 +34,7 @@ def removable_rows(labels: np.ndarray, rng: np.random.Generator, needed: int) ->
     """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    first = np.r_[True, labels[order][1:] != labels[order][:-1]]
-    pool = order[~first]
+    pool = order[~np.r_[True, labels[order][1:] != labels[order][:-1]]]
     if len(pool) < needed:
         classes = len(np.unique(labels))
         expected = f"at least {classes + needed}, so that every class has a training row and some rows are left"

@@ -45,8 +45,7 @@ def weighted_variance(values: Tensor, weights: Tensor) -> Tensor:
 
 def second_moment(vectors: Tensor, weights: Tensor) -> Tensor:
     """Compute E[v v^T] (N, K, K) over members of vectors (S, N, K), one product per input."""
-    weighted = vectors * weights[:, None, None]
-    return weighted.permute(1, 2, 0) @ vectors.permute(1, 0, 2)
+    return (vectors * weights[:, None, None]).permute(1, 2, 0) @ vectors.permute(1, 0, 2)
 
 
 def entropy_of(probs: Tensor) -> Tensor:

@@ -22,8 +22,7 @@ ENTROPIES = ("mean", "entropy", "expected_entropy", "mutual_information")  # of 
 def program_bytes(module: nn.Module, x: Tensor) -> bytes:
     """Return the file of a `torch.export` program that takes any number of inputs."""
     file = io.BytesIO()
-    program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    torch.export.save(program, file)
+    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), file)
     return file.getvalue()
 
 

@@ -106,8 +106,7 @@ def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
     clean = paired_test(a.examples, b.examples, score)
     if a.shift is None or b.shift is None or score not in a.shift.sums:
         return [clean]
-    shifted = paired_shift(a.shift, b.shift, score, a.task)
-    return [clean, replace(shifted, name=f"corrupted_{score}")]
+    return [clean, replace(paired_shift(a.shift, b.shift, score, a.task), name=f"corrupted_{score}")]
 
 
 def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> tuple[str, ...]:
@@ -173,8 +172,7 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
     if not shifted:
         return []
     _, leader = min(corrupted, key=lambda item: item[0])
-    against = [test for test in shifted if leader.name in (test.a, test.b)]
-    test = min(against, key=lambda item: item.size)
+    test = min([test for test in shifted if leader.name in (test.a, test.b)], key=lambda item: item.size)
     ends = test.test.difference.low, test.test.difference.high
     other, (low, high) = (test.a, ends) if leader.name == test.b else (test.b, (-ends[1], -ends[0]))
     size = f"{number(test.size)} lower than that of {other}"

@@ -204,8 +204,7 @@ def results_json(made: Report, *, run: Path) -> dict[str, Any]:
 
 def write_results(path: Path, record: dict[str, Any], made: Report) -> None:
     """Write the record (.json) or the page (.html), whole or not at all."""
-    contents = results_bytes(record, made)
-    write_bytes(path, contents[METRICS if path.suffix == ".json" else REPORT])
+    write_bytes(path, results_bytes(record, made)[METRICS if path.suffix == ".json" else REPORT])
 
 
 def results_bytes(record: dict[str, Any], made: Report) -> dict[str, bytes]:

@@ -98,8 +98,7 @@ def create_run(
     """Start a run: write the files of `creating`, those of `first`, and then the manifest."""
     with creating(path, preparation):
         first()
-        stored = digests_of(path, (BACKBONE, STORED))
-        write_manifest(path, replace(manifest, status="training", files=stored))
+        write_manifest(path, replace(manifest, status="training", files=digests_of(path, (BACKBONE, STORED))))
 
 
 def digests_of(path: Path, names: Iterable[str]) -> dict[str, str]:
@@ -284,8 +283,7 @@ def replace_files(path: Path, contents: dict[str, bytes]) -> None:
         if manifest is not None:
             manifest = replace(manifest, files={**manifest.files, **_replaced(path, manifest)})
             new = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-            changing = {"files": new, "command": describe_process()["command"]}
-            write_manifest(path, replace(manifest, changing=changing))
+            write_manifest(path, replace(manifest, changing={"files": new, "command": describe_process()["command"]}))
         for name, content in contents.items():
             files.write_bytes(path / name, content)
         if manifest is not None:

@@ -258,8 +258,7 @@ def train_members(
     `entries` are those of the run's manifest, `files` are written into its directory as JSON before training.
     """
     path, manifest = Path(out), describe(spec, source, engine, "as before")
-    parameters = spec.roles(population).to_json()
-    manifest = replace(manifest, gamma=spec.gamma, parameters=parameters, entries=entries or {})
+    manifest = replace(manifest, gamma=spec.gamma, parameters=spec.roles(population).to_json(), entries=entries or {})
     progress = start_from(spec, population.to(spec.plan.device))
     with runs.new_run(path):
         first = partial(save_first_weights, path, spec, progress, files or {})

@@ -120,8 +120,7 @@ def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:
     if state.diverged:
         lost = [member for member, divergence in state.diverged.items() if divergence.restored == 0]
         outputs = outputs_by_ranks(team, method.weights.deterministic(), members, spec.data.val.prepared)
-        sound = outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))
-        rows = sound.nonzero().flatten()
+        rows = (outputs.flatten(1).isfinite().all(1) & ~torch.isin(origins, torch.tensor(lost))).nonzero().flatten()
         members, origins = members.take(rows), origins[rows]
     progress.origins = origins
     if method.dynamics.refreshes_statistics and members.members:

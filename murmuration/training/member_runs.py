@@ -109,8 +109,7 @@ def add_members(
 
     def first() -> None:
         if runs.BACKBONE in stored.files:
-            backbone = runs.require_unchanged(path, stored, runs.BACKBONE)
-            write_tensors(place / runs.BACKBONE, read_tensors(backbone))
+            write_tensors(place / runs.BACKBONE, read_tensors(runs.require_unchanged(path, stored, runs.BACKBONE)))
 
     with runs.new_run(place):
         runs.create_run(place, manifest, opened.preparation, first)

@@ -60,8 +60,7 @@ class TrainSpec:
         """The recipe bound to this network, these inputs and these settings."""
         noise = NoiseStreams(self.plan.seed, self.plan.first_member, self.rows.start, "noise" in self.plan.same)
         more: dict[str, Any] = {"noise": noise, "gamma": self.gamma, "ranks": self.ranks}
-        inputs = self.data.train.prepared
-        return bind(self.recipe, self.member, self.likelihood, inputs, self.plan, self.end, **more)
+        return bind(self.recipe, self.member, self.likelihood, self.data.train.prepared, self.plan, self.end, **more)
 
     @property
     def rows(self) -> range:

@@ -55,8 +55,7 @@ def tune_coupling(spec: TrainSpec, engine: Engine, out: Path | None, show: Show)
             continue
         show(f"trying {name}, {len(scores) + 1} of {len(recipes)}", 0, 0, None)
         candidate = replace(spec, recipe=recipe)
-        population = train(candidate, engine, begin(candidate), Unwatched())
-        score = validation_nll(candidate, engine, population, inputs)
+        score = validation_nll(candidate, engine, train(candidate, engine, begin(candidate), Unwatched()), inputs)
         scores[name] = float(spec.ranks.texts(repr(score))[0])  # of the first process, for all
         if file is not None and spec.ranks.first:
             write_record(file, scores)

@@ -82,8 +82,7 @@ class Estimator:
         pulls = laplacian(slopes * _like(self.pairs(small), slopes))
         if self.precondition is not None:
             pulls = _like(self.precondition(small, eta), pulls) @ pulls
-        cotangents = torch.bmm(pulls, rows).transpose(0, 1).to(features.dtype)
-        return Interaction(cotangents, matrix)
+        return Interaction(torch.bmm(pulls, rows).transpose(0, 1).to(features.dtype), matrix)
 
 
 def squared_distances(t: Tensor) -> Tensor:
@@ -120,8 +119,7 @@ def distances_of_products(gram: Tensor) -> Tensor:
     norms = gram.diagonal(dim1=1, dim2=2)
     both = norms[:, :, None] + norms[:, None, :]
     squared = torch.sub(both, gram, alpha=2)
-    noise = both.mul_(ROUNDINGS * torch.finfo(gram.dtype).eps)
-    return squared.mul_(squared > noise)
+    return squared.mul_(squared > both.mul_(ROUNDINGS * torch.finfo(gram.dtype).eps))
 
 
 def rbf(squared: Tensor, denominator: Tensor) -> Tensor:
@@ -180,8 +178,7 @@ def ssge_at(samples: Tensor, points: Tensor, bandwidth: str, *, eta: float = ETA
     slopes = torch.where(c > FLOOR, 2 * kernel[:members].to(c) / c, 0)
     values, vectors = eigenpairs(kernel[:members], pairs)
     weights = kernel[members:] @ (vectors / (values + eta).square()) @ vectors.mT  # (P, M)
-    pulls = weights @ laplacian(slopes).cpu().double()[0]
-    return _like(pulls, rows) @ rows[0, :members]
+    return _like(weights @ laplacian(slopes).cpu().double()[0], rows) @ rows[0, :members]
 
 
 def eigenpairs(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:

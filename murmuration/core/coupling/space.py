@@ -212,8 +212,7 @@ def mean_cosine(features: Tensor, total: Total = identity) -> float:
     if features.ndim != 3 or len(features) < 2:
         return float("nan")
     rows = features.transpose(0, 1).float()  # (B, M, R)
-    lengths = total(rows.square().sum(-1, keepdim=True)).sqrt()
-    units = rows / lengths.clamp_min(MIN_LENGTH)
+    units = rows / total(rows.square().sum(-1, keepdim=True)).sqrt().clamp_min(MIN_LENGTH)
     gram = total(units @ units.mT)
     members = len(features)
     pairs = (gram.sum((1, 2)) - gram.diagonal(dim1=1, dim2=2).sum(-1)) / (members * (members - 1))

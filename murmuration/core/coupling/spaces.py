@@ -193,8 +193,7 @@ def leading_directions(vectors: Tensor, count: int, which: str) -> Tensor:
     positive = values > 1e-10 * values[-1].clamp_min(1e-30)
     values, combinations = values[positive], combinations[:, positive]
     columns = slice(-count, None) if which == "largest" else slice(None, count)
-    directions = precise.mT @ (combinations[:, columns] / values[columns].sqrt())
-    return directions.to(vectors)
+    return (precise.mT @ (combinations[:, columns] / values[columns].sqrt())).to(vectors)
 
 
 @dataclass(frozen=True)

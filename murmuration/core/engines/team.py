@@ -138,8 +138,7 @@ class Team:
         if self.ranks.parts == 1:  # a group's graph is freed before the next is built
             return self.map(lambda group: move(gradients(group)), groups)
         results = self.map(gradients, groups)
-        tensors = [fraction * tensor for result in results for tensor in result.tensors()]
-        total = iter(self.ranks.sum_parts(tensors))
+        total = iter(self.ranks.sum_parts([fraction * tensor for result in results for tensor in result.tensors()]))
         return [move(result.with_tensors([next(total) for _ in result.tensors()])) for result in results]
 
     def map(self, work: Callable[..., Item], *arguments: Sequence[Any]) -> list[Item]:

@@ -191,8 +191,7 @@ class KernelTrace:
         if record is None:
             return KernelTrace(())
         kernels = tuple(Kernel(**{**kernel, "biases": tuple(kernel.get("biases", ()))}) for kernel in record["kernels"])
-        settings = {name: _tuples(value) for name, value in record.items() if name != "kernels"}
-        return KernelTrace(kernels, **settings)
+        return KernelTrace(kernels, **{name: _tuples(value) for name, value in record.items() if name != "kernels"})
 
 
 def _tuples(value: Any) -> Any:

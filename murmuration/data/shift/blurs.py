@@ -44,8 +44,7 @@ def apply_map(x: np.ndarray, pixels: Any) -> np.ndarray:
     """Apply a sparse linear map (H W, H W) to the pixels of x (N, H, W, C)."""
     count, height, width, colours = x.shape
     columns = np.ascontiguousarray(x.transpose(1, 2, 0, 3)).reshape(height * width, count * colours)
-    out = (pixels @ columns).reshape(height, width, count, colours)
-    return np.ascontiguousarray(out.transpose(2, 0, 1, 3))
+    return np.ascontiguousarray((pixels @ columns).reshape(height, width, count, colours).transpose(2, 0, 1, 3))
 
 
 def defocus_blur(x: np.ndarray, parameters: tuple[float, float], draws: Draws) -> np.ndarray:

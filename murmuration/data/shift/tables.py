@@ -77,8 +77,7 @@ def layout_of(preparation: Any) -> Layout:
 
 def column_signs(draws: Draws, count: int) -> np.ndarray:
     """Draw random signs (count,), one per column, the same for all rows."""
-    once = replace(draws, first=0, count=1).uniforms((count,), purpose=1)[0]
-    return np.where(once < 0.5, -1.0, 1.0)
+    return np.where(replace(draws, first=0, count=1).uniforms((count,), purpose=1)[0] < 0.5, -1.0, 1.0)
 
 
 def feature_noise(values: np.ndarray, layout: Layout, strength: float, draws: Draws) -> None:

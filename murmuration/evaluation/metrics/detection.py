@@ -176,5 +176,4 @@ def both_precisions(known: np.ndarray, ood: np.ndarray) -> np.ndarray:
 def cell_precision(sought: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the average precision (...) from counts (..., C) in cells, the most likely cell first."""
     right = sought.cumsum(-1)
-    reached = right + others.cumsum(-1)
-    return (sought * right / np.maximum(reached, 1)).sum(-1) / right[..., -1]
+    return (sought * right / np.maximum(right + others.cumsum(-1), 1)).sum(-1) / right[..., -1]

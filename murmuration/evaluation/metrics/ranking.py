@@ -60,8 +60,7 @@ def risk_influence(columns: Columns) -> list[Feature]:
     place, ranked = np.arange(1, len(order) + 1), loss[order]
     risk = risks_of(ranked, tie)
     later = tie_means(np.cumsum((1 / place)[::-1])[::-1], tie)
-    later_risk = np.cumsum((risk / place)[::-1])[::-1]
-    return [Feature(unranked(risk + ranked * later - later_risk, order))]
+    return [Feature(unranked(risk + ranked * later - np.cumsum((risk / place)[::-1])[::-1], order))]
 
 
 def generalised_influence(columns: Columns) -> list[Feature]:

@@ -349,8 +349,7 @@ def interpolate(values: Tensor, knots: Knots) -> Tensor:
     if len(x) == 1:
         return y.expand_as(values)
     right = torch.searchsorted(x, values.contiguous()).clamp(1, len(x) - 1)
-    weight = (values - x[right - 1]) / (x[right] - x[right - 1])
-    return torch.lerp(y[right - 1], y[right], weight.clamp(0, 1))
+    return torch.lerp(y[right - 1], y[right], ((values - x[right - 1]) / (x[right] - x[right - 1])).clamp(0, 1))
 
 
 def fit_isotonic(pred: Predictive, y: Tensor) -> Isotonic:

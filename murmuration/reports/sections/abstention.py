@@ -31,8 +31,7 @@ def abstention(report: Report) -> Markup:
     columns = [report.words.subject.capitalize(), *(f"{fraction:.0%} answered" for fraction in ANSWERED)]
     board = html.table(f"Error among answered inputs, all {report.words.examples}", columns, rows)
     body = html.join([html.grid([figure, _rules(report)]), html.details("Numbers", board)])
-    reading = READING.format(report.words.examples, report.words.fitted)
-    return html.section("abstention", "Abstention", reading, body)
+    return html.section("abstention", "Abstention", READING.format(report.words.examples, report.words.fitted), body)
 
 
 def curves_of(report: Report) -> dict[str, RiskCoverage]:

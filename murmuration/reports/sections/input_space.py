@@ -199,8 +199,7 @@ def _points(points: Any, name: str, ink: str, place: int) -> dict[str, Any]:
     rows = np.asarray(points, dtype=float)[thin(len(points), MOST_POINTS)]
     rim = {"color": "var(--paper)", "width": 0.7}
     marks = {"color": ink, "symbol": symbol(place), "size": 6, "line": rim}
-    dots = scatter("markers", rows[:, 0], rows[:, 1], name)
-    return dots | {"marker": marks, "hovertemplate": "%{x:.3g}, %{y:.3g}"}
+    return scatter("markers", rows[:, 0], rows[:, 1], name) | {"marker": marks, "hovertemplate": "%{x:.3g}, %{y:.3g}"}
 
 
 def plane_figure(

@@ -51,8 +51,7 @@ def recipes(report: Report) -> Markup:
             rows.append(("all together", [percent(1.0), number(selection["mixed_val_nll"])]))
             title = f"Parts of {evaluation.name}, weighted by greedy selection on the validation examples"
             parts.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
-    columns = ["Recipe", *map(str.capitalize, QUESTIONS)]
-    board = html.tag("div", html.table("Recipes", columns, settings), "words")
+    board = html.tag("div", html.table("Recipes", ["Recipe", *map(str.capitalize, QUESTIONS)], settings), "words")
     reading = "Cost and settings of every recipe. Times are comparable within this table only."
     return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board, *parts]))
 

@@ -55,8 +55,7 @@ def confusion(evaluation: Evaluation, name: str) -> figures.Figure:
     classes, matrix = evaluation.classes, evaluation.confusion
     rates = matrix / matrix.sum(1, keepdims=True).clip(min=1)
     labels = [figures.plot_text(shorten(label, 12)) for label in classes]
-    places = list(range(len(classes)))
-    ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "constrain": "domain"}
+    ticks = {"tickvals": list(range(len(classes))), "ticktext": labels, "showgrid": False, "constrain": "domain"}
     counts = [[str(cell) if cell else "" for cell in row] for row in matrix.tolist()]
     hover = "true %{y}, predicted %{x}: %{text}<extra></extra>"
     trace = figures.heat(rates) | {"zmin": 0, "zmax": 1, "text": counts, "hovertemplate": hover, "showscale": False}

@@ -195,8 +195,7 @@ def sheet_of(evaluation: Evaluation) -> np.ndarray | None:
     preparation, first = visible_inputs(eval_set.split, eval_set.preparation, slice(1))
     if not isinstance(preparation, ImagePreparation) or preparation.shape[0] not in (1, 3):
         return None
-    pixels = preparation.pixels_of(first)
-    return sheet(pixels, names=shift.suite.names, seed=shift.suite.seed)
+    return sheet(preparation.pixels_of(first), names=shift.suite.names, seed=shift.suite.seed)
 
 
 def _sheet(report: Report) -> Markup:
