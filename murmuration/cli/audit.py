@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ import murmuration as mm
 from murmuration.cli.console import print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, listed, output_path
 from murmuration.system.errors import Misuse
-
-if TYPE_CHECKING:
-    from murmuration.evaluation import Evaluation
 
 
 def audit(
@@ -77,7 +74,7 @@ def beside(file: Path, force: bool) -> Path:
     return next(path for path in paths if force or not path.exists())
 
 
-def show_groups(evaluations: Sequence["Evaluation"]) -> None:
+def show_groups(evaluations: Sequence["mm.Evaluation"]) -> None:
     """Print the main scores in every group, one table for each column, with groups that are significantly worse."""
     from murmuration.evaluation.metrics import shown_in
     from murmuration.reports.formatting import heading, number

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
@@ -21,11 +21,6 @@ from murmuration.system.errors import Misuse, unknown
 from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
 from murmuration.system.settings import settings_of
 from murmuration.training.plan import Plan
-
-if TYPE_CHECKING:
-    from murmuration.core.recipe import Recipe
-    from murmuration.data import Data
-
 
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # placeholders for values
 
@@ -116,7 +111,7 @@ class DataOptions:
     imbalance: Annotated[float | None, documented("Data", "X")] = None
     drop: Annotated[Names, documented("Data", "NAME")] = None
 
-    def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "Data":
+    def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "mm.Data":
         """Open the source, split and prepared; partial features are written next to `out`."""
         from murmuration.models.features import say_nothing
 
@@ -238,7 +233,7 @@ class RecipeOptions:
     coupling: Annotated[str | None, documented("Recipe", "ANSWER")] = None
     dynamics: Annotated[str | None, documented("Recipe", "ANSWER")] = None
 
-    def recipe(self, text: str) -> "Recipe":
+    def recipe(self, text: str) -> "mm.Recipe":
         """Return the recipe of that text with these answers."""
         from murmuration.core.recipe import parse_recipe
 

@@ -1,14 +1,11 @@
 """`murmur plan`: the costs of a training run before it is paid for."""
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import murmuration as mm
 import murmuration.cli.options as options
 from murmuration.cli.console import print_json, print_table
-
-if TYPE_CHECKING:
-    from murmuration.training.costs import CostEstimate
 
 PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a command begins
 
@@ -69,7 +66,7 @@ def plan(
     show_proposal(estimate, budget)
 
 
-def show_estimate(estimate: "CostEstimate") -> None:
+def show_estimate(estimate: "mm.CostEstimate") -> None:
     """Print tables of time, memory, disk and communication."""
     from murmuration.reports.formatting import duration, plural
 
@@ -108,7 +105,7 @@ def with_sum(terms: dict[str, int], name: str) -> list[list[str]]:
     return [*rows, [name, f"{sum(terms.values()) / 1e6:,.2f}"]]
 
 
-def show_proposal(estimate: "CostEstimate", budget: str | None) -> None:
+def show_proposal(estimate: "mm.CostEstimate", budget: str | None) -> None:
     """Print the settings that fit the budget as options, and what they give up."""
     from murmuration.reports.formatting import duration
 
