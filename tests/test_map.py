@@ -32,7 +32,7 @@ def test_this_file_carries_out_every_row():
     changes = MAP.split("**Where to put a change.", 1)[1].split("\n**", 1)[0]
     rows = [row for row in re.findall(r"^\| ([a-z][^|]*) \|", changes, re.MULTILINE) if row != "change"]
     tested = {test.__doc__ for name, test in globals().items() if name.startswith("test_row")}
-    elsewhere = {"a calibrator", "a training loop"}  # tests/contract/test_posthoc.py, tests/training/test_method.py
+    elsewhere = {"a calibrator", "a training loop"}  # tests/contract/test_calibrators.py, tests/training/test_method.py
     assert set(rows) == tested | elsewhere
 
 

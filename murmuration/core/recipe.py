@@ -383,7 +383,7 @@ def parse_recipe(text: str) -> Recipe:
     return replace(make_recipe(base, **answers), name=text, members=int(members) if members else base.members)
 
 
-def recipe_from_json(record: dict[str, Any], user_recipe: Recipe | None = None) -> Recipe:
+def recipe_from_json(record: dict[str, Any], user_recipe: "str | Recipe | None" = None) -> Recipe:
     """Read a recipe from a run.
 
     Args:
@@ -398,6 +398,7 @@ def recipe_from_json(record: dict[str, Any], user_recipe: Recipe | None = None) 
     """
     answers = {question: record[question] for question in QUESTIONS}
     if user_recipe is not None:
+        user_recipe = make_recipe(user_recipe)
         if user_recipe.answers() != answers:
             raise Misuse(f"recipe= is {user_recipe}, and the run was made by {record['name']} with other answers")
         return user_recipe

@@ -1,5 +1,6 @@
 """`mm.Method`: a recipe bound to a network, for a training loop of your own."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from murmuration.core.coupling.space import SAME_BATCH
 from murmuration.core.dynamics import Dynamics, TrainTime
 from murmuration.core.engines import Engine, Team, assemble, choose
 from murmuration.core.method import BoundRecipe, collect, final_members
@@ -22,9 +24,10 @@ from murmuration.models.nets.source import Net
 from murmuration.models.nets.validation import check_network
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, listed, unknown
 from murmuration.system.streams import global_stream
 from murmuration.system.workers import single_core_pool
+from murmuration.training.batch_norm import refresh_batch_norm, statistics
 from murmuration.training.batches import batch_slices
 from murmuration.training.engine_choice import draws_globally, engine_for_optimizer
 from murmuration.training.plan import Plan
@@ -35,6 +38,9 @@ STEP_SETTINGS = (  # fields of `Plan` that concern a step
     *("members", "epochs", "batch_size", "optimizer", "momentum", "weight_decay", "decay", "l1", "clip_norm"),
     *("lr_multipliers", "same", "engine", "device", "precision", "first_member"),
 )
+
+
+ELSEWHERE = {"seed": "write init(seed=0)", "lr": "pass it to step", "schedule": "pass the rate of each step to step"}
 
 
 class Method:
@@ -81,6 +87,8 @@ class Method:
     ) -> None:
         for name in settings:
             if name not in STEP_SETTINGS:
+                if name in ELSEWHERE:
+                    raise Misuse(f"{name}= of a method: {ELSEWHERE[name]}")
                 raise unknown("setting of a method", name, STEP_SETTINGS)
         if not isinstance(likelihood, Likelihood):
             raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.Categorical(10)")
@@ -155,9 +163,20 @@ class Method:
             weight: Sample weights (B,), or a list with those of each member.
 
         Returns:
-            The members' losses (M,); NaN for a member whose loss is not finite, which is not trained any more.
+            The members' losses (M,); NaN for a member whose loss or features are not finite, which is not trained any
+            more.
+
+        Raises:
+            Misuse: If the learning rate is not a number of at least 0, training is over, or members that are compared
+                on the same examples get different ones.
         """
         bound = self._bound(state.noise.seed)
+        if not 0 <= float(lr) < math.inf:
+            raise Misuse(f"lr={lr}: need a number that is not negative, such as 0.001")
+        if bound.coupling is not None and SAME_BATCH in bound.coupling.space.needs and isinstance(x, list | tuple):
+            raise Misuse(
+                f"coupling {self.recipe.text('coupling')} compares members on the same examples: give x (B, ...)"
+            )
         if self._timed and state.step >= self.end.step:
             raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
         inputs, targets = self._rows(x, "x"), self.likelihood.encode(self._rows(y, "y"))
@@ -182,17 +201,29 @@ class Method:
     def ensemble(self, state: State) -> Ensemble:
         """Return the members as an ensemble: those of the dynamics, without members that diverged.
 
-        Its `predict` takes inputs as the network does; `fit_posthoc` calibrates it on held-out examples.
+        Its `predict` takes inputs as the network does; `fit_posthoc` calibrates it on held-out examples. Averaged and
+        drawn weights get batch-norm statistics of `inputs`.
 
         Args:
             state: State after the last step.
+
+        Raises:
+            Misuse: If every member has diverged, or statistics need inputs that the method does not have.
         """
         bound = self._bound(state.noise.seed)
         population, origins = final_members(bound.dynamics, state)
         finite = ~torch.isin(origins, (~state.active).nonzero().flatten())
         if not bool(finite.any()):
             raise Misuse("every member has diverged: lower the learning rate")
+        origins = origins[finite]
         population = population.take(finite.nonzero().flatten()) if not bool(finite.all()) else population.clone()
+        if bound.dynamics.refreshes_statistics and self._team is not None and statistics(bound.structure):
+            if self.inputs is None:
+                dynamics = self.recipe.text("dynamics")
+                raise Misuse(f"dynamics {dynamics} needs inputs for batch-norm statistics: write inputs=x_train")
+            place = {"seed": state.noise.seed, "step": state.step}
+            numbers = [bound.noise.member(int(origin)) for origin in origins]
+            refresh_batch_norm(self._team, bound.weights, population, self.inputs, numbers=numbers, **place)
         plan = {name: getattr(self.plan, name) for name in ("seed", "first_member", "precision")}
         manifest = Manifest(
             plan={**plan, "seed": state.noise.seed},
@@ -212,9 +243,20 @@ class Method:
 
         Args:
             tensors: The `state_dict()` of a state, such as the contents of a safetensors file.
+
+        Raises:
+            Misuse: If it is the state of another method: of other members, tensors or update rules.
         """
-        seed = int(tensors["noise"][0])
-        names = dict.fromkeys([*self.init(seed).state_dict(), *tensors])  # sums over tensors are rounded by their order
+        if "noise" not in tensors:
+            raise Misuse(
+                f"a state without 'noise' has names such as {listed(list(tensors), 3)}: give state.state_dict()"
+            )
+        fresh = self.init(int(tensors["noise"][0])).state_dict()
+        for name, tensor in fresh.items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
+                shape = f"shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
+                raise Misuse(f"'{name}' of the state: {shape}, expected shape {tuple(tensor.shape)} by this method")
+        names = dict.fromkeys([*fresh, *tensors])  # sums over tensors are rounded by their order
         return State.from_state_dict({name: tensors[name].to(self.plan.device) for name in names if name in tensors})
 
     def _rows(self, values: Any, name: str) -> Tensor:

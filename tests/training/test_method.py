@@ -1,7 +1,9 @@
 """`mm.Method` in a hand-written loop: bit-identical to `mm.fit`, saved and restored, refused where it cannot work."""
 
 from pathlib import Path
+from typing import Any
 
+import documented_commands as documented
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -147,3 +149,55 @@ def test_steps_beyond_the_plan_are_refused(moons: mm.Data):
     method.step(state, x[:8], y[:8])
     with pytest.raises(mm.Misuse, match=r"step 2 of 1: training was planned for epochs=1"):
         method.step(state, x[:8], y[:8])
+
+
+@pytest.mark.parametrize("recipe", ["swa", "swag"])
+def test_averaged_weights_have_batch_norm_statistics_of_the_inputs_as_those_of_fit(recipe: str, moons: mm.Data):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    plan = mm.Plan(**SETTINGS, engine="loop", lr=3e-2, seed=SEED, batch_order="same", members=1)
+    fitted = mm.fit(net, moons, recipe=recipe, plan=plan, posthoc=None)
+    method = mm.Method(net, fitted.likelihood, recipe, inputs=moons.train.prepared, engine="loop", **SETTINGS)
+    assert_same(fitted, method.ensemble(by_hand(method, moons, plan_from_json(fitted.manifest.plan))), moons.test.x)
+    blind = mm.Method(net, mm.Categorical(2), recipe, steps_per_epoch=2, epochs=5, engine="loop", examples=64)
+    state = blind.init()
+    for _ in range(10):
+        blind.step(state, moons.train.prepared[:64], moons.train.y[:64])
+    with pytest.raises(mm.Misuse, match=r"batch-norm statistics: write inputs=x_train"):
+        blind.ensemble(state)
+
+
+def test_a_state_of_another_method_is_refused(moons: mm.Data):
+    def method(recipe: str = "deep-ensemble", **settings: Any) -> mm.Method:
+        inputs = moons.train.prepared
+        return mm.Method("mlp:hidden=8", mm.Categorical(2), recipe, inputs=inputs, **{"members": 2, **settings})
+
+    stored = method().init(0).state_dict()
+    restored = method().load_state(stored).state_dict()
+    assert all(torch.equal(restored[name], tensor) for name, tensor in stored.items())
+    for other in (method(members=3), method("batch-ensemble"), method(optimizer="sgd", momentum=0.9)):
+        with pytest.raises(mm.Misuse, match="of the state: "):
+            other.load_state(stored)
+    with pytest.raises(mm.Misuse, match="a state without 'noise'"):
+        method().load_state({"weight": torch.zeros(1)})
+
+
+def test_a_step_refuses_bad_rates_and_different_batches_of_compared_members(moons: mm.Data):
+    x, y = moons.train.prepared[:8], moons.train.y[:8]
+    method = mm.Method("mlp", mm.Categorical(2), "function-rde", inputs=x, members=2, engine="loop")
+    state = method.init()
+    for lr in (float("nan"), -1.0, float("inf")):
+        with pytest.raises(mm.Misuse, match="need a number that is not negative"):
+            method.step(state, x, y, lr=lr)
+    with pytest.raises(mm.Misuse, match="compares members on the same examples"):
+        method.step(state, [x, x], [y, y])
+    with pytest.raises(mm.Misuse, match=r"seed= of a method: write init\(seed=0\)"):
+        mm.Method("mlp", mm.Categorical(2), inputs=x, seed=1)
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (program,) = documented.page_programs(documented.ROOT / "docs" / "own-loop.md")
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["again"].members == names["ensemble"].members == 3

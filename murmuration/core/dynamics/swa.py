@@ -58,7 +58,9 @@ class Swa(Dynamics):
     def keep(self, time: TrainTime) -> bool:
         total = time.steps_per_epoch * time.epochs
         first = round(self.start * total)
-        before, now = ((step - first) * self.collections // (total - first) for step in (time.step - 1, time.step))
+        before, now = (
+            (step - first) * self.collections // max(total - first, 1) for step in (time.step - 1, time.step)
+        )
         return time.step > first and now > before
 
     def copies(self, total: TrainTime) -> int:

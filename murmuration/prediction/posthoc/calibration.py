@@ -12,6 +12,7 @@
 | `logit_adjustment` | mean probabilities divided by a power of the class frequencies (Menon et al. 2021) | |
 """
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -448,7 +449,8 @@ class CalibrationMethod:
         about: One-line description.
         fits: For each task that it serves, the class and the function that fits it, called with (pred, y) and the
             settings by name.
-        settings: Numbers that may be written after the name: `temperature:prior_std=1`.
+        settings: Numbers that may be written after the name, `temperature:prior_std=1`; the fit functions take them; ()
+            if they take none.
         balances_classes: It balances the errors of classes: the fit function also takes the `counts` of training
             examples, settings may be 0, and there is no choice by log-loss.
     """
@@ -457,6 +459,12 @@ class CalibrationMethod:
     fits: dict[str, tuple[type[Calibrator], Callable[..., Calibrator]]]
     settings: tuple[str, ...] = ("prior_std",)
     balances_classes: bool = False
+
+    def __post_init__(self) -> None:
+        for _, fit in self.fits.values():
+            missing = [name for name in self.settings if name not in inspect.signature(fit).parameters]
+            if missing:
+                raise Misuse(f"the fit function {fit} takes no {missing[0]}: give the row settings=()")
 
 
 TEMPERATURE = "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched"

@@ -22,7 +22,7 @@ from murmuration.prediction.posthoc.calibrator import Calibrator, Path
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Failure, Misuse, shortened, unknown
 from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
@@ -330,6 +330,11 @@ class PostHoc:
 def posthoc_from_json(record: Any) -> PostHoc:
     """Return the post-hoc steps that `to_json` wrote, every part checked."""
     kinds = (*calibration.calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
+    stored = record.get("calibrator") if isinstance(record, dict) else None
+    name = stored.get("type") if isinstance(stored, dict) else None
+    if isinstance(name, str) and name not in {kind.__name__ for kind in kinds}:
+        advice = "import the package that adds it to CALIBRATORS first, or load with posthoc=False"
+        raise Failure(f"the calibrator {shortened(name, 60)} is unknown here: {advice}")
     return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
