@@ -31,7 +31,7 @@ from murmuration.data import open_inputs
 from murmuration.data.dataset import Data, Split
 from murmuration.data.inputs import prepare_raw
 from murmuration.data.preparation import ImagePreparation
-from murmuration.evaluation.ood import member_features
+from murmuration.evaluation.ood import module_features
 from murmuration.runs import directory as runs
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse
@@ -123,7 +123,7 @@ class FeatureScores:
 
 
 def features(classifier: mm.Ensemble, images: Tensor) -> Tensor:
-    return torch.cat(list(member_features(classifier, 0, images)))
+    return torch.cat(list(module_features(classifier.member(0), images)))
 
 
 def show_epoch(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:

@@ -342,7 +342,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         Args:
             X: Inputs (N, D), an array or a pandas table with the columns of training.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        columns = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[columns]
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, method: str | None = None) -> Any:  # noqa: N803
         """Return conformal prediction sets.

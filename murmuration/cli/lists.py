@@ -69,7 +69,8 @@ def models() -> Entries:
 
 
 def data() -> Entries:
-    from murmuration.data import FORMATS, builtin_names
+    from murmuration.data import builtin_names
+    from murmuration.data.formats import FORMATS
 
     formats = {format.usage: format.about for format in FORMATS if format.kind != "object"}
     return described({**builtin_names(), **formats})

@@ -200,7 +200,7 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
     timed = x[: min(TIMED, stream_size(x))]
     seconds = min(timeit.repeat(lambda: ensemble.predict(timed, prepared=True), repeat=2, number=1))
     return {
-        "seconds": float(ensemble.manifest.seconds),
+        "seconds": ensemble.manifest.seconds or math.nan,
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
         "ms_per_prediction": 1e3 * seconds / len(timed),
         "members": ensemble.members,

@@ -391,7 +391,7 @@ def test_unexpected_errors_are_one_line(murmur, monkeypatch):
 def test_the_link_is_a_setting_of_a_run(murmur, tmp_path):
     assert murmur("train", "two-moons", *SMALL, "--link", "softplus", "--out", tmp_path / "run").code == 0
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (manifest.likelihood["kind"], manifest.likelihood["link"]) == ("categorical", "softplus")
+    assert (manifest["likelihood"]["kind"], manifest["likelihood"]["link"]) == ("categorical", "softplus")
     assert murmur("evaluate", tmp_path / "run", "--json").code == 0
     for arguments, said in (
         (("two-moons", "--link", "softpuls"), "link 'softpuls'"),

@@ -56,5 +56,5 @@ def test_folds_are_trained_by_an_option(murmur, tmp_path: Path):
     words = ("train", tmp_path / "t.csv", "--target", "y", "--folds", 3, *SMALL, "--out", tmp_path / "run", "--json")
     assert murmur(*words).code == 0
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (manifest.folds["count"], manifest.groups, len(manifest.folds["members"])) == (3, 3, 6)
+    assert (manifest["folds"]["count"], manifest["groups"], len(manifest["folds"]["members"])) == (3, 3, 6)
     assert murmur("predict", tmp_path / "run", tmp_path / "t.csv", "--out", tmp_path / "p.csv").code == 0

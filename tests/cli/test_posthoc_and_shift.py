@@ -204,8 +204,8 @@ def test_a_resumed_run_has_the_posthoc_steps_of_an_undisturbed_one(murmur, moons
 def test_runs_without_posthoc_steps(murmur, copied, tmp_path):
     (copied / "posthoc.json").unlink()
     manifest = stored(copied, "run.json")
-    manifest.plan.pop("posthoc")
-    manifest.files.pop("posthoc.json")
+    manifest["plan"].pop("posthoc")
+    manifest["files"].pop("posthoc.json")
     write_record(copied / "run.json", manifest)
     data, plain = mm.open_data("two-moons"), mm.load(copied)
     found = json.loads(murmur("evaluate", copied, "--json").out)
@@ -250,7 +250,7 @@ def without_rules(run: Path, other: Path) -> None:
 def test_damaged_posthoc_records_name_the_way_out(murmur, copied, sine_run, tmp_path, damage, words):
     damage(copied, sine_run)
     manifest = stored(copied, "run.json")
-    manifest.files |= runs.digests_of(copied, ["posthoc.json"])  # as if it had been written so
+    manifest["files"] |= runs.digests_of(copied, ["posthoc.json"])  # as if it had been written so
     write_record(copied / "run.json", manifest)
     before, out = tree(tmp_path), tmp_path / "p.csv"
     way_out = f"fit them again with murmur calibrate {copied}"

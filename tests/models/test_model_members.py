@@ -249,7 +249,7 @@ def test_a_file_with_an_unlisted_type_is_refused_in_one_line(regression: Data, t
     with pytest.raises(Failure, match="has changed since the run was written"):
         mm.load(tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    manifest.models[0]["files"][0]["sha256"] = digest_of(file)
+    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
     write_record(tmp_path / "run" / "run.json", manifest)
     with pytest.raises(Failure, match=r"holds the type .*Foreign, which is not listed: it is not loaded") as caught:
         mm.load(tmp_path / "run")
@@ -271,7 +271,7 @@ def test_a_damaged_file_is_refused_in_one_line(content, regression: Data, tmp_pa
     file = tmp_path / "run" / "models" / "0-0.skops"
     file.write_bytes(content)
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    manifest.models[0]["files"][0]["sha256"] = digest_of(file)
+    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
     write_record(tmp_path / "run" / "run.json", manifest)
     with pytest.raises(Failure, match="is not a readable model") as caught:
         mm.load(tmp_path / "run")

@@ -137,7 +137,7 @@ def test_damage_is_named(run: Path, kind):
 
 def test_members_of_another_architecture_are_refused(run: Path):
     manifest = json.loads((run / "run.json").read_text())
-    manifest.net = {"module": "MyNet"}
+    manifest["net"] = {"module": "MyNet"}
     write_record(run / "run.json", manifest)
     with pytest.raises(mm.Misuse, match="a module of your own: give it again as net="):
         mm.load(run)
