@@ -61,7 +61,7 @@ DAMAGED = {
     "true examples": (changed(calibrator_examples=True), "calibrator_examples is True, expected int"),
     "minus one": (changed(rule_examples=-1), "expected two counts"),
     "calibrator a word": (changed(calibrator="temperature"), "calibrator is 'temperature', expected Calibrator"),
-    "calibrator unknown": (within(("calibrator", "type"), "Warmth"), "calibrator is {'type': 'Warmth'"),
+    "calibrator unknown": (within(("calibrator", "type"), "Warmth"), "the calibrator Warmth is unknown here"),
     "calibrator a rule": (changed(calibrator=changed()["conformal"][0]), "calibrator is .*, expected Calibrator"),
     "temperature below 0": (within(("calibrator", "temperature"), -1.0), "temperature is -1.0, expected a number"),
     "temperature NaN": (within(("calibrator", "temperature"), float("nan")), "temperature is nan"),
