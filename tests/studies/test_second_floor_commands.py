@@ -33,6 +33,8 @@ def quick(text: str, number: int) -> list[str]:
     if name == "explore" and f"explore {words[2]}" in FAST:
         name = f"explore {words[2]}"
     faster = list(FAST.get(name, ()))
+    if "--recipe" in words and "--members" in faster:  # the recipe may have its own number
+        del faster[faster.index("--members") : faster.index("--members") + 2]
     if "--tolerance" in words:
         faster += ["--tolerance", "0.9"]  # a run of one epoch loses much by pruning
     if name == "prune" and "--finetune" not in words:

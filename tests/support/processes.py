@@ -54,13 +54,14 @@ def digits() -> mm.Data:
 
 
 def train(recipe: str, net: Any = "mlp", data: mm.Data | None = None, **settings: Any) -> mm.Ensemble:
-    others = {name: settings.pop(name) for name in ("out", "progress", "checkpoint_seconds") if name in settings}
+    others = {name: settings.pop(name) for name in ("out", "checkpoint_seconds") if name in settings}
+    progress = settings.pop("progress", False)
     name, _, answer = recipe.partition(":")
     chosen = make_recipe(name, **dict([answer.split("=", 1)])) if answer else make_recipe(name)
     members = chosen.members if chosen.fixed_members else settings.pop("members", 3)
     settings.pop("members", None)
     plan = replace(PLAN, **{"members": members, **settings})
-    return mm.fit(net, digits() if data is None else data, recipe=chosen, plan=plan, progress=False, **others)
+    return mm.fit(net, digits() if data is None else data, recipe=chosen, plan=plan, progress=progress, **others)
 
 
 def every_run(first: bool, size: int, folder: Path) -> None:
