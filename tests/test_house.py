@@ -46,7 +46,8 @@ def test_imports_point_backwards(path: Path):
 def test_the_map_lists_the_rooms_in_the_order_of_their_imports():
     listed = [name.removesuffix("/").removesuffix(".py") for name in re.findall(r"^\| `([^`]+)`", MAP, re.MULTILINE)]
     assert listed == [name for name in ORDER if name != "__main__"]
-    assert {room(path) for path in FILES} - {"__init__"} == set(ORDER)
+    assert set(ORDER) - {room(path) for path in FILES} in (set(), {"applications", "studies"})  # which can be removed
+    assert {room(path) for path in FILES} - {"__init__"} <= set(ORDER)
 
 
 def test_the_map_is_one_screen():
