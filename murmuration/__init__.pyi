@@ -54,7 +54,7 @@ from murmuration.sklearn import EnsembleClassifier as EnsembleClassifier, Ensemb
 from murmuration.system.errors import Failure as Failure, Misuse as Misuse
 from murmuration.system.memory import keep_freed_memory as keep_freed_memory
 from murmuration.training.costs import CostEstimate as CostEstimate, estimate_costs as estimate_costs
-from murmuration.training.fitting import fit as fit, load as load
+from murmuration.training.fitting import fit as fit, load as load, resume as resume
 from murmuration.training.folds import cross_interval as cross_interval
 from murmuration.training.member_runs import (
     add_members as add_members,
@@ -64,6 +64,5 @@ from murmuration.training.member_runs import (
 from murmuration.training.method import Method as Method
 from murmuration.training.plan import Plan as Plan
 from murmuration.training.resolve import parameter_roles as parameter_roles
-from murmuration.training.resuming import resume as resume
 
 __version__: str

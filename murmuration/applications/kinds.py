@@ -15,7 +15,8 @@ def _deferred(module: str, name: str) -> Callable[..., Any]:
 PRUNING = RunKind(
     owns=lambda manifest: "pruning" in manifest.entries,
     contents="pruned networks",
-    resume=_deferred("pruning", "resume"),
+    networks=_deferred("pruning.narrow", "compact_networks"),
+    finish=_deferred("pruning.runs", "with_finetuned_scores"),
     is_finished=lambda manifest: (
         not manifest.entries["pruning"]["finetune"] or "finetuned" in manifest.entries["pruning"]
     ),

@@ -54,10 +54,10 @@ def couplings() -> Entries:
 
 
 def nets() -> Entries:
-    from murmuration.models.nets import NETS
+    from murmuration.models.nets import nets
     from murmuration.models.nets.libraries import LIBRARIES
 
-    rows = [(name, "any" if row.tables else "images", row.options, row.description) for name, row in NETS.items()]
+    rows = [(name, "any" if row.tables else "images", row.options, row.description) for name, row in nets().items()]
     rows += [(name, inputs, (), about) for name, (inputs, about) in LIBRARIES.items()]
     return {n: {"inputs": i, "options": ", ".join(o), "description": about} for n, i, o, about in rows}
 

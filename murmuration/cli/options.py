@@ -192,12 +192,12 @@ def network(text: str | None) -> Any:
     if text is None:
         return None
     from murmuration.models.estimators.table import MODELS
-    from murmuration.models.nets import NETS, is_net
+    from murmuration.models.nets import is_net, nets
 
     if is_net(text) or text in MODELS:
         return text
     if ":" not in text:
-        refusal = unknown("net", text, (*NETS, *MODELS))
+        refusal = unknown("net", text, (*nets(), *MODELS))
         raise Misuse(f"{refusal}; for a function of your own write --net package.module:factory")
     module, _, name = text.partition(":")
     sys.path.insert(0, "")

@@ -30,10 +30,9 @@ from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
-from murmuration.training.fitting import fit
+from murmuration.training.fitting import fit, resume
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import sort_settings
-from murmuration.training.resuming import resume
 
 SETTINGS, RESULTS, REPORT = "compare.json", "results.json", "report.html"
 RECIPES = ("single", "deep-ensemble")  # compared by default

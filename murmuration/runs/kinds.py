@@ -17,7 +17,8 @@ class RunKind:
         contents: What such a run holds, for messages: "pruned networks".
         folder_files: Names of the files that it writes into folders of a run.
         reopen: Opens the training data of a run from its manifest; None if `mm.open_data` does.
-        resume: Continues a killed run, called as `mm.resume`; None if plain training does.
+        networks: Changes the networks of a run as its manifest says, called as `networks(source, manifest)`.
+        finish: Finishes a trained run, called as `finish(path, ensemble, data)`, and returns the ensemble.
         is_finished: Tells from the manifest of a complete run whether nothing is left to do.
         close: Evaluates a trained run on the command line, called as `close(path, ensemble, as_json=...)`; None if the
             usual evaluation and report do.
@@ -29,7 +30,8 @@ class RunKind:
     contents: str
     folder_files: tuple[str, ...] = ()
     reopen: Callable[[Manifest], Any] | None = None
-    resume: Callable[..., Any] | None = None
+    networks: Callable[[Any, Manifest], Any] | None = None
+    finish: Callable[..., Any] | None = None
     is_finished: Callable[[Manifest], bool] = lambda manifest: True
     close: Callable[..., None] | None = None
     test_data: str = ""

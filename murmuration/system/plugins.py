@@ -4,6 +4,7 @@
 |---|---|
 | `murmuration.commands` | a function or a `typer.Typer`: a command of `murmur`, with its help in its docstring |
 | `murmuration.lists` | a table for `murmur list NAME`: names with a text, or with rows that have `about` |
+| `murmuration.nets` | a `murmuration.models.nets.NetEntry`: a network by name |
 | `murmuration.run_kinds` | a `murmuration.runs.kinds.RunKind` |
 | `murmuration.report_sections` | a `murmuration.reports.extension.ReportSection` |
 """

@@ -35,7 +35,7 @@ from murmuration.system.progress import Show, is_watched, training_bar
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.folds import fit_folds, fit_models, pooled
 from murmuration.training.head_only import head_only_spec, with_backbone
-from murmuration.training.loading import engine_from, load as load, narrow_source as narrow_source, reopen, source_again
+from murmuration.training.loading import engine_from, load as load, reopen, source_again
 from murmuration.training.loop import start_from
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.resolve import checked_source, resolve
@@ -200,45 +200,77 @@ def resume(
 ) -> Ensemble:
     """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
 
-    A run on a network, data, recipe objects, an optimizer or a likelihood of the caller's own needs them again. The
-    run goes on where it was begun, and is refused if that device is missing; on another `device` rounding differs.
+    A run of an application is finished as the application does it: fine-tuning after pruning records its scores.
+
+    Args:
+        path: Directory of the run.
+        net: The network again, if it is an object of your own.
+        data: The data again, if they are objects of your own.
+        recipe: The recipe again, if it has objects of your own.
+        optimizer: The optimizer again, if it is an object of your own.
+        likelihood: The likelihood again, if it is an object of your own.
+        device: Another device than where the run was begun, with other rounding; a missing one is refused.
+        output: The function that picks the outputs again, if there is one.
+        show: Called as `show(message, step, steps, record)`.
+        checkpoint_seconds: Seconds between checkpoints.
+
+    Returns:
+        The ensemble, also of a run that is complete.
+
+    Raises:
+        Misuse: If an object of your own is missing, or the device is.
+        Failure: If files of the run are damaged, or its data has changed.
     """
     path = Path(path)
+    manifest = runs.read_run(path)
+    kind = run_kind(manifest)
+    if data is None and kind is not None and kind.reopen is not None:
+        data = kind.reopen(manifest)
     with runs.locked(None if runs.is_settled(path) or not is_first() else path):
         manifest = runs.read_run(path)
         if manifest.status == "complete":
             runs.require_files(path, manifest)
-            return load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
-        opened = reopen(manifest, data, path)
-        likelihood = likelihood_from_json(manifest.likelihood, likelihood)
-        stored_recipe = recipe_from_json(manifest.recipe, recipe)
-        plan = plan_from_json(manifest.plan, optimizer, device)
-        refuse_autocast(plan.device)
-        began_on = manifest.plan.get("device", CPU)
-        if plan.device != began_on:
-            devices = [*(manifest.devices or [began_on]), plan.device]
-            manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
-        source = checked_source(source_again(manifest, net, output), opened, likelihood, plan.device)
-        require_same_plain_tensors(source.build(), manifest.net)
-        backbone = None
-        if stored_recipe.sharing.frozen:
-            stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
-            backbone = with_weights(source.build(), read_tensors(stored), stored)
-        full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
-        full_spec = with_ranks(full_spec, source.record)
-        show = show if full_spec.ranks.first else show_nothing
-        spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
-        progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
-        trained = stored_recipe.weights.init_from or "init_from" in manifest.net
-        if progress is None and (trained or run_kind(manifest) is not None):
-            lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
-            raise Failure(f"{lost}: remove {path} and begin anew")
-        engine, ranks = engine_from(manifest), spec.ranks
-        if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
-            engine = engine_named(engine.name, engine.direct, ranks.cores)
-        show(f"engine {engine.name}: as before", 0, 0, None)
-        callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
-        return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
+            ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
+        else:
+            objects = {"net": net, "recipe": recipe, "optimizer": optimizer, "likelihood": likelihood, "output": output}
+            ensemble = continue_training(path, manifest, data, device, show, checkpoint_seconds, **objects)
+    return ensemble if kind is None or kind.finish is None else kind.finish(path, ensemble, data)
+
+
+def continue_training(
+    path: Path, manifest: Manifest, data: Any, device: str | None, show: Show, checkpoint_seconds: float, **own: Any
+) -> Ensemble:
+    """Train the members of a killed run to the end; `own` are the user-defined objects that it needs again."""
+    opened = reopen(manifest, data, path)
+    likelihood = likelihood_from_json(manifest.likelihood, own["likelihood"])
+    stored_recipe = recipe_from_json(manifest.recipe, own["recipe"])
+    plan = plan_from_json(manifest.plan, own["optimizer"], device)
+    refuse_autocast(plan.device)
+    began_on = manifest.plan.get("device", CPU)
+    if plan.device != began_on:
+        devices = [*(manifest.devices or [began_on]), plan.device]
+        manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
+    source = checked_source(source_again(manifest, own["net"], own["output"]), opened, likelihood, plan.device)
+    require_same_plain_tensors(source.build(), manifest.net)
+    backbone = None
+    if stored_recipe.sharing.frozen:
+        stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
+        backbone = with_weights(source.build(), read_tensors(stored), stored)
+    full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
+    full_spec = with_ranks(full_spec, source.record)
+    show = show if full_spec.ranks.first else show_nothing
+    spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
+    progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
+    trained = stored_recipe.weights.init_from or "init_from" in manifest.net
+    if progress is None and (trained or run_kind(manifest) is not None):
+        lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
+        raise Failure(f"{lost}: remove {path} and begin anew")
+    engine, ranks = engine_from(manifest), spec.ranks
+    if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
+        engine = engine_named(engine.name, engine.direct, ranks.cores)
+    show(f"engine {engine.name}: as before", 0, 0, None)
+    callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
+    return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
 
 
 def train_members(

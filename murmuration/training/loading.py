@@ -13,12 +13,12 @@ from murmuration.models.estimators.storage import load_models
 from murmuration.models.features import features_again, stored_preparation
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.inputs import COSINES, ending_in_cosines, for_preparation, output_again
-from murmuration.models.nets.narrow import narrowed
 from murmuration.models.nets.pretrained import keeping_statistics
 from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_source
 from murmuration.models.nets.validation import require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_given, load_posthoc, require_same_tensors
 from murmuration.runs import directory as runs
+from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
 from murmuration.system.errors import Failure, Misuse
@@ -115,7 +115,7 @@ def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Dat
 
 
 def source_again(manifest: Manifest, net: Net | None = None, output: Output | None = None) -> NetSource:
-    """Return the source of a run's networks, with the widths of its members; `net` is the caller's own, if any."""
+    """Return the source of a run's networks, as its kind changes them; `net` is the caller's own, if any."""
     if net is None and "name" not in manifest.net:
         raise Misuse(f"the run's net is {manifest.net['module']}, a module of your own: give it again as net=...")
     record, shape = manifest.net, tuple(manifest.input_shape)
@@ -125,9 +125,5 @@ def source_again(manifest: Manifest, net: Net | None = None, output: Output | No
     source = ending_in_cosines(source) if COSINES in record else source
     preparation = preparation_from_json(manifest.data["preparation"])
     source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
-    return narrow_source(source, record["widths"]) if "widths" in record else source
-
-
-def narrow_source(source: NetSource, widths: dict[str, Any]) -> NetSource:
-    """Return the source with fewer channels in its networks' layers."""
-    return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
+    kind = run_kind(manifest)
+    return source if kind is None or kind.networks is None else kind.networks(source, manifest)

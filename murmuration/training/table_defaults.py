@@ -19,7 +19,7 @@ from murmuration.data.builtin import is_toy
 from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.likelihoods import REGRESSION
-from murmuration.models.nets.table import NETS
+from murmuration.models.nets.table import nets
 from murmuration.training.plan import Plan
 
 SMALL = 1000  # training rows below which batches are smaller and nothing of the embedding of numbers is trained
@@ -76,10 +76,10 @@ def table_noise(rows: int) -> str:
 def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults | None:
     """Return the defaults for data, a recipe and the network by name, if one is given; None where the usual ones apply.
 
-    These are data that are not a table, the built-in toys, networks without `table_settings` in `NETS`, and recipes
+    These are data that are not a table, the built-in toys, networks without `table_settings`, and recipes
     with a coupling, a dynamics, a sum of shared gradients or random weights, which have settings that suit them.
     """
-    entry = NETS.get(net.partition(":")[0]) if isinstance(net, str) else None
+    entry = nets().get(net.partition(":")[0]) if isinstance(net, str) else None
     if net is not None and (entry is None or not entry.table_settings):
         return None
     preparation, x, sharing = data.preparation, data.train.prepared, recipe.sharing

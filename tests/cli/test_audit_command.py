@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 
 import murmuration as mm
 from murmuration.evaluation.audit import open_predictions
-from murmuration.evaluation.metrics.comparison import compare_predictives
+from murmuration.evaluation.metrics import paired_test, score_examples
 from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
@@ -98,7 +98,7 @@ def test_several_are_compared_row_by_row(murmur, shelf, tmp_path):
     assert {name: each["metrics"] for name, each in record["results"].items()} == {f.stem: by_hand(f) for f in files}
     (one, y), (other, _) = (next(open_predictions(file).pairs()) for file in files)
     for test in record["tests"]:
-        expected = compare_predictives(one, other, y, test["name"])
+        expected = paired_test(score_examples(one, y), score_examples(other, y), test["name"])
         assert test.items() >= expected.to_json().items()
         assert test["sentence"] in record["notes"]
     assert {test["name"] for test in record["tests"]} == {"accuracy", "nll"}

@@ -2,4 +2,4 @@
 
 # ruff: noqa: F401 - names to be imported from here
 from murmuration.applications.pruning.masks import Pruning, prune_population
-from murmuration.applications.pruning.runs import PruningPlan, check_request, plan_pruning, prune, resume
+from murmuration.applications.pruning.runs import PruningPlan, check_request, plan_pruning, prune

@@ -11,6 +11,7 @@ from typing import Any
 
 import murmuration.applications.pruning.masks as masks
 from murmuration.applications.pruning.compact import compact_population, require_same_outputs
+from murmuration.applications.pruning.narrow import narrow_source
 from murmuration.core.population import Population
 from murmuration.core.weights import KernelTrace, trace_kernels
 from murmuration.data import Data, Split
@@ -227,7 +228,7 @@ def compact_source(planned: PruningPlan, population: Population) -> tuple[NetSou
     """Return the source of compact networks, and the members in them; outputs are compared on some inputs."""
     ensemble = planned.ensemble
     widths, fewer = compact_population(ensemble.groups[0].module, population, planned.trace)
-    source, wide = fitting.narrow_source(planned.source, widths), with_population(ensemble, population)
+    source, wide = narrow_source(planned.source, widths), with_population(ensemble, population)
     small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
     require_same_outputs(wide.member(0), small.member(0), planned.data.train.prepared[:TRIED])
     return source, fewer
@@ -243,18 +244,15 @@ def check_request(pruning: masks.Pruning, *, finetune: int, lr: float | None, co
         raise Misuse("compact without structured: single weights leave no channel to take out; add structured")
 
 
-def resume(run: str | Path, *, data: Any = None, **settings: Any) -> Ensemble:
-    """Continue a killed fine-tuning as `fitting.resume` does, with the scores after it in the run's record."""
-    opened = fitting.reopen(read_run(Path(run)), data, Path(run))
-    return with_finetuned_scores(Path(run), fitting.resume(run, data=opened, **settings), opened)
-
-
-def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Data) -> Ensemble:
+def with_finetuned_scores(run: Path, ensemble: Ensemble, data: Any) -> Ensemble:
     """Add the validation scores of the fine-tuned ensemble to the run's record, if there are validation examples."""
     before = ensemble.manifest.entries["pruning"]
-    if not len(data.val) or not before["finetune"] or "finetuned" in before:
+    if not before["finetune"] or "finetuned" in before:
         return ensemble
-    record = {**before, "finetuned": plain_json(validation_scores(ensemble, data.val))}
+    opened = fitting.reopen(ensemble.manifest, data, run)
+    if not len(opened.val):
+        return ensemble
+    record = {**before, "finetuned": plain_json(validation_scores(ensemble, opened.val))}
     with locked(run):
         write_manifest(run, with_entry(read_run(run), record))
     return replace(ensemble, manifest=with_entry(ensemble.manifest, record))

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from murmuration.applications.subpixel import enlarged
 from murmuration.applications.superres.training import downscaled, luma_of, patches_of, photographs, trimmed
 from murmuration.applications.superres.upscale import scale_of, upscale
 from murmuration.likelihoods import Gaussian
-from murmuration.models.nets.subpixel import enlarged
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.errors import Misuse
 

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import murmuration as mm
+from murmuration.applications.subpixel import SCALES
 from murmuration.data import Data, Split
 from murmuration.data.images import PART_FOLDERS, decode, folders_in, image_files, open_image
 from murmuration.data.preparation import fit_images
 from murmuration.data.raw import RawData, RawPart
-from murmuration.models.nets.subpixel import SCALES
 from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Misuse
 

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.applications.subpixel import REACH, enlarged
 from murmuration.applications.superres.training import LUMA, luma, unit_pixels
 from murmuration.data.images import GREY_MODES, open_image
 from murmuration.likelihoods import Gaussian
-from murmuration.models.nets.subpixel import REACH, enlarged
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, first_line

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.evaluation.metrics.example_scores import ExampleScores, Score, score_examples
+from murmuration.evaluation.metrics.example_scores import ExampleScores, Score
 from murmuration.evaluation.metrics.intervals import CHUNK, bootstrap_means, group_of, group_sums, percentile_interval
 from murmuration.evaluation.metrics.ranking import selective
 from murmuration.evaluation.metrics.scores import Measure, measure_of
-from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
 
 PERMUTATIONS = 9_999
@@ -31,24 +30,6 @@ class PairedTest:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **self.difference.to_json(), "p_value": self.p_value, "test": self.test}
-
-
-def compare_predictives(a: Predictive, b: Predictive, y: Any, metric: str = "nll") -> PairedTest:
-    """Compare two predictives for the same inputs by a score.
-
-    Args:
-        a: Predictions of the first model.
-        b: Predictions of the second model.
-        y: Their targets.
-        metric: Name of the score.
-
-    Returns:
-        The difference a - b with its interval and p-value.
-
-    Raises:
-        Misuse: If the score does not exist for both.
-    """
-    return paired_test(score_examples(a, y), score_examples(b, y), metric)
 
 
 def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> PairedTest:

@@ -15,13 +15,12 @@ from murmuration.models.nets.efficientnet_lite import efficientnet_lite
 from murmuration.models.nets.embeddings import MOST_ROWS, Edges, check_embedding, column_edges, embedding
 from murmuration.models.nets.libraries import is_library_net, library_net
 from murmuration.models.nets.resnets import preact_resnet18, resnet18, resnet20, resnet50
-from murmuration.models.nets.subpixel import subpixel
 from murmuration.system.errors import Misuse, unknown
+from murmuration.system.plugins import plugins
 
 linear = partial(mlp, hidden=())
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
-subpixel_plain = partial(subpixel, residual=False)
 real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scale=True)
 MOST_LAYERS = 1000  # of one width, in the option `hidden`
 DENSE = ("hidden", "activation", "dropout", "embed", "bins", "frequencies", "sigma", "size")  # options
@@ -60,9 +59,12 @@ NETS: dict[str, NetEntry] = {
     "preact-resnet18": NetEntry(preact_resnet18, (), "ResNet-18 of pre-activated blocks; 11.2 million"),
     "resnet50": NetEntry(resnet50, (), "ResNet-50 v2, pre-activated bottlenecks; 23.5 million and the head"),
     **{name: NetEntry(partial(efficientnet_lite, variant=name), ("dropout",), about) for name, about in LITE.items()},
-    "subpixel": NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand"),
-    "subpixel-plain": NetEntry(subpixel_plain, (), "the same, without bicubic"),
 }
+
+
+def nets() -> dict[str, NetEntry]:
+    """Return the networks of this table and those that plug-ins register, by name."""
+    return {**NETS, **plugins("murmuration.nets")}
 
 
 def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | None = None, **options: Any) -> nn.Module:
@@ -72,8 +74,8 @@ def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | Non
     `torch.manual_seed`).
 
     Args:
-        name: One of `NETS`, with options after a colon (`mlp:hidden=256x3,dropout=0.1`), or a network of another
-            library (`timm:NAME`, `hf:FOLDER`, `hf:TYPE:key=value`; see `nets/libraries.py`).
+        name: One of `murmur list nets`, with options after a colon (`mlp:hidden=256x3,dropout=0.1`), or a network of
+            another library (`timm:NAME`, `hf:FOLDER`, `hf:TYPE:key=value`; see `nets/libraries.py`).
         input_shape: Shape of one input, without the batch axis.
         outputs: Number of outputs.
         edges: Bins for an embedding of numbers: `column_edges` of the training rows.
@@ -97,8 +99,8 @@ def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | Non
         return library_net(name, tuple(input_shape), outputs)
     check_shape(name, tuple(input_shape), outputs)
     check_options(name, options)
-    placed = {"edges": edges} if "embed" in NETS[name].options else {}
-    return NETS[name].factory(tuple(input_shape), outputs, **options, **placed)
+    placed = {"edges": edges} if "embed" in nets()[name].options else {}
+    return nets()[name].factory(tuple(input_shape), outputs, **options, **placed)
 
 
 def is_net(text: str) -> bool:
@@ -113,7 +115,7 @@ def is_net(text: str) -> bool:
     >>> is_net("mlp:hidden=64"), is_net("timm:resnet18"), is_net("mypackage.nets:factory")
     (True, True, False)
     """
-    return text.partition(":")[0] in NETS or is_library_net(text)
+    return text.partition(":")[0] in nets() or is_library_net(text)
 
 
 def parse_net(text: str) -> tuple[str, dict[str, Any]]:
@@ -125,16 +127,16 @@ def parse_net(text: str) -> tuple[str, dict[str, Any]]:
     if is_library_net(text):
         return text, {}
     name, _, options = text.partition(":")
-    if name not in NETS:
-        raise unknown("net", name, NETS)
+    if name not in nets():
+        raise unknown("net", name, nets())
     pairs = [part.partition("=") for part in options.split(",")] if options else []
     return name, {key.strip(): read_option(text, key.strip(), value.strip()) for key, _, value in pairs}
 
 
 def read_option(text: str, name: str, value: str) -> Any:
     """Parse the value of an option of a network."""
-    if name not in {option for net in NETS.values() for option in net.options}:
-        raise unknown(f"option of the net '{text}' (name=value)", name, NETS[text.partition(":")[0]].options)
+    if name not in {option for net in nets().values() for option in net.options}:
+        raise unknown(f"option of the net '{text}' (name=value)", name, nets()[text.partition(":")[0]].options)
     try:
         return OPTION_TYPES.get(name, int)(value)
     except Misuse:
@@ -189,8 +191,8 @@ def check_shape(name: str, input_shape: Shape, outputs: int) -> None:
     """Refuse an input shape or a number of outputs that the network cannot have."""
     if not input_shape or math.prod(input_shape) < 1 or outputs < 1:
         raise Misuse(f"input shape {input_shape} and {outputs} outputs: expected sizes of at least 1")
-    if len(input_shape) != 3 and not NETS[name].tables:
-        flat = ", ".join(key for key, net in NETS.items() if net.tables)
+    if len(input_shape) != 3 and not nets()[name].tables:
+        flat = ", ".join(key for key, net in nets().items() if net.tables)
         hint = f"write (1, {input_shape[0]}, {input_shape[1]})" if len(input_shape) == 2 else f"use {flat}"
         raise Misuse(f"{name} takes images (channels, height, width), got {input_shape}: {hint}")
 
@@ -198,8 +200,8 @@ def check_shape(name: str, input_shape: Shape, outputs: int) -> None:
 def check_options(name: str, options: dict[str, Any]) -> None:
     """Refuse options that the network does not have, and values out of range."""
     for option, value in options.items():
-        if option not in NETS[name].options:
-            having = ", ".join(key for key, net in NETS.items() if option in net.options)
+        if option not in nets()[name].options:
+            having = ", ".join(key for key, net in nets().items() if option in net.options)
             raise Misuse(f"{name} has no option '{option}' (got {value!r}): leave it out, or use {having}")
     check_embedding(options)
     if any(width < 1 for width in options.get("hidden", ())):

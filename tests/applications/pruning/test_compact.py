@@ -11,13 +11,13 @@ from torch import nn
 import murmuration as mm
 from murmuration.applications.pruning import Pruning, plan_pruning, prune, prune_population
 from murmuration.applications.pruning.compact import compact_population
+from murmuration.applications.pruning.narrow import narrowed
 from murmuration.core.population import populate
 from murmuration.core.recipe import make_recipe
 from murmuration.core.weights import Point, trace_kernels
 from murmuration.data import Data, open_data
 from murmuration.evaluation import evaluate_ensemble
 from murmuration.models.nets import build_net
-from murmuration.models.nets.narrow import narrowed
 from murmuration.system.errors import Misuse
 
 HALF = Pruning(structured=True, sparsity=0.5)

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from superres_factories import waves
 
+from murmuration.applications.subpixel import enlarged
 from murmuration.applications.superres import upscale_files
 from murmuration.applications.superres.training import luma
 from murmuration.applications.superres.upscale import compose, read_image
-from murmuration.models.nets.subpixel import enlarged
 from murmuration.system.errors import Failure, Misuse
 
 

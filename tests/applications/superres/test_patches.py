@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from murmuration.applications.subpixel import enlarged
 from murmuration.applications.superres import train, training
 from murmuration.applications.superres.training import (
     Patches,
@@ -19,7 +20,6 @@ from murmuration.applications.superres.training import (
     split_photographs,
     trimmed,
 )
-from murmuration.models.nets.subpixel import enlarged
 from murmuration.system.errors import Misuse
 from murmuration.training.plan import Plan
 

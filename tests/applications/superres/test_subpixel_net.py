@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from PIL import Image
 from superres_factories import grain
 
+from murmuration.applications.subpixel import REACH, Subpixel, details, enlarged
 from murmuration.models.nets import build_net
-from murmuration.models.nets.subpixel import REACH, Subpixel, details, enlarged
 from murmuration.system.errors import Misuse
 
 BOTH = pytest.mark.parametrize("name", ["subpixel", "subpixel-plain"])

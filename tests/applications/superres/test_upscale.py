@@ -7,12 +7,12 @@ import pytest
 import torch
 from superres_factories import grain, trained
 
+from murmuration.applications.subpixel import REACH
 from murmuration.applications.superres.evaluation import evaluate
 from murmuration.applications.superres.upscale import predict_image, scale_of, upscale
 from murmuration.core.engines import assemble, engine
 from murmuration.core.recipe import make_recipe
 from murmuration.core.weights import run_members
-from murmuration.models.nets.subpixel import REACH
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.errors import Misuse
 from murmuration.system.streams import Noise

@@ -239,7 +239,7 @@ def test_stacked_members_equal_members_one_by_one(name: str, shape: tuple[int, .
 
 
 def test_every_net_ends_in_a_head() -> None:
-    for name in (name for name in NETS if not name.startswith("subpixel")):
+    for name in NETS:
         with torch.device("meta"):
             net = build_net(name, (3, 32, 32), 7)
         assert [child for child, _ in net.named_children()] == ["body", "head"]

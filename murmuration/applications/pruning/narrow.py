@@ -1,4 +1,4 @@
-"""Copies of a network with other widths of some layers (pruned runs)."""
+"""Copies of a network with other widths of some layers, and the networks of a compact run."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,21 @@ from typing import Any
 
 from torch import nn
 
+from murmuration.models.nets.source import NetSource
+from murmuration.runs.manifest import Manifest
+
 SETTINGS = ("kernel_size", "stride", "padding", "dilation", "padding_mode")  # of a convolution
 Width = Sequence[int]  # input and output channels of a layer
+
+
+def compact_networks(source: NetSource, manifest: Manifest) -> NetSource:
+    """Return the source of a run's networks, with the widths of its members if channels were taken out."""
+    return narrow_source(source, manifest.net["widths"]) if "widths" in manifest.net else source
+
+
+def narrow_source(source: NetSource, widths: Mapping[str, Width]) -> NetSource:
+    """Return the source with fewer channels in its networks' layers."""
+    return NetSource(lambda: narrowed(source.build(), widths), {**source.record, "widths": widths})
 
 
 def narrowed(module: nn.Module, widths: Mapping[str, Width]) -> nn.Module:

@@ -1,10 +1,12 @@
 """Sub-pixel networks for super-resolution: convolutions on the small image, whose channels become pixels at the end."""
 
 import math
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from murmuration.models.nets import NetEntry
 from murmuration.system.errors import Misuse
 
 SCALES = (2, 3, 4)
@@ -57,3 +59,7 @@ def subpixel(input_shape: tuple[int, ...], outputs: int, *, residual: bool = Tru
         got = f"got {input_shape} and {outputs} outputs"
         raise Misuse(f"the sub-pixel net turns (1, {height}, {width}) into {sizes}, {got}")
     return Subpixel(scale, residual)
+
+
+SUBPIXEL = NetEntry(subpixel, (), "image to larger image: 4 convs added to bicubic; 60 thousand")
+SUBPIXEL_PLAIN = NetEntry(partial(subpixel, residual=False), (), "the same, without bicubic")
