@@ -40,7 +40,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/members.py --json
 
 report-check: demo
-	$(BIN)/python -m murmuration.reports $(DEMO)/report.html
+	$(BIN)/python tools/check_report.py $(DEMO)/report.html
 
 picture: demo
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=15000 \

@@ -24,8 +24,8 @@ from torch import Tensor
 
 import murmuration as mm
 from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results" / "bayes-ood.json"
 CHOICE_SEED = 100

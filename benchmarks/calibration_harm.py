@@ -24,8 +24,8 @@ from coverage import open_table, table_name
 
 import murmuration as mm
 from murmuration.prediction.posthoc import choose_calibrator
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RECORD = Path(__file__).parent / "results" / "calibration.json"
 SIZES = (15, 25, 50, 100, 250, 1000)  # examples that the calibrator is chosen on

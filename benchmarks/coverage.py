@@ -30,8 +30,8 @@ from coverage_table import summaries
 import murmuration as mm
 from murmuration.evaluation.metrics import MEASURES, score_examples
 from murmuration.prediction.posthoc.conformal import covered, region_sizes
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 from murmuration.training.table_defaults import table_defaults, table_noise
 
 RECORD = Path(__file__).parent / "results" / "coverage.json"

@@ -31,8 +31,8 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
 from murmuration.data.shift import corruptions_for, shift_inputs
 from murmuration.evaluation.metrics import MEASURES, score_examples
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 MEMBERS = 5

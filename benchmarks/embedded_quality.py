@@ -20,8 +20,8 @@ import torch
 
 import murmuration as mm
 from murmuration.data import Split
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 RECIPES = (

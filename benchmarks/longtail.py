@@ -45,8 +45,8 @@ from murmuration.core.recipe import make_recipe
 from murmuration.evaluation.by_class import accuracy_of, shot_groups
 from murmuration.models.nets import NETS, build_net, with_cosine_head
 from murmuration.prediction.posthoc import fit_calibrator
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 ENSEMBLE = 3  # members, as many as experts

@@ -16,8 +16,8 @@ from murmuration.applications.pruning import Pruning, plan_pruning, prune
 from murmuration.applications.pruning.masks import count_parameters, prune_population, sparsity_of
 from murmuration.applications.pruning.runs import validation_scores, with_population
 from murmuration.core.recipe import make_recipe
+from murmuration.runs.directory import versions
 from murmuration.system.files import write_json
-from murmuration.training.fitting import versions
 
 RECORD = Path(__file__).parent / "results" / "pruning-digits.json"
 EPOCHS, FINETUNE = 15, 2

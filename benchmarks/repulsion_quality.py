@@ -22,8 +22,8 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Split, open_inputs
 from murmuration.data.shift import corruptions_for
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
-from murmuration.training.fitting import versions
 
 RESULTS = Path(__file__).parent / "results"
 STRONG = 0.1  # a weight of the repulsion beside the loss, about ten times the usual 1/B

@@ -31,8 +31,8 @@ import murmuration as mm
 from murmuration.evaluation.metrics import score_examples
 from murmuration.prediction.posthoc import fit_posthoc
 from murmuration.prediction.posthoc.conformal import covered, region_sizes
+from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_bytes
-from murmuration.training.fitting import versions
 
 RECORD = Path(__file__).parent / "results" / "tables.json"
 OURS = ("default", "ours:tabm", "ours:mixed")

@@ -21,7 +21,7 @@ def selftest(as_json: Json = False) -> None:
         murmur selftest --json
     """
     from murmuration.cli.selftest_checks import CHECKS
-    from murmuration.training.fitting import versions
+    from murmuration.runs.directory import versions
 
     outcomes = [checked(name, check) for name, check in CHECKS.items()]
     passed = all(outcome["passed"] for outcome in outcomes)

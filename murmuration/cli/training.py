@@ -49,16 +49,6 @@ def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str |
         raise Failure(f"{error}; fit them again with murmur calibrate {path}") from None
 
 
-def load_networks(path: Path, *, net: Any = None) -> mm.Ensemble:
-    """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
-    ensemble = load_run(path, posthoc=False, net=net, device="cpu")
-    if ensemble.models:
-        raise Misuse(f"{path} has a {ensemble.models[0].name} among its members: this command is for networks alone")
-    if len(ensemble.groups) > 1:
-        raise Misuse(f"{path} has members of {len(ensemble.groups)} folds: this command is for runs without --folds")
-    return ensemble
-
-
 def checked_posthoc(path: Path, ensemble: mm.Ensemble) -> PostHoc | None:
     """Return the post-hoc steps of a run; one input of zeros checks that they are not those of another run."""
     steps = load_posthoc(path)

@@ -382,10 +382,7 @@ class Ensemble:
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
         weights = draw_weights(self.weights, self.networks, times)
         pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
-        if posthoc is None:
-            return pred
-        better = posthoc.calibrated(pred)
-        return better if better.posthoc is posthoc else replace(better, names=pred.names, posthoc=posthoc, keys=keys)
+        return pred if posthoc is None else posthoc.calibrated(pred)
 
     def stream(
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
@@ -606,13 +603,13 @@ def load_given(
         require_same_plain_tensors(module, {PLAIN: plain})
         select_output(module, output_again({OUTPUT: manifest.output}, output))
     record, plan, roles = manifest.likelihood, manifest.plan, manifest.parameters
-    stored = Manifest(plan=plan, parameters=roles, kernels=manifest.kernels, output=manifest.output)
+    stored = {"net": manifest.net, "input_shape": manifest.input_shape, "output": manifest.output}
     return Ensemble(
         tuple(map(MemberGroup, modules, populations)),
         likelihoods.likelihood_from_json(record, likelihood) if record else None,
         Engine(**manifest.engine),
         recipe_from_json(manifest.recipe, recipe),
-        stored,
+        Manifest(plan=plan, parameters=roles, kernels=manifest.kernels, **stored),
         posthoc=load_posthoc(path) if posthoc else None,
     )
 

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.core.population import Named, Population, below as below, population_from_tensors
+from murmuration.core.population import Named, below as below
 from murmuration.data import Data, Preparation
 from murmuration.models.estimators.storage import FOLDER as MODELS
 from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_features
@@ -377,30 +377,3 @@ def save_path_point(path: Path, step: int, tensors: dict[str, Tensor]) -> dict[s
 def stored_steps(path: Path) -> list[int]:
     """Return the steps of the stored checkpoints of a trajectory, in order; 0: the initial weights."""
     return sorted(int(file.stem.partition("-")[2]) for file in (path / TRAJECTORY).glob(STEPS))
-
-
-def path_steps(path: Path) -> list[int]:
-    """Return the steps of the trajectory of a complete run, in order, after a check of all its files."""
-    manifest = read_run(path)
-    points = [require_unchanged(path, manifest, n) for n in manifest.files if n.startswith(f"{TRAJECTORY}/")]
-    return sorted(int(file.stem.partition("-")[2]) for file in points)
-
-
-def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
-    """Read one member at one checkpoint of the trajectory, and whether it was still trained then.
-
-    No more than that member and the shared tensors are read from the file.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    file = path / TRAJECTORY / step_file(step)
-    try:
-        with safe_open(str(file), framework="pt") as stored:
-            names = list(stored.keys())
-            unsliced = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
-            tensors = {name: stored.get_tensor(name) for name in unsliced}
-            tensors |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in unsliced}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise Failure(f"{file} is not a readable checkpoint: {error}") from error
-    active = bool(tensors.pop(ACTIVE))
-    return population_from_tensors(tensors, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from murmuration.core.population import Population, population_from_tensors
 from murmuration.core.recipe import Recipe
 from murmuration.likelihoods import Likelihood
 from murmuration.models.nets.source import Net
@@ -14,7 +16,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs import directory as runs
 from murmuration.studies.weight_space import Points, points_of
 from murmuration.system.devices import CPU
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Failure, Misuse
 from murmuration.training.fitting import load
 
 
@@ -88,14 +90,14 @@ def open_trajectory(
     """
     path = Path(run)
     ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, posthoc=False, device=CPU)
-    stored = runs.path_steps(path)
+    stored = path_steps(path)
     if not stored:
         raise Misuse(f"{path} has no trajectory: train it with trajectory='every-epoch' (--trajectory every-epoch)")
     origins, per_epoch = ensemble.manifest.rows(ensemble.members), ensemble.manifest.steps_per_epoch or 1
     steps = tuple(step for step in stored if step > 0)
 
     def network(row: int, step: int) -> Points:
-        population, _ = runs.load_path_point(path, step, row)
+        population, _ = load_path_point(path, step, row)
         group, own = ensemble.groups[0], dict(population.own)
         own |= {name: t for name, t in population.fixed.items() if len(group.population.fixed[name]) > 1}
         member = replace(population, own=own, fixed={n: t for n, t in population.fixed.items() if n not in own})
@@ -111,7 +113,7 @@ def open_trajectory(
         steps,
         tuple(step / per_epoch for step in steps),
         lambda member, step: network(rows[member], step).vectors[0],
-        lambda member, step: runs.load_path_point(path, step, rows[member])[1],
+        lambda member, step: load_path_point(path, step, rows[member])[1],
     )
 
 
@@ -155,3 +157,28 @@ def joined(points: Sequence[Points]) -> Points:
     """Return points of one weight space together."""
     buffers = {name: torch.cat([part.buffers[name] for part in points]) for name in points[0].buffers}
     return replace(points[0], vectors=torch.cat([part.vectors for part in points]), buffers=buffers)
+
+
+def path_steps(path: Path) -> list[int]:
+    """Return the steps of the trajectory of a complete run, in order, after a check of all its files."""
+    manifest = runs.read_run(path)
+    points = [runs.require_unchanged(path, manifest, n) for n in manifest.files if n.startswith(f"{runs.TRAJECTORY}/")]
+    return sorted(int(file.stem.partition("-")[2]) for file in points)
+
+
+def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
+    """Read one member at one checkpoint of the trajectory, and whether it was still trained then.
+
+    No more than that member and the shared tensors are read from the file.
+    """
+    file = path / runs.TRAJECTORY / runs.step_file(step)
+    try:
+        with safe_open(str(file), framework="pt") as stored:
+            names = list(stored.keys())
+            unsliced = {n for n in names if n.startswith("shared/") or stored.get_slice(n).get_shape()[:1] == [1]}
+            tensors = {name: stored.get_tensor(name) for name in unsliced}
+            tensors |= {name: stored.get_slice(name)[row : row + 1] for name in names if name not in unsliced}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise Failure(f"{file} is not a readable checkpoint: {error}") from error
+    active = bool(tensors.pop(runs.ACTIVE))
+    return population_from_tensors(tensors, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active

@@ -13,7 +13,6 @@ import torch
 from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.core.engines import Engine, engine as engine_named, find_ranks
 from murmuration.core.engines.ranks import in_process_group
-from murmuration.core.population import Population
 from murmuration.core.recipe import Recipe, recipe_from_json
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
@@ -22,7 +21,6 @@ from murmuration.models.nets.source import Net, NetSource
 from murmuration.models.nets.validation import digest, require_same_plain_tensors
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import checkpoints, directory as runs
-from murmuration.runs.directory import versions as versions
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
@@ -36,7 +34,6 @@ from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.folds import fit_folds, fit_models, pooled
 from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loading import engine_from, load as load, reopen, source_again
-from murmuration.training.loop import start_from
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.resolve import checked_source, resolve
 from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
@@ -271,32 +268,6 @@ def continue_training(
     show(f"engine {engine.name}: as before", 0, 0, None)
     callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
     return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
-
-
-def train_members(
-    spec: TrainSpec,
-    source: NetSource,
-    engine: Engine,
-    population: Population,
-    out: str | Path,
-    *,
-    entries: dict[str, Any] | None = None,
-    files: dict[str, Any] | None = None,
-    show: Show = show_nothing,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-) -> Ensemble:
-    """Train these members further, as a run of its own in `out`; `resume` continues it.
-
-    `entries` are those of the run's manifest, `files` are written into its directory as JSON before training.
-    """
-    path, manifest = Path(out), describe(spec, source, engine, "as before")
-    manifest = replace(manifest, gamma=spec.gamma, parameters=spec.roles(population).to_json(), entries=entries or {})
-    progress = start_from(spec, population.to(spec.plan.device))
-    with runs.new_run(path):
-        first = partial(save_first_weights, path, spec, progress, files or {})
-        runs.create_run(path, manifest, spec.data.preparation, first)
-        callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
-        return run_training(spec, spec, engine, progress, manifest, callback)
 
 
 def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:

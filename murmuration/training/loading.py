@@ -49,7 +49,10 @@ def load(
         device: Device of the members; by default the one they were trained on, or the CPU, with a warning, if that is
             missing.
     """
-    if runs.read_run(Path(path)).given:
+    manifest = runs.read_run(Path(path))
+    if manifest.given:
+        if net is None and "name" in manifest.net:  # of `mm.Method`
+            net = source_again(manifest).build()
         return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
@@ -123,7 +126,9 @@ def source_again(manifest: Manifest, net: Net | None = None, output: Output | No
     net = record["name"] if net is None else net
     source = net_source(net, shape, width_of(manifest.likelihood), reset, record.get(EDGES))
     source = ending_in_cosines(source) if COSINES in record else source
-    preparation = preparation_from_json(manifest.data["preparation"])
-    source = keeping_statistics(for_preparation(source, preparation, shape, output_again(record, output)), record)
+    if manifest.data:
+        preparation = preparation_from_json(manifest.data["preparation"])
+        source = for_preparation(source, preparation, shape, output_again(record, output))
+    source = keeping_statistics(source, record)
     kind = run_kind(manifest)
     return source if kind is None or kind.networks is None else kind.networks(source, manifest)

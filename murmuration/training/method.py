@@ -18,7 +18,7 @@ from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import roles_of
 from murmuration.core.state import Batch, NoiseStreams, Probe, State
 from murmuration.core.step import step
-from murmuration.likelihoods import Likelihood
+from murmuration.likelihoods import CLASSIFICATION, Likelihood
 from murmuration.models.nets import edges_for
 from murmuration.models.nets.source import Net
 from murmuration.models.nets.validation import check_network
@@ -113,7 +113,7 @@ class Method:
         if self.inputs is not None:
             with torch.random.fork_rng(devices=[]):
                 source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
-        self._build = source.build
+        self._build, self._net = source.build, source.record
         steps = steps_per_epoch or len(batch_slices(self.examples, self.plan.batch_size))
         self.end = TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
         self._bound: Callable[[int], BoundRecipe] = cache(self._bind)
@@ -167,7 +167,7 @@ class Method:
             more.
 
         Raises:
-            Misuse: If the learning rate is not a number of at least 0, training is over, or members that are compared
+            Misuse: If inputs, targets or the learning rate do not fit, training is over, or members that are compared
                 on the same examples get different ones.
         """
         bound = self._bound(state.noise.seed)
@@ -179,7 +179,12 @@ class Method:
             )
         if self._timed and state.step >= self.end.step:
             raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
-        inputs, targets = self._rows(x, "x"), self.likelihood.encode(self._rows(y, "y"))
+        inputs, labels = self._rows(x, "x"), self._rows(y, "y")
+        if not 0 < inputs.shape[1] == labels.shape[1]:
+            raise Misuse(f"{inputs.shape[1]} inputs and {labels.shape[1]} targets: give one target for each input")
+        if self.likelihood.task == CLASSIFICATION:
+            labels = as_labels(labels, getattr(self.likelihood, "classes", math.inf))
+        inputs, targets = inputs.float() if inputs.is_floating_point() else inputs, self.likelihood.encode(labels)
         weights = None if weight is None else self._rows(weight, "weight").float()
         batch = Batch(
             lambda group: (inputs[group], targets[group]),
@@ -225,8 +230,11 @@ class Method:
             numbers = [bound.noise.member(int(origin)) for origin in origins]
             refresh_batch_norm(self._team, bound.weights, population, self.inputs, numbers=numbers, **place)
         plan = {name: getattr(self.plan, name) for name in ("seed", "first_member", "precision")}
+        by_name = "name" in self._net and self.inputs is not None
         manifest = Manifest(
             plan={**plan, "seed": state.noise.seed},
+            net=self._net if by_name else {},
+            input_shape=list(self.inputs.shape[1:]) if by_name else [],
             parameters=roles_of(bound.full_trace, population, bound.weights, self.recipe).to_json(),
             kernels=bound.trace.to_json() if self.recipe.needs_kernels else None,
         )
@@ -287,3 +295,11 @@ class Method:
         pool = single_core_pool(engine.workers) if engine.workers else None  # its threads end with the method
         self._team = Team(engine, module, pool)
         return self._team
+
+
+def as_labels(y: Tensor, classes: float) -> Tensor:
+    """Return class labels as int64; refuse numbers other than 0 to `classes` - 1."""
+    low, high = y.aminmax()
+    if y.is_floating_point() or low < 0 or high >= classes:
+        raise Misuse(f"labels of type {y.dtype} from {low} to {high}: expected whole numbers from 0 to {classes - 1}")
+    return y.long()

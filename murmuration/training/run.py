@@ -24,10 +24,11 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Failure, Misuse, require_number
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.system.progress import Show
+from murmuration.system.settings import NonNegative
 from murmuration.training import Progress, TrainSpec, train
 from murmuration.training.head_only import with_backbone
 from murmuration.training.loop import gather_population
@@ -62,10 +63,7 @@ class ProgressCallback:
     next_meeting: int = 0  # the step at which they do so again
 
     def __post_init__(self) -> None:
-        require_number("checkpoint_seconds", self.checkpoint_seconds, CHECKPOINT_SECONDS)
-        if not self.checkpoint_seconds >= 0:
-            need = f"need a number that is not negative, such as {CHECKPOINT_SECONDS:g}"
-            raise Misuse(f"checkpoint_seconds={self.checkpoint_seconds}: {need}")
+        NonNegative(CHECKPOINT_SECONDS, infinite=True).check("checkpoint_seconds", self.checkpoint_seconds)
 
     def after_step(self, progress: Progress) -> None:
         self._report(progress, None)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import documented_commands as documented
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -201,3 +202,39 @@ def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch):
     names: dict[str, Any] = {}
     exec(program, names)
     assert names["again"].members == names["ensemble"].members == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), "labels of type torch.int64 from 0 to 2: expected whole .* 1$"),
+        (torch.zeros(4, 2), torch.tensor([0, 1, -1, 0]), "labels of type torch.int64 from -1 to 1"),
+        (torch.zeros(4, 2), torch.zeros(4), "labels of type torch.float32 from 0.0 to 0.0: expected whole numbers"),
+        (torch.zeros(4, 2), torch.zeros(3, dtype=torch.long), "4 inputs and 3 targets: give one target for each"),
+        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), "0 inputs and 0 targets: give one target for each"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_refused(x, y, message):
+    method = mm.Method(NET, mm.Categorical(2), members=2, engine="loop")
+    with pytest.raises(mm.Misuse, match=message):
+        method.step(method.init(0), x, y)
+
+
+def test_batches_of_numpy_are_those_of_torch(moons: mm.Data):
+    x, y = moons.train.prepared[:32], moons.train.y[:32]
+    method = mm.Method(NET, mm.Categorical(2), members=2, engine="loop")
+    losses = method.step(method.init(0), x, y)
+    assert torch.equal(method.step(method.init(0), x.double().numpy(), y.numpy().astype(np.uint8)), losses)
+
+
+@pytest.mark.parametrize("net", ["mlp:hidden=8", "mlp:hidden=8,embed=piecewise,bins=4"])
+def test_an_ensemble_of_a_network_by_name_is_loaded_without_it(net: str, moons: mm.Data, tmp_path: Path):
+    method = mm.Method(net, mm.Categorical(2), inputs=moons.train.prepared, members=2, engine="loop")
+    ensemble, x = method.ensemble(method.init(0)), moons.test.prepared
+    ensemble.save(tmp_path / "run")
+    loaded = mm.load(tmp_path / "run")
+    assert torch.equal(loaded.predict(x).outputs, ensemble.predict(x).outputs)
+    loaded.save(tmp_path / "copy")
+    assert torch.equal(mm.load(tmp_path / "copy").predict(x).outputs, ensemble.predict(x).outputs)
+    with pytest.raises(mm.Misuse, match=r"expected .*\(2,\)"):
+        loaded.predict(torch.zeros(4, 3))

@@ -93,8 +93,7 @@ def continual(
     from murmuration.applications.continual.runs import Request, begin
     from murmuration.cli.training import new_run_path
     from murmuration.reports.report import this_command
-    from murmuration.runs.directory import new_run
-    from murmuration.training.fitting import versions
+    from murmuration.runs.directory import new_run, versions
 
     plan, settings = BatchPlan(**vars(batches)), MethodSettings(**vars(learning), seed=batches.seed)
     methods = tuple(listed(method)) or ("hcl-fr", "lda")

@@ -5,6 +5,7 @@ The test split is not used: a sparsity chosen on it would look better than it is
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,15 @@ from murmuration.data import Data, Split
 from murmuration.evaluation.metrics import MEASURES, Score, score_examples
 from murmuration.models.nets.source import Net, NetSource
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
-from murmuration.runs.directory import SWEEP, check_new, locked, read_run, write_manifest
+from murmuration.runs.directory import SWEEP, check_new, create_run, locked, new_run, read_run, write_manifest
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json
 from murmuration.training import TrainSpec, fitting
+from murmuration.training.loop import start_from
 from murmuration.training.plan import plan_from_json
-from murmuration.training.run import with_posthoc
+from murmuration.training.run import ProgressCallback, run_training, save_first_weights, with_posthoc
 
 LEVELS = (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99)
 EXAMPLES = 2000  # at most, for the curve
@@ -214,9 +216,15 @@ def prune(
         return pruned
     sweep = ensemble.manifest.sweep
     files = {SWEEP: sweep} if sweep else {}  # a coupling chosen on validation data is not chosen again
-    more: dict[str, Any] = {"entries": {"pruning": record}, "files": files, "checkpoint_seconds": checkpoint_seconds}
-    done = fitting.train_members(spec, source, ensemble.engine, population, Path(out), show=show, **more)
-    return with_finetuned_scores(Path(out), done, planned.data)
+    manifest = fitting.describe(spec, source, ensemble.engine, "as before")
+    manifest = replace(manifest, gamma=gamma, parameters=spec.roles(population).to_json())
+    path, progress = Path(out), start_from(spec, population.to(spec.plan.device))
+    with new_run(path):
+        first = partial(save_first_weights, path, spec, progress, files)
+        create_run(path, with_entry(manifest, record), spec.data.preparation, first)
+        callback = ProgressCallback(path, show, checkpoint_seconds, new=True)
+        done = run_training(spec, spec, ensemble.engine, progress, with_entry(manifest, record), callback)
+    return with_finetuned_scores(path, done, planned.data)
 
 
 def with_entry(manifest: Manifest, record: dict[str, Any]) -> Manifest:

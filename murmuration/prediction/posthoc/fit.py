@@ -275,7 +275,9 @@ class PostHoc:
             Misuse: If the calibrator was fitted on other members or classes.
         """
         calibrated = pred if self.calibrator is None else self.calibrator(pred)
-        return pred if calibrated is pred else replace(calibrated, uncalibrated=pred)
+        if calibrated is pred:
+            return pred
+        return replace(calibrated, uncalibrated=pred, names=pred.names, posthoc=pred.posthoc, keys=pred.keys)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
         """Apply all rules to labelled examples.

@@ -55,7 +55,6 @@ class StudyOptions:
 
     def choices(self, ensemble: "Ensemble") -> "Choices":
         """Return the choices of a study of this ensemble."""
-        from murmuration.cli.training import load_networks
         from murmuration.studies.pages.studies import Choices, ood_splits
 
         read: dict[str, Callable[[Any], Any]] = {
@@ -235,7 +234,7 @@ def explore(
 
 def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
     """Run a study of the loss landscape of a run."""
-    from murmuration.cli.training import load_networks, reopen_data
+    from murmuration.cli.training import reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.runs.locks import locked
     from murmuration.studies.pages.studies import STUDIES, Subject, evaluation_seconds
@@ -318,9 +317,21 @@ def refuse_for_run(request: Request) -> None:
                 raise Misuse(f"--{field.name} {text} is for DATA: {request.where} is a run and has its own")
 
 
+def load_networks(path: Path, *, net: Any = None) -> "Ensemble":
+    """Load the ensemble of a finished run on the CPU, without post-hoc steps; refuse members without weights."""
+    from murmuration.cli.training import load_run
+
+    ensemble = load_run(path, posthoc=False, net=net, device="cpu")
+    if ensemble.models:
+        raise Misuse(f"{path} has a {ensemble.models[0].name} among its members: this command is for networks alone")
+    if len(ensemble.groups) > 1:
+        raise Misuse(f"{path} has members of {len(ensemble.groups)} folds: this command is for runs without --folds")
+    return ensemble
+
+
 def kernels_of_run(request: Request) -> list["KernelDiagnosis"]:
     """Return diagnoses of a run's members before and after training."""
-    from murmuration.cli.training import load_networks, reopen_data
+    from murmuration.cli.training import reopen_data
     from murmuration.evaluation import eval_set_for
     from murmuration.studies.kernels import kernel_diagnosis, kernels_before_run, limit_diagnosis, spec_of
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.data import Data, open_data
+from murmuration.runs.directory import versions
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import read_json, write_json
 from murmuration.system.records import plain_json
-from murmuration.training.fitting import versions
 
 RECORD = "record.json"
 Show = Callable[[str, int, int], None]

@@ -9,7 +9,7 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, Split, open_data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
-from murmuration.runs.directory import MANIFEST
+from murmuration.runs.directory import MANIFEST, versions
 from murmuration.studies.pages.studies import STUDIES, Choices, Subject, ood_splits
 from murmuration.studies.papers import Outcome, Request, ScreenTable, Show
 from murmuration.studies.papers.landscape.chains import chains_of
@@ -21,7 +21,7 @@ from murmuration.studies.trajectory import Trajectory, find_trajectory
 from murmuration.system.errors import Failure, Misuse, unknown
 from murmuration.system.files import read_json, write_json
 from murmuration.system.records import plain_json
-from murmuration.training.fitting import fit, load, resume, versions
+from murmuration.training.fitting import fit, load, resume
 from murmuration.training.plan import Plan
 
 RECORD = "record.json"

@@ -1,4 +1,4 @@
-"""`python -m murmuration.reports FILE...`: check report files; every problem is a line, none is exit code 0."""
+"""`python tools/check_report.py FILE...`: check report files; every problem is a line, none is exit code 0."""
 
 import sys
 
