@@ -64,7 +64,7 @@ def without_second_floor(folder: Path) -> Path:
         if path.is_file() and path.name != ".git":
             shutil.copy(path, folder)
     project = (folder / "pyproject.toml").read_text()
-    project = re.sub(r'^\w+ = "murmuration\.(?:applications|studies)\..*\n', "", project, flags=re.MULTILINE)
+    project = re.sub(r'^[\w-]+ = "murmuration\.(?:applications|studies)\..*\n', "", project, flags=re.MULTILINE)
     (folder / "pyproject.toml").write_text(project)
     info = folder / "torch_murmuration-0.dist-info"  # found before the installed one, which has the entry points
     info.mkdir()
@@ -86,6 +86,6 @@ def test_the_rest_is_tested_without_the_second_floor(tmp_path: Path):
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
     assert found == f"{folder / 'murmuration' / '__init__.py'} [None, None] {{}}\n"
-    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider", "-n", "2"]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout[-5000:] + ended.stderr[-2000:]

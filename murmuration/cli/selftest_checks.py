@@ -13,7 +13,6 @@ from torch import Tensor
 
 import murmuration as mm
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.reports import report_check
 from murmuration.runs.checkpoints import load_checkpoint
 from murmuration.system.errors import Failure
 
@@ -116,11 +115,11 @@ def resumed_is_undisturbed() -> str:
 
 
 def report_is_sound() -> str:
-    """A report on a small ensemble is complete and asks for nothing from outside."""
+    """A report on a small ensemble is complete and its policy forbids requests."""
     with scratch() as folder:
         mm.report(trained(), mm.open_data("two-moons"), f"{folder}/report.html")
-        problems = report_check(f"{folder}/report.html")
-    require(not problems, "; ".join(problems))
+        page = Path(folder, "report.html").read_text(encoding="utf-8")
+    require(page.endswith("</html>\n") and "default-src 'none'" in page, "report.html is cut short or has no policy")
     return "one file, nothing fetched"
 
 

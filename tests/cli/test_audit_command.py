@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from check_report import report_check
 from cli_fixtures import assert_refused, tree
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
@@ -14,7 +15,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 import murmuration as mm
 from murmuration.evaluation.audit import open_predictions
 from murmuration.evaluation.metrics import paired_test, score_examples
-from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
 CLASSIFIERS = {

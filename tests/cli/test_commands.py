@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from check_report import report_check
 from cli_fixtures import SMALL
 
 import murmuration as mm
 from murmuration.cli import lists, main, options, program
 from murmuration.cli.selftest_checks import CHECKS
 from murmuration.core.recipe import parse_recipe
-from murmuration.reports import comparison, report_check
+from murmuration.reports import comparison
 from murmuration.system.progress import training_bar
 from murmuration.system.settings import settings_of
 from murmuration.training.plan import ENGINES, Plan

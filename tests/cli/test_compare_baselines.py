@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from check_report import report_check
 from cli_fixtures import SMALL, write_table
-
-from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
 

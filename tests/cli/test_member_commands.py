@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from check_report import report_check
 from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
 

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from check_report import report_check
 from cli_fixtures import SMALL, assert_refused, tree
 
 import murmuration as mm
 from murmuration.evaluation import ShiftSuite, eval_set_of, evaluate_ood, evaluate_shift, in_distribution
 from murmuration.prediction.posthoc import fit_posthoc, to_json
-from murmuration.reports import report_check
 from murmuration.runs import directory as runs
 from murmuration.system.files import write_record
 from murmuration.system.records import plain_json

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from check_report import report_check
 from scipy import stats
 
 import murmuration as mm
@@ -23,7 +24,6 @@ from murmuration.evaluation.columns import (
     unusual_rows,
 )
 from murmuration.reports import Report, render
-from murmuration.reports.check import report_check
 from murmuration.reports.monitor_page import monitor_page
 
 ROWS = 600

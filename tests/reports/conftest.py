@@ -2,9 +2,9 @@
 
 import pytest
 import report_factories as made
+from check_report import Element, elements
 
 from murmuration.reports import render
-from murmuration.reports.check import Element, elements
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from check_report import report_check
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.reports import report_check
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(3, size=120)

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from check_report import report_check
 from torch import nn
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.reports import comparison, report_check
+from murmuration.reports import comparison
 
 SMALL = {"net": "mlp:hidden=4", "members": 2, "epochs": 1, "engine": "loop"}
 WORDS = ("--net", "mlp:hidden=4", "--members", "2", "--epochs", "1", "--engine", "loop", "--json")

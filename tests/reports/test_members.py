@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_factories as made
+from check_report import elements, report_check
 from report_reading import figures, section_names, tables
 
 import murmuration as mm
@@ -14,8 +15,7 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, open_data
 from murmuration.evaluation import evaluate_ensemble
 from murmuration.evaluation.weight_diagnosis import SNR_EDGES, Diagnosis, Layer
-from murmuration.reports import render, report_check, report_of, write_report
-from murmuration.reports.check import elements
+from murmuration.reports import render, report_of, write_report
 from murmuration.reports.formatting import members_and_draws
 from murmuration.reports.sections.members import (
     COUPLING,

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 import pytest
 import report_factories as made
 import torch
+from check_report import elements
 from prediction_factories import classification_sample, regression_sample
 from report_reading import figures
 from test_members import FOUND
@@ -23,7 +24,6 @@ import murmuration as mm
 from murmuration.evaluation.metrics import shown_in
 from murmuration.likelihoods import MultiLabel
 from murmuration.reports import Report, plots, render
-from murmuration.reports.check import elements
 from murmuration.reports.sections.members import CURVES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "plots.md").read_text()

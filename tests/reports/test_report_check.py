@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from check_report import report_check
 
-from murmuration.reports import report_check
 from murmuration.system.errors import Failure
 
 DAMAGE = [

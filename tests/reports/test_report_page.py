@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import report_factories as made
+from check_report import TRACES, Element, elements, report_check
 from PIL import Image
 from report_reading import figures, section_names, tables
 
 from murmuration.evaluation.metrics import MEASURES, shown_in
-from murmuration.reports import render, report_check, write_report
-from murmuration.reports.check import TRACES, Element, elements
+from murmuration.reports import render, write_report
 from murmuration.reports.figures import BREAK
 from murmuration.reports.formatting import number, percent
 from murmuration.reports.html import png

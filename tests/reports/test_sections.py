@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import report_factories as made
+from check_report import elements
 from report_reading import figure, figures, tables
 from score_factories import exact
 
@@ -17,7 +18,6 @@ from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.abstention import Abstention
 from murmuration.prediction.posthoc.fit import PostHoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.reports.check import elements
 from murmuration.reports.findings import about_choice
 from murmuration.reports.formatting import MISSING, interval, number, percent
 from murmuration.reports.sections.abstention import abstention, risk_at, same_results

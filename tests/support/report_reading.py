@@ -4,7 +4,7 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from murmuration.reports.check import Element, elements
+from check_report import Element, elements
 
 
 class Cells(HTMLParser):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_report import report_check
 
 from murmuration.applications.continual import harness
 from murmuration.cli import main
-from murmuration.reports import report_check
 
 SMALL = [
     *("--epochs", "1", "--couplings", "2", "--hidden", "8", "--settle", "1", "--members", "2"),

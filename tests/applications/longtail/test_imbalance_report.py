@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from check_report import report_check
 from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 import murmuration as mm
@@ -22,7 +23,6 @@ from murmuration.evaluation.by_class import (
     training_counts,
 )
 from murmuration.prediction.posthoc.conformal import covered, fit_conformal
-from murmuration.reports.check import report_check
 
 
 def made(count: int, seed: int, frequencies: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from check_report import report_check
 from cli_fixtures import SMALL, assert_refused, tree
 from feature_fixtures import NET, write_photos, write_weights
 
 import murmuration as mm
 from murmuration.cli import main
 from murmuration.models.features import BACKBONE
-from murmuration.reports import report_check
 from murmuration.runs.directory import read_run
 
 pytest_plugins = ["cli_fixtures"]

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 import report_factories as made
+from check_report import elements
 from report_reading import figures, section_names, tables
 
 import murmuration as mm
 from murmuration.applications.pruning.section import curve, pruning, pruning_figure, sentences
 from murmuration.reports import Report, render
-from murmuration.reports.check import elements
 from murmuration.reports.plots import coloured, colours
 from murmuration.runs.manifest import Manifest
 

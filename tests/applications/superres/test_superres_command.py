@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from check_report import report_check
 from PIL import Image
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.reports import report_check
 
 SMALL = ["--patches", "40", "--size", "6", "--epochs", "1", "--weights", "gaussian:draws=3"]
 

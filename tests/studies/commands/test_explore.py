@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_report import elements, report_check
 from cli_fixtures import SMALL, assert_refused, tree, write_table
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.reports import report_check
-from murmuration.reports.check import elements
 from murmuration.studies.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
 from murmuration.system.files import write_record
 

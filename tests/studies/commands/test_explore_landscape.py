@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from check_report import report_check
 from cli_fixtures import assert_refused
 
 from murmuration.cli import main
-from murmuration.reports import report_check
 from murmuration.studies.commands.explore import WHATS
 from murmuration.studies.pages.studies import STUDIES
 

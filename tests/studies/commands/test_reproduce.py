@@ -3,9 +3,8 @@
 import json
 
 import pytest
+from check_report import report_check
 from cli_fixtures import assert_refused
-
-from murmuration.reports import report_check
 
 pytest_plugins = ["cli_fixtures"]
 SMALL = ("--data", "two-moons", "--widths", "0.25,0.5", "--models", "1,2", "--arms", "independent,naive")

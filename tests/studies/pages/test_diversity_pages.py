@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_report import report_check
 
 import murmuration as mm
-from murmuration.reports import report_check
 from murmuration.reports.page import framed
 from murmuration.studies import plots
 from murmuration.studies.diversity import Exponent, SampledNetworks, TradeOff

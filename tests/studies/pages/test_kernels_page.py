@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from check_report import elements
 from report_reading import figures
 
 import murmuration as mm
-from murmuration.reports.check import elements
 from murmuration.reports.plots import coloured, colours
 from murmuration.studies import plots
 from murmuration.studies.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before

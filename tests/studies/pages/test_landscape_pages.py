@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from check_report import report_check
 from torch import nn
 
 import murmuration as mm
-from murmuration.reports import plots as report_plots, report_check
+from murmuration.reports import plots as report_plots
 from murmuration.reports.page import framed
 from murmuration.studies import plots
 from murmuration.studies.pages.maps import upper_colour

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from check_report import report_check
 
 from murmuration.data import open_data
-from murmuration.reports import report_check
 from murmuration.studies.papers import Request, reproduce
 from murmuration.studies.papers.embedded import record as record_module
 from murmuration.studies.papers.embedded.cells import (

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check_report import report_check
 
 import murmuration
-from murmuration.reports import report_check
 from murmuration.studies.papers import Request, reproduce
 from murmuration.studies.papers.landscape.chains import Chains
 from murmuration.studies.papers.landscape.claims import QUESTIONS, claims, off_diagonal
