@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -560,11 +560,14 @@ def load_posthoc(path: Path) -> PostHoc | None:
         raise Failure(f"{file}: {error}") from None
 
 
+_categorical = cache(Categorical)
+
+
 def _likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
     """Return the likelihood for `width` outputs; networks trained elsewhere may have any number."""
     if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
         return replace(likelihood, targets=width)
-    return likelihood or Categorical(width)
+    return likelihood or _categorical(width)
 
 
 def _with_tensors(group: MemberGroup, own: Named, member: Population, family: NetworkWeights) -> nn.Module:

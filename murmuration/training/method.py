@@ -113,7 +113,9 @@ class Method:
         if self.inputs is not None:
             with torch.random.fork_rng(devices=[]):
                 source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
-        self._build, self._net = source.build, source.record
+        self._build = source.build
+        by_name = "name" in source.record  # of shape and network that `mm.load` knows
+        self._net, self._input_shape = (source.record, list(shape)) if by_name else ({}, [])
         steps = steps_per_epoch or len(batch_slices(self.examples, self.plan.batch_size))
         self.end = TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
         self._bound: Callable[[int], BoundRecipe] = cache(self._bind)
@@ -230,11 +232,10 @@ class Method:
             numbers = [bound.noise.member(int(origin)) for origin in origins]
             refresh_batch_norm(self._team, bound.weights, population, self.inputs, numbers=numbers, **place)
         plan = {name: getattr(self.plan, name) for name in ("seed", "first_member", "precision")}
-        by_name = "name" in self._net and self.inputs is not None
         manifest = Manifest(
             plan={**plan, "seed": state.noise.seed},
-            net=self._net if by_name else {},
-            input_shape=list(self.inputs.shape[1:]) if by_name else [],
+            net=self._net,
+            input_shape=self._input_shape,
             parameters=roles_of(bound.full_trace, population, bound.weights, self.recipe).to_json(),
             kernels=bound.trace.to_json() if self.recipe.needs_kernels else None,
         )
