@@ -20,7 +20,7 @@ from murmuration.data import formats
 from murmuration.data.shift import images, tables
 from murmuration.evaluation.metrics.scores import MEASURES
 from murmuration.models.estimators.table import MODELS
-from murmuration.models.nets.table import NETS
+from murmuration.models.nets.table import NETS, NetEntry
 from murmuration.system import plugins
 from murmuration.system.option_text import Answer
 
@@ -181,7 +181,7 @@ def test_row_measure(monkeypatch):
 
 
 def test_row_command(monkeypatch, capsys):
-    """a command, kind of run, report section"""
+    """a command, kind of run, report section, a network of your package"""
     import sys
     from types import ModuleType
 
@@ -192,8 +192,10 @@ def test_row_command(monkeypatch, capsys):
     module = ModuleType("greeting_command")
     exec('def greet() -> None:\n    """Greet."""\n    print("hello")', module.__dict__)
     monkeypatch.setitem(sys.modules, "greeting_command", module)
-    point = EntryPoint("greet", "greeting_command:greet", "murmuration.commands")
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "murmuration.commands" else [])
+    module.TINY = NetEntry(lambda shape, outputs: nn.Linear(*shape, outputs), (), "a line", tables=True)
+    names = {"murmuration.commands": ("greet", "greet"), "murmuration.nets": ("tiny", "TINY")}
+    points = {group: EntryPoint(name, f"greeting_command:{place}", group) for group, (name, place) in names.items()}
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [points[group]] if group in points else [])
     plugins.plugins.cache_clear()
     try:
         monkeypatch.setattr(program, "app", typer.Typer(cls=program.PlainGroup))
@@ -201,5 +203,6 @@ def test_row_command(monkeypatch, capsys):
             program._add(name, command, "Commands")
         assert program.main(["greet"]) == 0
         assert capsys.readouterr().out == "hello\n"
+        assert mm.fit("tiny", "two-moons", **PLAN).manifest.net == {"name": "tiny"}
     finally:
         plugins.plugins.cache_clear()
