@@ -22,7 +22,7 @@ from PIL import Image
 import murmuration as mm
 from murmuration.models.nets import build_net
 from murmuration.system.files import read_json, write_json, write_tensors
-from murmuration.training.fitting import versions
+from murmuration.runs.directory import versions
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "fine-tuning.json"
 SIZE, TRAIN, VAL, TEST = 96, 40, 10, 30  # pixels, images of every class

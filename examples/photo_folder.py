@@ -19,7 +19,7 @@ from PIL import Image
 
 import murmuration as mm
 from murmuration.system.files import write_json
-from murmuration.training.fitting import versions
+from murmuration.runs.directory import versions
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "photo-folder.json"
 NET, SIZE = "efficientnet-lite0", 128
