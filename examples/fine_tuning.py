@@ -21,8 +21,8 @@ from PIL import Image
 
 import murmuration as mm
 from murmuration.models.nets import build_net
-from murmuration.system.files import read_json, write_json, write_tensors
 from murmuration.runs.directory import versions
+from murmuration.system.files import read_json, write_json, write_tensors
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "fine-tuning.json"
 SIZE, TRAIN, VAL, TEST = 96, 40, 10, 30  # pixels, images of every class

@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 import murmuration as mm
-from murmuration.system.files import write_json
 from murmuration.runs.directory import versions
+from murmuration.system.files import write_json
 
 RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "photo-folder.json"
 NET, SIZE = "efficientnet-lite0", 128
