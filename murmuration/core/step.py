@@ -12,6 +12,7 @@ repels nor is repelled, and its gradients do not reach shared tensors.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch, probe: Prob
 
     def move(result: GroupResult) -> GroupResult:
         updater.move(state, result, batch)
-        return result
+        return replace(result, own=[])  # frees the memory that the next group's gradients take
 
     groups = team.engine.groups(state.population.members)
     if config.coupling_at(state.step) is not None:
