@@ -7,7 +7,6 @@ predictions; all other rows train.
 
 import inspect
 import io
-import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
@@ -36,7 +35,7 @@ from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.conformal import Rule
 from murmuration.prediction.posthoc.fit import FEWEST, fit_posthoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, require_number, unknown
+from murmuration.system.errors import Misuse, require_number, unknown, warn
 from murmuration.system.settings import settings_of
 from murmuration.training.fitting import fit, load
 from murmuration.training.folds import out_of_fold
@@ -455,7 +454,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         intervals = Interval(*map(self._shaped, self._rule(coverage, method).regions(pred)))
         if not np.isfinite(intervals.low).all():
             reason = "there are too few validation rows to know their ends; ask for less, or give more rows or folds=5"
-            warnings.warn(f"intervals of coverage {coverage:g} are infinite: {reason}", stacklevel=2)
+            warn(f"intervals of coverage {coverage:g} are infinite: {reason}")
         return self._output(X, intervals, self._by_target(intervals._asdict()))
 
     def predict_uncertainty(self, X: Any) -> Any:  # noqa: N803

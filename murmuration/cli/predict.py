@@ -1,7 +1,6 @@
 """`murmur predict`: write predictions and their uncertainty to a file."""
 
 import math
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 import murmuration as mm
 from murmuration.cli.console import print_json
 from murmuration.cli.options import DataSource, Force, InMemory, Json, OwnNet, RunDevice, RunPath, network, output_path
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, warn
 
 
 def predict(
@@ -65,7 +64,7 @@ def predict(
     for rule in ensemble.posthoc.conformal[:1] if ensemble.posthoc is not None else ():
         if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):
             reason = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
-            warnings.warn(f"conformal intervals are infinite: {reason}; murmur calibrate fits others", stacklevel=2)
+            warn(f"conformal intervals are infinite: {reason}; murmur calibrate fits others")
     saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
     if as_json:
         return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})

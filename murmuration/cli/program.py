@@ -87,6 +87,7 @@ for _command in (
     *(lists.list_names, selftest.selftest),
 ):
     _add(_command.__name__.removesuffix("_names").replace("_", "-"), _command, "Commands")
+plugins("murmuration.extensions")
 for _name, _command in plugins("murmuration.commands").items():
     _add(_name, _command, "Studies and applications")
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +36,7 @@ from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
-from murmuration.system.errors import Misuse, listed, require_number, unknown
+from murmuration.system.errors import Misuse, listed, require_number, unknown, warn
 from murmuration.system.progress import html_table
 
 NO_TEST = "none"  # as `test`: all rows train and validate
@@ -338,7 +337,7 @@ def check_streamed(inputs: Streamed, shared: set[str]) -> None:
         raise Misuse(f"a DataLoader with a {name}, and other splits taken from it: give (loader, val) instead")
     if inputs.source.draws:
         write = "give (train, val) data sets, of which the first augments"
-        warnings.warn(f"{inputs.source.name} draws random numbers for validation examples too: {write}", stacklevel=3)
+        warn(f"{inputs.source.name} draws random numbers for validation examples too: {write}")
 
 
 def with_part(raw: RawData, name: str, value: Any, source: Any, options: LoadOptions, weight: Any) -> RawData:

@@ -5,7 +5,6 @@ help of the command line are made from this table. Loaders are imported when the
 does not load torch.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown, warn
 
 if TYPE_CHECKING:
     from murmuration.data.raw import LoadOptions, RawData
@@ -199,5 +198,5 @@ def stream_if_large(raw: "RawData", options: "LoadOptions", name: str, kind: Kin
     if options.in_memory is None and isinstance(inputs[0], FileRows | FileTable):
         size, limit = 4 * sum(values.size for values in inputs) / 2**30, f"above {STREAMED_BYTES / 2**30:g} GiB"
         change = f"rows are read and prepared when they are needed, as {limit}; write in_memory=True to hold all"
-        warnings.warn(f"{name} would take {size:.1f} GiB as prepared inputs: {change}", stacklevel=3)
+        warn(f"{name} would take {size:.1f} GiB as prepared inputs: {change}")
     return raw

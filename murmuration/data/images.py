@@ -23,7 +23,7 @@ from murmuration.data.file_rows import FileRows, blocks, extremes, is_streamed, 
 from murmuration.data.preparation import Preparation, before_features, image_shape, pixel_peak, to_planes, with_features
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, take
 from murmuration.data.targets import sort_names
-from murmuration.system.errors import Failure, Misuse, first_line, listed
+from murmuration.system.errors import Failure, Misuse, first_line, listed, warn
 from murmuration.system.files import require_regular
 
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -159,7 +159,7 @@ def stack_images(names: Sequence[str], opened: Callable[[int], Any], options: Lo
             raise Misuse(f"{problem}: expected one size for all, as in training")
         size = (USUAL_SIDE, USUAL_SIDE)
         change = f"all are resized and cropped to {USUAL_SIDE}x{USUAL_SIDE}; write size=... for another"
-        warnings.warn(f"the images have {len(sizes)} sizes: {change}", stacklevel=2)
+        warn(f"the images have {len(sizes)} sizes: {change}")
     shape = (1 if grey else 3, *(size or next(iter(sizes), (0, 0))))
     read, places = partial(decode_images, names, opened, shape), np.arange(len(names))
     workers = min(MAX_WORKERS, os.cpu_count() or 1) if "fork" in multiprocessing.get_all_start_methods() else 0

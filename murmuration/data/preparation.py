@@ -6,7 +6,6 @@ have names, and `to_json`. Its statistics are those of the training split.
 
 import math
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -22,7 +21,7 @@ from murmuration.data.file_rows import FileRows, extremes, pieces
 from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
-from murmuration.system.errors import Misuse, listed, unknown
+from murmuration.system.errors import Misuse, listed, unknown, warn
 from murmuration.system.records import plain_json
 
 Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
@@ -269,7 +268,7 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
         if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
             unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
             known = listed(self.categories)
-            warnings.warn(f"{unseen}: it has '{present[0]}', and training had {known}", stacklevel=2)
+            warn(f"{unseen}: it has '{present[0]}', and training had {known}")
         hot = np.zeros((len(values), width))
         hot[np.arange(len(values)), columns] = 1.0
         return hot
@@ -316,9 +315,9 @@ def fit_table(
         values = table[name]  # read once: a table may be in a file
         if looks_like_identifier(values):
             likely = "has a value of its own in nearly every row and looks like an identifier"
-            warnings.warn(f"column '{name}' {likely}: leave it out with drop={str(name)!r}", stacklevel=2)
+            warn(f"column '{name}' {likely}: leave it out with drop={str(name)!r}")
         if values.isna().all():
-            warnings.warn(f"column '{name}' is missing in every training row: it is left out", stacklevel=2)
+            warn(f"column '{name}' is missing in every training row: it is left out")
             empty.append(str(name))
         else:
             columns.append(fit_column(values, way))

@@ -10,7 +10,6 @@ import hashlib
 import math
 import random
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from murmuration.data.file_rows import FileRows
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
 from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_inputs, several_inputs
-from murmuration.system.errors import Misuse, first_line
+from murmuration.system.errors import Misuse, first_line, warn
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
 WORKER_SETTINGS = ("num_workers", "worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
@@ -376,7 +375,7 @@ def probed(source: Source) -> Source:
     if not repeatable:
         lost = "draws from a private random generator: runs on it cannot be repeated or resumed bit for bit"
         write = "draw from the global generators of torch, numpy or random, which are seeded for every example"
-        warnings.warn(f"{source.name} {lost}; {write}", stacklevel=2)
+        warn(f"{source.name} {lost}; {write}")
     return replace(source, draws=draws or not repeatable, repeatable=repeatable)
 
 

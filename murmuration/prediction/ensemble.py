@@ -98,7 +98,7 @@ class Ensemble:
         nets, populations = ", ".join(dict.fromkeys(kinds)), [group.population for group in self.groups]
         stored, fixed = sum(p.parameters_stored() for p in populations), sum(p.parameters_fixed() for p in populations)
         fixed_text = f" ({fixed:,} fixed)" if fixed else ""
-        fitted = "" if self.posthoc is None else f", calibrator {getattr(self.posthoc.calibrator, 'name', 'none')}"
+        fitted = "" if self.posthoc is None else f", calibrator {self.posthoc.calibrator_name}"
         size = f", {stored:,} parameters{fixed_text}" if self.groups else ""
         return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
 

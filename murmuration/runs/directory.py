@@ -20,7 +20,6 @@ import contextlib
 import hashlib
 import json
 import platform
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -39,7 +38,7 @@ from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
 from murmuration.runs.manifest import FORMAT, Manifest
 from murmuration.system import files
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, warn
 from murmuration.system.records import plain_json
 
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
@@ -319,7 +318,7 @@ def warn_if_mixed(path: Path, manifest: Manifest) -> None:
     command, new, done = manifest.changing["command"], manifest.changing["files"], _replaced(path, manifest)
     if done and len(done) < len(new):
         old = " and ".join(name for name in new if name not in done)
-        warnings.warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it", stacklevel=3)
+        warn(f"{path}: '{command}' was killed while it wrote: {old} of before; repeat it")
 
 
 def load_tensors(path: Path) -> tuple[Named, Manifest]:
@@ -357,7 +356,7 @@ def checked_history(path: Path, manifest: Manifest) -> list[dict[str, Any]]:
         require_unchanged(path, manifest, HISTORY)
         return read_history(path)
     except Failure as error:
-        warnings.warn(f"{error}: training curves are left out", stacklevel=3)
+        warn(f"{error}: training curves are left out")
         return []
 
 

@@ -1,10 +1,14 @@
 """The two kinds of errors that users see, and how messages name values."""
 
+import inspect
+import warnings
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
+from pathlib import Path
 
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
+PACKAGE = str(Path(__file__).parents[1])
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -83,3 +87,11 @@ def require_number(name: str, value: object, usual: float) -> None:
     """Refuse a setting that is not a number."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")
+
+
+def warn(message: str) -> None:
+    """Raise a warning that points to the line outside of this package that led here."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level if frame is not None else 2)

@@ -1,7 +1,6 @@
 """The examples that each member sees at each step, and the learning rate."""
 
 import math
-import warnings
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +14,7 @@ from murmuration.core.state import Batch
 from murmuration.data import Split, augment
 from murmuration.data.samplers import INSTANCE, draw_examples
 from murmuration.data.streamed import Streamed
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, warn
 from murmuration.system.streams import ALL_MEMBERS, generator, stream_seed
 from murmuration.training.plan import Plan
 
@@ -191,7 +190,7 @@ def plan_for_loader(plan: Plan, split: Split, asked: Container[str]) -> Plan:
         raise Misuse(f"{sampling} and a DataLoader with an order of its own: leave one of the two out")
     if inputs.in_order:
         result = "all members see the examples in one order in every epoch; write shuffle=True"
-        warnings.warn(f"a DataLoader with shuffle=False: {result}", stacklevel=3)
+        warn(f"a DataLoader with shuffle=False: {result}")
     return replace(plan, **loader_settings)
 
 

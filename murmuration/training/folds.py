@@ -6,7 +6,6 @@ mixture, calibrators and conformal rules are fitted on the out-of-fold predictio
 """
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,7 @@ from murmuration.prediction.posthoc.conformal import cross_intervals
 from murmuration.prediction.posthoc.fit import FEWEST, PostHocConfig, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.runs import directory as runs
-from murmuration.system.errors import Failure, Misuse, require_integer
+from murmuration.system.errors import Failure, Misuse, require_integer, warn
 from murmuration.system.progress import Show
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 from murmuration.training import TrainSpec
@@ -154,7 +153,7 @@ def cross_fit(
         return joint
     if len(y) < FEWEST:
         reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
-        warnings.warn(f"not calibrated: {reason}", stacklevel=2)
+        warn(f"not calibrated: {reason}")
         return joint
     return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest.data["class_counts"]))
 

@@ -1,6 +1,5 @@
 """`load`: the ensemble of a finished run; its data and its networks opened again."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.plugins import plugins
 
 ENGINE_FIELDS = ("name", "workers", "stacked", "direct")  # of an engine, in the manifest
 
@@ -49,6 +49,7 @@ def load(
         device: Device of the members; by default the one they were trained on, or the CPU, with a warning, if that is
             missing.
     """
+    plugins("murmuration.extensions")
     manifest = runs.read_run(Path(path))
     if manifest.given:
         if net is None and "name" in manifest.net:  # of `mm.Method`
@@ -91,7 +92,7 @@ def _device_to_load(manifest: Manifest) -> str:
     if is_available(device):
         return device
     reason = f"the run was trained on {device}, which is not available here"
-    warnings.warn(f"{reason}: its members are on the CPU", stacklevel=3)
+    warn(f"{reason}: its members are on the CPU")
     return CPU
 
 

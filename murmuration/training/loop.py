@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from murmuration.data import Split
 from murmuration.likelihoods.classes import Experts
 from murmuration.models.nets.validation import digest
 from murmuration.runs.checkpoints import Progress
+from murmuration.system.errors import warn
 from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
@@ -59,11 +59,11 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     same = "all members begin with the same weights"
     if plan.order == "same":
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
-        warnings.warn(f"{same} and see the same batches: they will {result}", stacklevel=2)
+        warn(f"{same} and see the same batches: they will {result}")
     elif "initialisation" not in plan.same:
         advice = "write reset='head' or another part, or init_from=[one network for each member]"
         reason = f"(0 of {len(own)} tensors differ): only the order of batches makes them differ"
-        warnings.warn(f"{same} {reason}; {advice}", stacklevel=2)
+        warn(f"{same} {reason}; {advice}")
 
 
 def warn_of_lone_member(spec: TrainSpec) -> None:
@@ -71,7 +71,7 @@ def warn_of_lone_member(spec: TrainSpec) -> None:
     recipe, result = spec.recipe, "it is trained as a network alone; write members=2 or more"
     if spec.plan.members == 1 and (recipe.coupling is not None or isinstance(spec.likelihood, Experts)):
         reason = f"coupling {recipe.text('coupling')}" if recipe.coupling is not None else "the loss of several experts"
-        warnings.warn(f"one member and {reason}: {result}", stacklevel=2)
+        warn(f"one member and {reason}: {result}")
 
 
 def start_from(spec: TrainSpec, population: Population) -> Progress:

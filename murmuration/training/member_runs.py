@@ -5,7 +5,6 @@ each other. Post-hoc steps are fitted anew on the validation examples: those of 
 ensemble.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.runs import directory as runs
-from murmuration.system.errors import Misuse, require_integer
+from murmuration.system.errors import Misuse, require_integer, warn
 from murmuration.system.files import digest_of, read_tensors, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import Show
@@ -87,7 +86,7 @@ def add_members(
     manifest = replace(earlier.manifest, streams=None, origins=None, diverged={})
     old_plan, plan = manifest.plan, plan_from_json(manifest.plan, optimizer, device)
     if plan.trajectory is not None:
-        warnings.warn("the trajectory stays with the old run: the new one has none", stacklevel=2)
+        warn("the trajectory stays with the old run: the new one has none")
     first_member = 1 + max(number for seed, number in earlier.streams if seed == plan.seed)
     plan = replace(plan, members=count, first_member=first_member, trajectory=None)
     stored = runs.read_run(path)
@@ -212,7 +211,7 @@ def merge_runs(
     different = membership.different_settings(parts)
     for name, values in different.items():
         listed = ", ".join(dict.fromkeys(map(str, values)))
-        warnings.warn(f"the members were trained with different {name}: {listed}", stacklevel=2)
+        warn(f"the members were trained with different {name}: {listed}")
     members = membership.joined(parts)
     record = {"merged": {"runs": [str(path) for path in paths], "different": different}}
     record["recipe"] = for_several(members.manifest.recipe)

@@ -6,7 +6,6 @@ members.
 
 import signal
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, warn
 from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.system.progress import Show
@@ -253,5 +252,5 @@ def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
             return ensemble.fit_posthoc(data.val, config=plan.posthoc)
         except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
             reason = str(error)
-    warnings.warn(f"not calibrated: {reason}", stacklevel=2)
+    warn(f"not calibrated: {reason}")
     return ensemble

@@ -1,5 +1,7 @@
 """Ensembles of networks trained elsewhere: which tasks they have, and how they print."""
 
+from dataclasses import replace
+
 import pytest
 from torch import nn
 
@@ -20,7 +22,11 @@ def test_an_unknown_task_is_refused_with_the_nearest_name():
 def test_an_ensemble_prints_in_one_line(moons):
     trained = mm.fit("mlp", moons, plan=mm.Plan(members=2, epochs=1, engine="loop", posthoc=mm.PostHocConfig()))
     assert "2 members" in repr(trained)
-    assert "recipe deep-ensemble, calibrator temperature" in repr(trained)
+    assert trained.posthoc is not None
+    assert not trained.posthoc.choice.kept
+    assert "recipe deep-ensemble, calibrator none" in repr(trained)  # the identity was chosen
+    kept = replace(trained.posthoc, choice=replace(trained.posthoc.choice, kept=True))
+    assert "recipe deep-ensemble, calibrator temperature" in repr(replace(trained, posthoc=kept))
     for ensemble in (trained, mm.Ensemble.from_models([*nets(2), nn.Linear(4, 2)])):
         assert "\n" not in repr(ensemble)
         assert len(repr(ensemble)) < 120

@@ -86,7 +86,13 @@ class Space(ABC):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the training step must provide, a subset of `NEEDS`."""
+        """What the training step must provide, a subset of `NEEDS`.
+
+        "inputs": the outputs of the loss are differentiable by the inputs. "features": the network's body and head run
+        one after the other. "sub-batch": the first examples run in a pass of their own, differentiable by its inputs.
+        "same-batch", the default: all members have the same examples at a step. "own-weights": members have own
+        parameters. A space that compares other things, such as weights, returns `frozenset()`.
+        """
         return frozenset((SAME_BATCH,))
 
     def prepare(self, x: Tensor) -> "Space":

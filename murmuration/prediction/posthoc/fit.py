@@ -245,6 +245,13 @@ class PostHoc:
     rule_examples: int
     choice: Choice | None = None
 
+    @property
+    def calibrator_name(self) -> str:
+        """Return the name of the calibrator that changes predictions, or "none"."""
+        if self.calibrator is None or (self.choice is not None and not self.choice.kept):
+            return "none"
+        return self.calibrator.name
+
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
         counts = (self.calibrator_examples, self.rule_examples)

@@ -4,7 +4,6 @@ A study of the landscape writes its page with the numbers as JSON and Parquet be
 from which the same command continues after it was killed.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -16,7 +15,7 @@ import typer
 import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table
 from murmuration.cli.options import Names, is_whole, listed, option
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown, warn
 from murmuration.system.progress import counting_bar
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     test = split[: request.examples]
     if ensemble.recipe.weights.stochastic:
         text = "weights or masks of the members are random: networks with their means are explored"
-        warnings.warn(text, stacklevel=2)
+        warn(text)
     page = out or path / "explore" / f"{what}.html"
     subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
     if not request.quiet:

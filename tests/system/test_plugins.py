@@ -1,0 +1,73 @@
+"""Extensions: a package that adds a row to a table is found by the command line and by `mm.load`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import murmuration as mm
+
+PACKAGE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from murmuration.prediction.posthoc import CALIBRATORS
+from murmuration.prediction.posthoc.calibration import CalibrationMethod
+from murmuration.prediction.posthoc.calibrator import Calibrator
+
+
+@dataclass(frozen=True)
+class Halved(Calibrator):
+    factor: float
+    name: ClassVar[str] = "halved"
+    about: ClassVar[str] = "logits times a factor"
+
+    def __call__(self, pred):
+        return pred.with_logits(pred.logits * self.factor)
+
+    @classmethod
+    def identity(cls, pred):
+        return cls(1.0)
+
+
+def fit(pred, y, factor: float = 0.5):
+    return Halved(factor)
+
+
+CALIBRATORS["halved"] = CalibrationMethod("half of the logits", {"classification": (Halved, fit)}, ("factor",))
+"""
+
+
+@pytest.mark.slow
+def test_a_calibrator_of_an_installed_package_is_fitted_and_loaded_in_fresh_processes(tmp_path: Path):
+    site, run = tmp_path / "site", tmp_path / "run"
+    info = site / "halving-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "halving.py").write_text(PACKAGE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: halving\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[murmuration.extensions]\nhalving = halving\n")
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    def python(*words: str) -> str:
+        command = [sys.executable, *words]
+        result = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    murmur = ("-m", "murmuration")
+    train = ("--net", "mlp", "--members", "1", "--epochs", "1", "--calibrate", "halved:factor=0.5", "--out", str(run))
+    python(*murmur, "train", "two-moons", *train)
+    assert json.loads((run / "posthoc.json").read_text())["calibrator"]["factor"] == 0.5
+    assert "halved" in python(*murmur, "list", "calibrators")
+    assert (
+        python("-c", f"import murmuration as mm; print(mm.load({str(run)!r}))").strip().endswith("calibrator halved)")
+    )
+
+
+def test_a_warning_points_to_the_line_of_the_user():
+    with pytest.warns(UserWarning, match="one member") as record:
+        mm.fit("mlp", "two-moons", recipe="forde", members=1, epochs=1, posthoc=None)
+    assert {Path(warning.filename).name for warning in record} == {Path(__file__).name}
