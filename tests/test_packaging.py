@@ -60,8 +60,8 @@ def test_the_version_is_written_once():
     assert f"version: {murmuration.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_torch_is_bounded_above_the_version_of_the_tests():
+def test_the_oldest_torch_is_not_newer_than_that_of_the_tests_and_newer_ones_are_not_refused():
     (wanted,) = [each for each in PROJECT["project"]["dependencies"] if re.match(r"torch\b", each)]
     (tested,) = re.findall(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    least, below = (tuple(map(int, version.split("."))) for version in re.findall(r"(\d+\.\d+)", wanted))
-    assert least <= tuple(map(int, tested)) < below
+    (least,) = re.findall(r"^torch>=(\d+)\.(\d+)$", wanted)
+    assert tuple(map(int, least)) <= tuple(map(int, tested))

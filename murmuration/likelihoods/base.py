@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -196,6 +197,11 @@ def _is_plain(value: Any) -> bool:
 def _average(values: Tensor, weight: Tensor | None) -> Tensor:
     """Average values (..., N) over examples, weighted by `weight` (N,) if it is given."""
     return values.mean(-1) if weight is None else (values * weight).mean(-1) / weight.double().mean()
+
+
+def softplus(x: Tensor) -> Tensor:
+    """Return log(1 + exp(x)); in double precision, that of predictions, by operators that ONNX Runtime has."""
+    return x.clamp_min(0) + (-x.abs()).exp().log1p() if x.dtype == torch.float64 else F.softplus(x, threshold=40)
 
 
 def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, weighted
+from murmuration.likelihoods.base import CLASSIFICATION, MULTI_LABEL, Likelihood, softplus, weighted
 from murmuration.system.errors import Misuse, require_choices
 from murmuration.system.option_text import FIXED
 
@@ -50,7 +50,7 @@ def log_softplus(outputs: Tensor) -> Tensor:
     tensor([-1.0000e+03, -3.6651e-01])
     """
     safe = outputs.clamp_min(EXP_BELOW)  # the gradient of the unused branch must be finite too
-    return torch.where(outputs < EXP_BELOW, outputs, F.softplus(safe, threshold=40).log())
+    return torch.where(outputs < EXP_BELOW, outputs, softplus(safe).log())
 
 
 LINKS: dict[str, Callable[[Tensor], Tensor]] = {  # outputs -> logits; class probabilities are their softmax

@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from murmuration.likelihoods.base import REGRESSION, Likelihood, weighted
+from murmuration.likelihoods.base import REGRESSION, Likelihood, softplus, weighted
 from murmuration.likelihoods.mixtures import HALF_LOG_TWO_PI, Normals, QuantileCurves, contaminated_log_prob
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import FIXED
@@ -214,7 +213,7 @@ class HeteroscedasticGaussian(GaussianOutputs):
             outputs: Outputs (..., N, 2 K) of a network.
         """
         mean, raw = outputs.chunk(2, dim=-1)
-        return mean, (F.softplus(raw) + SMALLEST_STD).square()
+        return mean, (softplus(raw) + SMALLEST_STD).square()
 
     def mean_var(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         mean, var = super().mean_var(outputs)

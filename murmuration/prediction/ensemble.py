@@ -221,7 +221,8 @@ class Ensemble:
         Returns:
             A module from one tensor (N, ...) to float32 tensors by name, as of `predict`: `mean` (N, K), and
             `entropy`, `expected_entropy`, `mutual_information` (N,), or for a regression `aleatoric_var`,
-            `epistemic_var`, `total_var` (N, K).
+            `epistemic_var`, `total_var` (N, K). Inputs with a value that is not finite in single precision give NaN.
+            Other shapes than those of training, and complex numbers, are refused.
 
         Raises:
             Misuse: If a member is not a network, or inputs are not a single tensor.
@@ -236,7 +237,8 @@ class Ensemble:
         times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
         calibrator = self.posthoc.calibrator if self.posthoc is not None and calibrated else None
-        return EnsembleModule(prepare, networks, likelihood, calibrator).eval().to(self.device)
+        shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
+        return EnsembleModule(prepare, networks, likelihood, calibrator, shape).eval().to(self.device)
 
     def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
         """Write the ensemble as a file for another program.

@@ -39,17 +39,27 @@ class EnsembleModule(nn.Module):
         members: Sequence[nn.Module],
         likelihood: Callable[[int], Likelihood],  # of a number of outputs
         calibrator: Calibrator | None,
+        shape: tuple[int, ...] | None,  # of an input, if it is known
     ) -> None:
         super().__init__()
         self.prepare, self.members = prepare, nn.ModuleList(members)
-        self.likelihood, self.calibrator = likelihood, calibrator
+        self.likelihood, self.calibrator, self.shape = likelihood, calibrator, shape
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
+        if x.is_complex() or (self.shape is not None and tuple(x.shape[1:]) != self.shape):
+            expected = "real numbers" if self.shape is None else f"real numbers of shape (N, {str(self.shape)[1:-1]})"
+            raise Misuse(f"inputs of shape {tuple(x.shape)} and type {x.dtype}: expected {expected}")
         inputs = self.prepare(x)
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
-        return {name: getattr(pred, name).float() for name in (MOMENTS if pred.task == REGRESSION else ENTROPIES)}
+        values = {name: getattr(pred, name).float() for name in (MOMENTS if pred.task == REGRESSION else ENTROPIES)}
+        if not x.is_floating_point():
+            return values
+        finite = x.float().flatten(1).isfinite().all(1)  # (N,); a network may answer infinity with confidence
+        return {
+            name: value.where(finite.view(-1, *(1,) * (value.dim() - 1)), torch.nan) for name, value in values.items()
+        }
 
 
 class Standardise(nn.Module):
