@@ -85,7 +85,13 @@ class GroupResult:
 
 
 def local_pass(
-    team: Team, config: StepConfig, state: State, members: slice, batch: Batch, noise: Sequence[Noise] | None = None
+    team: Team,
+    config: StepConfig,
+    state: State,
+    members: slice,
+    batch: Batch,
+    noise: Sequence[Noise] | None = None,
+    loss_scale: Tensor | None = None,
 ) -> LocalPass:
     """Compute the losses and features of a group of members, with the graph that leads to them.
 
@@ -96,6 +102,7 @@ def local_pass(
         members: Rows of the group.
         batch: Examples of the step.
         noise: Noise of each member at this step; by default that of their streams.
+        loss_scale: Factor of the losses at this step; by default that of the coupling.
     """
     group = state.population.group(members)
     own = group.own if all_finite(state) else without_diverged(group.own, state.active[members])
@@ -141,7 +148,8 @@ def local_pass(
         if SUB_BATCH in coupling.space.needs and sub_batch is None:
             # Features come from a pass of their own: the loss graph is freed before the members synchronise, so that
             # only the smaller graph of the features stays in memory.
-            gradients = pull_back(local, loss_scale=coupling.loss_scale(state.step), keep=True)
+            factor = coupling.loss_scale(state.step) if loss_scale is None else loss_scale
+            gradients = pull_back(local, loss_scale=factor, keep=True)
             local, outputs = replace(local, losses=losses.detach(), gradients=gradients), outputs.detach()
         sample, link = partial(normals, noise), link_of(config.likelihood)
         inputs = SpaceInputs(weights, tuple(own), x, y, outputs, local.losses, features, run, sample, sub_batch, link)

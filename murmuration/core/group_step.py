@@ -80,9 +80,9 @@ class GroupStep:
         """
         for noise in inputs.noise:
             noise.rewind()
-        local = local_pass(self.team, self.config, self.state, self.members, self._fetched, inputs.noise)
-        coupling, cotangent, lengths = self.config.coupling_at(self.state.step), None, []
         factors = inputs.given[2]
+        local = local_pass(self.team, self.config, self.state, self.members, self._fetched, inputs.noise, factors[0])
+        coupling, cotangent, lengths = self.config.coupling_at(self.state.step), None, []
         if coupling is not None:
             features = own_features([local])
             lengths = [torch.linalg.vector_norm(features)]

@@ -1,6 +1,7 @@
 """Captured steps: the bits of steps that are computed anew, and what is never captured."""
 
 from dataclasses import replace
+from types import MethodType
 
 import pytest
 import torch
@@ -173,6 +174,42 @@ def test_networks_that_may_compute_otherwise_are_not_captured(moons: mm.Data, bu
     captured, team = trained(spec, "stacked")
     assert not is_captured(team)
     assert_equal(captured, plain)
+
+
+def test_a_module_with_a_replaced_forward_is_not_captured(moons: mm.Data):
+    calls = []
+
+    def changing(self: nn.Module, x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return x.relu() if len(calls) < 40 else x
+
+    def build() -> nn.Module:
+        net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+        net[1].forward = MethodType(changing, net[1])
+        return net
+
+    assert not Captures(build()).possible
+
+
+def test_the_factor_of_a_loss_that_underflows_is_that_of_the_step(moons: mm.Data):
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.ReLU(), nn.Linear(8, 2))
+
+    coupling = "input-gradients:lengthscales=identity,batch_fraction=0.5,loss_scale=hyper:400000"
+    recipe = mm.make_recipe(mm.Recipe("early"), coupling=coupling)
+    spec = replace(spec_of(few(moons), build=build), recipe=recipe)
+
+    def run(capture: bool) -> list[Tensor]:
+        progress = begin(spec)
+        with assemble(engine("stacked"), spec.member(0)) as team:
+            team.captures.possible &= capture
+            for step in (0, 200_000):  # the factor is zero in single precision at first, and not later
+                progress.state.step = step
+                run_epoch(team, spec.method.step_config, spec, progress, Silent())
+            assert is_captured(team) == capture
+        return [*progress.state.population.to_tensors().values()]
+
+    assert_equal(run(True), run(False))
 
 
 @pytest.mark.parametrize("recipe", ["bayes", "mc-dropout", "feature-rde"])

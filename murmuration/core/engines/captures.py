@@ -7,7 +7,7 @@ recorded batch and on the next one, and if they differ nothing is captured. Rand
 dropout masks are computed, are inputs: a replay draws those of its own step.
 
 Only steps whose operators do not change can be captured: networks whose modules are all from torch or this library,
-without hooks. The task checks its other conditions (`GroupStep.inputs`).
+without hooks or a replaced `forward`. The task checks its other conditions (`GroupStep.inputs`).
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,9 @@ class Captures:
     def __init__(self, module: nn.Module) -> None:
         hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
         self.possible = all(  # modules run the same operators at every step: none user-defined, and no hooks
-            type(part).__module__.startswith(PLAIN) and not any(getattr(part, hook) for hook in hooks)
+            type(part).__module__.startswith(PLAIN)
+            and "forward" not in vars(part)
+            and not any(getattr(part, hook) for hook in hooks)
             for part in module.modules()
         )
         self._entries: dict[Any, Entry] = {}

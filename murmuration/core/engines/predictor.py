@@ -82,6 +82,7 @@ class Predictor:
         self._tensors = tuple(population.to_tensors().values())
         self._counted = [tensor for tensor in self._tensors if not tensor.is_inference()]  # which have versions
         self._versions: list[int] = []
+        self._copies: list[Tensor] = []  # of the stored tensors that constants of captures were computed from
         self._teams: dict[Engine, Team] = {}
         self._trusted: set[Engine] = set()  # engines whose outputs were compared with a member's alone
         self._refused: set[Engine] = set()
@@ -220,13 +221,18 @@ class Predictor:
                 equal_bits(captured.run(inputs)[0], self._outputs(runner, inputs, draws)) for inputs in (x, unlike(x))
             ):
                 self._captured[key] = captured
+                if captured.bytes and not self._copies:
+                    self._copies = [tensor.clone() for tensor in self._tensors]
 
     def _forget_changed(self) -> None:
-        """Drop captures if stored tensors were changed in place: constants may have been computed from them."""
+        """Drop captures if stored tensors were changed in place: constants may have been computed from them.
+
+        Writes through `.data` or numpy do not raise a tensor's version; where there are constants, values are compared.
+        """
         versions = [tensor._version for tensor in self._counted]
-        if versions != self._versions:
+        if versions != self._versions or not all(map(torch.equal, self._copies, self._tensors)):
             with self._lock:
-                self._captured, self._seen, self._versions = {}, {}, versions
+                self._captured, self._seen, self._versions, self._copies = {}, {}, versions, []
 
 
 class CountMultiplications(TorchFunctionMode):

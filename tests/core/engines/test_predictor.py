@@ -205,16 +205,35 @@ def test_random_numbers_of_a_network_are_those_of_its_members():
     assert (first - torch.stack([net.last(x) for net in networks(Restless)])).abs().amax((1, 2)).min() > 1e-3
 
 
-def test_a_change_of_the_weights_is_seen():
+WRITES = {
+    "in place": lambda tensor: tensor.mul_(2),
+    "through .data": lambda tensor: tensor.data.mul_(2),
+    "through numpy": lambda tensor: np.multiply(tensor.numpy(), 2, out=tensor.numpy()),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_change_of_the_weights_is_seen(write: str):
     """A captured call holds views of the stored weights, and constants that are computed from them."""
     nets = [nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)) for _ in range(2)]
     run, x = predictor_of(nets), torch.randn(2, 6)
     before = [run(x) for _ in range(3)][-1]
     assert run._captured
     for tensor in run.population.own.values():
-        tensor.mul_(2)
+        WRITES[write](tensor)
     torch.testing.assert_close(run(x), 2 * before)
     torch.testing.assert_close(run(x), 2 * before)
+
+
+@pytest.mark.parametrize("name", ["bayes", "mc-dropout"])
+def test_draws_of_weights_that_were_changed_unnoticed_by_torch_are_made_again(ensembles, digits: Data, name: str):
+    ensemble, x = copy.deepcopy(ensembles[name]), digits.test.x[:8]
+    for _ in range(3):
+        ensemble.predict(x, draws=3)
+    assert ensemble._predictors[0]._captured
+    for tensor in ensemble.groups[0].population.own.values():
+        tensor.data.mul_(1.5)
+    assert torch.equal(ensemble.predict(x, draws=3).outputs, copy.deepcopy(ensemble).predict(x, draws=3).outputs)
 
 
 def test_constants_of_captured_calls_are_limited(ensembles: dict[str, Ensemble], digits: Data, monkeypatch):
