@@ -69,7 +69,7 @@ class Comparison:
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Which recipe to use and whether its lead is more than noise, in sentences."""
+        """Which recipe to use and whether its lead is more than the noise of the examples, in sentences."""
         return self.summary.verdict
 
     @property

@@ -17,6 +17,8 @@ from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import interval, number, percent, plural, words_of
 
 SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
+NOISE = "the noise of the examples"  # that paired tests are about
+ONE_TRAINING = "other training seeds were not tried"
 DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
 POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
@@ -71,11 +73,11 @@ class Difference:
         if self.size == 0:
             return f"{self.a} and {self.b} have the same {label}."
         if self.by_chance:
-            return f"{self.a} and {self.b} differ in {label} by {number(self.size)}: within noise ({self.chance})."
+            return f"{self.a} and {self.b} differ in {label} by {number(self.size)}: within {NOISE} ({self.chance})."
         a_leads = (self.test.difference > 0) == (self.better == "higher")
         ahead, behind = (self.a, self.b) if a_leads else (self.b, self.a)
         lead = f"{number(self.size)} {self.better} than {behind}"
-        return f"{ahead} has the better {label}: {lead}, more than noise ({self.chance})."
+        return f"{ahead} has the better {label}: {lead}, more than {NOISE} ({self.chance})."
 
     def to_json(self) -> dict[str, Any]:
         derived = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
@@ -121,15 +123,15 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     if not close:
         name, test = min(against.items(), key=lambda item: item[1].size)
         lead = f"its {label} is {number(test.size)} lower than that of {name}"
-        first = f"Use {leader.name}: {lead}, more than noise on {examples} ({test.chance})."
+        first = f"Use {leader.name}: {lead}, more than the noise of {examples} ({test.chance}); {ONE_TRAINING}."
         return first, *(item.sentence for item in shifted), quality(leader)
     if shifted and shifted[0].clear and shifted[0].leader.name in (leader.name, *close):
         use = recommended(evaluations, tests)
         first = f"Use {use.name}: under corruption its {label} is {shifted[0].text}"
-        return f"{first}; on the clean {examples} no difference is measurable.", quality(use)
+        return f"{first}; on the clean {examples} no difference is measurable, and {ONE_TRAINING}.", quality(use)
     name, test = max(close.items(), key=lambda item: item[1].size)
     names = " and ".join(close)
-    lead = f"{leader.name} has the lowest {label}, but its lead over {names} is within noise on {examples}"
+    lead = f"{leader.name} has the lowest {label}, but its lead over {names} is within the noise of {examples}"
     sentences = [f"No clear winner: {lead} ({test.chance}).", *(item.sentence for item in shifted)]
     if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         large = f"If the difference from {name} is as large as it looks ({number(test.size)}), about"
@@ -176,7 +178,7 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
     ends = test.test.difference.low, test.test.difference.high
     other, (low, high) = (test.a, ends) if leader.name == test.b else (test.b, (-ends[1], -ends[0]))
     size = f"{number(test.size)} lower than that of {other}"
-    noise = "within noise" if test.by_chance else "more than noise"
+    noise = f"{'within' if test.by_chance else 'more than'} {NOISE}"
     text = f"{size} (95 % interval {number(low)} to {number(high)}), {noise} ({test.chance})"
     return [ShiftLead(leader, text, not test.by_chance)]
 

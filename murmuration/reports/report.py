@@ -79,7 +79,7 @@ class Report:
 
     @cached_property
     def verdict(self) -> tuple[str, ...]:
-        """Which recipe to use and whether its lead is more than noise, in sentences."""
+        """Which recipe to use and whether its lead is more than the noise of the examples, in sentences."""
         return verdict(self.evaluations, self.differences)
 
     @cached_property

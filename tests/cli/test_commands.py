@@ -223,7 +223,7 @@ def test_small_differences_are_called_noise(tmp_path):
     far = mm.fit("mlp", data, members=1, epochs=12, posthoc=None)
     better = differences([evaluate_ensemble(ensemble, data, "short"), evaluate_ensemble(far, data, "long")])[1]
     assert better.sentence.startswith("long has the better NLL: ")
-    assert better.sentence.endswith("lower than short, more than noise (p < 0.001).")
+    assert better.sentence.endswith("lower than short, more than the noise of the examples (p < 0.001).")
 
 
 @pytest.mark.parametrize("what", lists.LISTS)
