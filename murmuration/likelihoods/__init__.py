@@ -88,6 +88,25 @@ def likelihood_for(
     return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
 
 
+def check_likelihood(likelihood: Any) -> None:
+    """Refuse what is not a likelihood, or lacks a task or a width.
+
+    Args:
+        likelihood: Perhaps a likelihood.
+
+    Raises:
+        Misuse: If it is not complete.
+    """
+    name = type(likelihood).__name__
+    if not isinstance(likelihood, Likelihood):
+        raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
+    own_task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
+    if own_task not in TASKS:
+        raise Misuse(f"{name} has task {own_task!r}: write task = 'classification', 'multi-label' or 'regression'")
+    if not isinstance(width, int) or width < 1:
+        raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
+
+
 def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     """Check a likelihood that the user chose, and complete its settings from training targets.
 
@@ -102,14 +121,8 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     Raises:
         Misuse: If it is not a likelihood, or does not fit the task or the targets.
     """
-    name = type(likelihood).__name__
-    if not isinstance(likelihood, Likelihood):
-        raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
-    own_task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
-    if own_task not in TASKS:
-        raise Misuse(f"{name} has task {own_task!r}: write task = 'classification', 'multi-label' or 'regression'")
-    if not isinstance(width, int) or width < 1:
-        raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
+    check_likelihood(likelihood)
+    own_task = likelihood.task
     if own_task != task and (own_task, task) != (MULTI_LABEL, REGRESSION):
         raise Misuse(f"a likelihood of {own_task} for data of {task}: give one that fits the targets")
     return likelihood.for_targets(y)

@@ -5,10 +5,8 @@ import warnings
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
-from pathlib import Path
 
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
-PACKAGE = str(Path(__file__).parents[1])
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -90,8 +88,8 @@ def require_number(name: str, value: object, usual: float) -> None:
 
 
 def warn(message: str) -> None:
-    """Raise a warning that points to the line outside of this package that led here."""
+    """Raise a warning that points to the line outside of this package, and of torch, that led here."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("murmuration", "torch"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level if frame is not None else 2)

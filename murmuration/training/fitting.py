@@ -40,6 +40,7 @@ from murmuration.training.run import ProgressCallback, run_training, save_first_
 
 
 @refusing_together
+@torch.enable_grad()
 def fit(
     net: Net | None = None,
     data: Any = "digits",
@@ -182,6 +183,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
 
 
 @refusing_together
+@torch.enable_grad()
 def resume(
     path: str | Path,
     *,

@@ -1,11 +1,13 @@
 """`mm.Method`: a recipe bound to a network, for a training loop of your own."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from numbers import Real
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +15,20 @@ from torch import Tensor, nn
 from murmuration.core.coupling.space import SAME_BATCH
 from murmuration.core.dynamics import Dynamics, TrainTime
 from murmuration.core.engines import Engine, Team, assemble, choose
-from murmuration.core.method import BoundRecipe, collect, final_members
+from murmuration.core.method import BoundRecipe, collect, collectable, final_members
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import roles_of
-from murmuration.core.state import Batch, NoiseStreams, Probe, State
+from murmuration.core.state import MEMORY, Batch, NoiseStreams, Probe, State
 from murmuration.core.step import step
-from murmuration.likelihoods import CLASSIFICATION, Likelihood
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION, Likelihood, check_likelihood
+from murmuration.likelihoods.regression import Standardised
 from murmuration.models.nets import edges_for
 from murmuration.models.nets.source import Net
 from murmuration.models.nets.validation import check_network
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Misuse, listed, unknown
+from murmuration.system.devices import CPU
+from murmuration.system.errors import Misuse, first_line, listed, require_integer, unknown
 from murmuration.system.streams import global_stream
 from murmuration.system.workers import single_core_pool
 from murmuration.training.batch_norm import refresh_batch_norm, statistics
@@ -55,6 +59,8 @@ class Method:
         recipe: Name of a preset, or a `Recipe`.
         inputs: Training inputs (N, ...) as the network takes them, or a sample of them. Needed by networks by name,
             and by recipes that act on the kernels of the network or compare members.
+        targets: Training targets (N,) or (N, K), or a sample of them: for a regression, whose targets are standardised
+            as `mm.fit` does, and for likelihoods that need the frequencies of classes.
         examples: Number N of training examples; by default that of `inputs`.
         steps_per_epoch: Steps of an epoch; by default as many as batches of `batch_size` examples.
         **settings: Fields of `mm.Plan` that concern a step: members, epochs, batch_size, optimizer, momentum,
@@ -81,6 +87,7 @@ class Method:
         recipe: str | Recipe = "deep-ensemble",
         *,
         inputs: Any = None,
+        targets: Any = None,
         examples: int | None = None,
         steps_per_epoch: int | None = None,
         **settings: Any,
@@ -90,8 +97,10 @@ class Method:
                 if name in ELSEWHERE:
                     raise Misuse(f"{name}= of a method: {ELSEWHERE[name]}")
                 raise unknown("setting of a method", name, STEP_SETTINGS)
-        if not isinstance(likelihood, Likelihood):
-            raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.Categorical(10)")
+        for name, count in (("examples", examples), ("steps_per_epoch", steps_per_epoch)):
+            if count is not None:
+                require_integer(name, count, 1)
+        likelihood = completed(likelihood, targets)
         self.recipe, self.likelihood = make_recipe(recipe), likelihood
         self.plan = Plan(**settings).for_recipe(self.recipe)
         self._timed = "epochs" in settings  # whether the number of steps is known
@@ -105,7 +114,11 @@ class Method:
         if inputs is None and (needs_inputs or self.recipe.coupling is not None):
             why = f"network '{net}'" if isinstance(net, str) else f"recipe {self.recipe.name}"
             raise Misuse(f"{why} needs training inputs: write inputs=x_train, prepared as the network takes them")
-        self.inputs = None if inputs is None else torch.as_tensor(inputs)
+        self.inputs = None if inputs is None else as_finite(inputs, "inputs").to(CPU)
+        if self.inputs is not None and self.inputs.is_floating_point():
+            self.inputs = self.inputs.float()
+        if self.inputs is not None and (self.inputs.dim() < 2 or not len(self.inputs)):
+            raise Misuse(f"inputs of shape {tuple(self.inputs.shape)}: expected training inputs (N, ...)")
         self.examples = examples or (self.plan.batch_size if self.inputs is None else len(self.inputs))
         shape = () if self.inputs is None else tuple(self.inputs.shape[1:])
         edges = None if self.inputs is None else edges_for(net, self.inputs)
@@ -120,6 +133,7 @@ class Method:
         self.end = TrainTime(steps * self.plan.epochs, steps, self.plan.epochs)
         self._bound: Callable[[int], BoundRecipe] = cache(self._bind)
         self._team: Team | None = None
+        self._states: WeakValueDictionary[int, State] = WeakValueDictionary()  # by id, those of this method
         self.probe = Probe()  # statistics of the interaction at the start of an epoch, and timings
         bound = self._bound(0)
         bound.check_times(schedule=None, has_optimizer=self.plan.optimizer is not None, stops_early=False)
@@ -149,10 +163,11 @@ class Method:
         Returns:
             A state that `step` changes; `state.state_dict()` gives its tensors.
         """
-        bound = self._bound(seed)
+        require_integer("seed", seed, 0)
+        bound = self._bound(int(seed))
         population = bound.start().to(self.plan.device)
         bound.refuse_unused_optimizer(population, self.plan.optimizer)
-        return bound.init_state(population)
+        return self._own(bound.init_state(population))
 
     def step(self, state: State, x: Any, y: Any, lr: float = 1e-3, *, weight: Any = None) -> Tensor:
         """Move every member once.
@@ -165,32 +180,28 @@ class Method:
             weight: Sample weights (B,), or a list with those of each member.
 
         Returns:
-            The members' losses (M,); NaN for a member whose loss or features are not finite, which is not trained any
-            more.
+            The members' losses (M,); NaN for a member whose loss is not finite, which is not trained any more. A member
+            whose features are not finite neither repels nor is repelled.
 
         Raises:
-            Misuse: If inputs, targets or the learning rate do not fit, training is over, or members that are compared
-                on the same examples get different ones.
+            Misuse: If inputs, targets, weights, the learning rate or the state do not fit, training is over, or members
+                that are compared on the same examples get different ones.
         """
-        bound = self._bound(state.noise.seed)
-        if not 0 <= float(lr) < math.inf:
-            raise Misuse(f"lr={lr}: need a number that is not negative, such as 0.001")
+        bound = self._bound_to(state)
+        if torch.is_inference_mode_enabled():
+            raise Misuse("a step inside torch.inference_mode() has no gradients: leave the block")
+        if not isinstance(lr, Real | Tensor) or not 0 <= float(lr) < math.inf:
+            raise Misuse(f"lr={lr!r}: need a finite number that is not negative, such as 0.001")
         if bound.coupling is not None and SAME_BATCH in bound.coupling.space.needs and isinstance(x, list | tuple):
             raise Misuse(
                 f"coupling {self.recipe.text('coupling')} compares members on the same examples: give x (B, ...)"
             )
         if self._timed and state.step >= self.end.step:
             raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
-        inputs, labels = self._rows(x, "x"), self._rows(y, "y")
-        if not 0 < inputs.shape[1] == labels.shape[1]:
-            raise Misuse(f"{inputs.shape[1]} inputs and {labels.shape[1]} targets: give one target for each input")
-        if self.likelihood.task == CLASSIFICATION:
-            labels = as_labels(labels, getattr(self.likelihood, "classes", math.inf))
-        inputs, targets = inputs.float() if inputs.is_floating_point() else inputs, self.likelihood.encode(labels)
-        weights = None if weight is None else self._rows(weight, "weight").float()
+        inputs, targets, weights = self._batch(x, y, weight)
         batch = Batch(
             lambda group: (inputs[group], targets[group]),
-            lr,
+            float(lr),
             time=self.end.at(state.step),
             weight=lambda group: None if weights is None else weights[group],
         )
@@ -201,12 +212,13 @@ class Method:
             config = replace(config, likelihood=likelihood)
         # The first interaction of an epoch is measured.
         self.probe.measure = bound.coupling is not None and index < bound.coupling.repulsion.every
-        losses = step(self._team_for(state, batch), config, state, batch, self.probe)
+        with torch.enable_grad():
+            losses = step(self._team_for(state, batch), config, state, batch, self.probe)
         collect(bound.dynamics, state, self.end.at(state.step))
         return losses
 
     def ensemble(self, state: State) -> Ensemble:
-        """Return the members as an ensemble: those of the dynamics, without members that diverged.
+        """Return the members as an ensemble: those of the dynamics, without members that diverged or are not finite.
 
         Its `predict` takes inputs as the network does; `fit_posthoc` calibrates it on held-out examples. Averaged and
         drawn weights get batch-norm statistics of `inputs`.
@@ -217,9 +229,9 @@ class Method:
         Raises:
             Misuse: If every member has diverged, or statistics need inputs that the method does not have.
         """
-        bound = self._bound(state.noise.seed)
+        bound = self._bound_to(state)
         population, origins = final_members(bound.dynamics, state)
-        finite = ~torch.isin(origins, (~state.active).nonzero().flatten())
+        finite = torch.isin(origins, collectable(state))
         if not bool(finite.any()):
             raise Misuse("every member has diverged: lower the learning rate")
         origins = origins[finite]
@@ -256,17 +268,67 @@ class Method:
         Raises:
             Misuse: If it is the state of another method: of other members, tensors or update rules.
         """
-        if "noise" not in tensors:
-            raise Misuse(
-                f"a state without 'noise' has names such as {listed(list(tensors), 3)}: give state.state_dict()"
-            )
-        fresh = self.init(int(tensors["noise"][0])).state_dict()
-        for name, tensor in fresh.items():
-            if name not in tensors or tensors[name].shape != tensor.shape:
-                shape = f"shape {tuple(tensors[name].shape)}" if name in tensors else "missing"
-                raise Misuse(f"'{name}' of the state: {shape}, expected shape {tuple(tensor.shape)} by this method")
+        if not isinstance(tensors, Mapping) or "noise" not in tensors:
+            got = listed([*map(str, tensors)], 3) if isinstance(tensors, Mapping) else type(tensors).__name__
+            raise Misuse(f"a state without 'noise', {got}: give state.state_dict()")
+        fresh = self._refuse_foreign(tensors)
         names = dict.fromkeys([*fresh, *tensors])  # sums over tensors are rounded by their order
-        return State.from_state_dict({name: tensors[name].to(self.plan.device) for name in names if name in tensors})
+        copies = {name: tensors[name].to(self.plan.device, copy=True) for name in names}
+        return self._own(State.from_state_dict(copies))
+
+    def _refuse_foreign(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Refuse the tensors of a state of another method; return those of a fresh state of this one."""
+        bound = self._bound(int(tensors["noise"][0]))
+        fresh = bound.init_state(bound.start()).state_dict()
+        for name, expected in fresh.items():
+            tensor = tensors.get(name)
+            if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (expected.shape, expected.dtype):
+                is_tensor = isinstance(tensor, Tensor)
+                got = f"shape {tuple(tensor.shape)} of {tensor.dtype}" if is_tensor else "missing"  # type: ignore
+                wanted = f"shape {tuple(expected.shape)} of {expected.dtype}"
+                raise Misuse(f"'{name}' of the state: {got}, expected {wanted} by this method")
+        if not torch.equal(tensors["noise"].cpu(), fresh["noise"]):
+            raise Misuse("the state has other random streams: expected the same first_member and same=")
+        grows = [MEMORY] if callable(self.plan.optimizer) else []  # parts that steps add
+        grows += [] if type(bound.dynamics) is Dynamics else ["path", "counts"]
+        for name in tensors:
+            if name not in fresh and name.split("/")[0] not in grows:
+                raise Misuse(f"'{name}' of the state is of another method: this one has no such tensor")
+        return fresh
+
+    def _bound_to(self, state: State) -> BoundRecipe:
+        """Return the recipe with the random streams of a state; refuse a state of another method."""
+        if not isinstance(state, State):
+            raise Misuse(f"state is a {type(state).__name__}: give what init or load_state returned")
+        if self._states.get(id(state)) is not state:
+            self._refuse_foreign(state.state_dict())
+            self._own(state)
+        return self._bound(state.noise.seed)
+
+    def _own(self, state: State) -> State:
+        """Note that a state is one of this method."""
+        self._states[id(state)] = state
+        return state
+
+    def _batch(self, x: Any, y: Any, weight: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return inputs (M, B, ...), encoded targets (M, B, ...) and sample weights (M, B) of a step, all checked."""
+        inputs, targets = self._rows(x, "x"), self._rows(y, "y")
+        if inputs.dim() < 2 or targets.dim() < 2 or not 0 < inputs.shape[1] == targets.shape[1]:
+            counts = [len(rows[0]) if rows.dim() > 1 else 0 for rows in (inputs, targets)]
+            raise Misuse(f"{counts[0]} inputs and {counts[1]} targets: give one target for each input")
+        inputs = inputs.float() if inputs.is_floating_point() else inputs
+        known = self.inputs
+        if known is not None and (inputs.shape[2:], inputs.dtype) != (known.shape[1:], known.dtype):
+            expected = f"(B, {', '.join(map(str, known.shape[1:]))}) of {known.dtype}"
+            raise Misuse(f"x of shape {tuple(inputs.shape[1:])} and type {inputs.dtype}: expected {expected}")
+        if known is None and inputs.dtype not in (torch.float32, torch.int64):
+            raise Misuse(f"x of type {inputs.dtype}: give float32, or int64 tokens")
+        targets = as_targets(targets, self.likelihood)
+        weights = None if weight is None else self._rows(weight, "weight").float()
+        if weights is not None and (weights.shape != inputs.shape[:2] or float(weights.min()) < 0):
+            low, shape = float(weights.min()), tuple(weights.shape[1:])
+            raise Misuse(f"weight of shape {shape} from {low:g}: give one number for each input, none below 0")
+        return inputs, self.likelihood.encode(targets), weights
 
     def _rows(self, values: Any, name: str) -> Tensor:
         """Return (M, B, ...) of values (B, ...) for all members, or of a list of one for each."""
@@ -274,8 +336,11 @@ class Method:
         if isinstance(values, list | tuple):
             if len(values) != members:
                 raise Misuse(f"{name} is a list of {len(values)} for {members} members: give one for each, or a tensor")
-            return torch.stack([torch.as_tensor(part) for part in values]).to(self.plan.device)
-        tensor = torch.as_tensor(values).to(self.plan.device)
+            parts = [as_finite(part, name) for part in values]
+            if len({part.shape for part in parts}) > 1:
+                raise Misuse(f"{name} has shapes {listed(str(tuple(part.shape)) for part in parts)}: give equal ones")
+            return torch.stack(parts).to(self.plan.device)
+        tensor = as_finite(values, name).to(self.plan.device)
         return tensor.expand(members, *tensor.shape)
 
     def _team_for(self, state: State, batch: Batch) -> Team:
@@ -296,6 +361,56 @@ class Method:
         pool = single_core_pool(engine.workers) if engine.workers else None  # its threads end with the method
         self._team = Team(engine, module, pool)
         return self._team
+
+
+def as_finite(values: Any, name: str) -> Tensor:
+    """Return values as a tensor; refuse what is not finite numbers."""
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = f"{first_line(error):.80}: give a tensor or an array"
+        raise Misuse(f"{name} is a {type(values).__name__}: {problem}") from None
+    if tensor.is_complex():
+        raise Misuse(f"{name} has type {tensor.dtype}: give real numbers")
+    # A finite sum has finite terms; finite terms may overflow.
+    if tensor.is_floating_point() and not math.isfinite(float(tensor.sum())) and not bool(tensor.isfinite().all()):
+        raise Misuse(f"{name} has values that are not finite: leave them out or fill them in")
+    return tensor
+
+
+def completed(likelihood: Any, targets: Any) -> Likelihood:
+    """Return a likelihood with the settings that follow from training targets; refuse one that lacks them."""
+    if not isinstance(likelihood, Likelihood):
+        raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.Categorical(10)")
+    check_likelihood(likelihood)
+    if targets is not None:
+        return likelihood.for_targets(as_targets(as_finite(targets, "targets")[None], likelihood, known=False)[0])
+    if isinstance(likelihood, Standardised) and likelihood.shift is None and likelihood.scale is None:
+        advice = "write targets=y_train, or shift=(0.0,), scale=(1.0,) for targets as they are"
+        raise Misuse(f"{type(likelihood).__name__} has no mean and scale of the targets: {advice}")
+    return likelihood
+
+
+def as_targets(y: Tensor, likelihood: Likelihood, known: bool = True) -> Tensor:
+    """Return targets (M, B) or (M, B, K) as a likelihood takes them, those of a regression (M, B, K).
+
+    `known` says whether a regression knows its number of targets K.
+    """
+    if likelihood.task == CLASSIFICATION:
+        if y.dim() != 2:
+            raise Misuse(f"labels of shape {tuple(y.shape[1:])}: expected one whole number for each input, (B,)")
+        return as_labels(y, getattr(likelihood, "classes", math.inf))
+    if likelihood.task == REGRESSION:
+        y = y.unsqueeze(-1) if y.dim() == 2 else y
+        count = getattr(likelihood, "count", None) if known else None
+        if y.dim() != 3 or (count is not None and y.shape[2] != count):
+            columns = "K" if count is None else count
+            raise Misuse(f"targets of shape {tuple(y.shape[1:])}: expected numbers (B, {columns})")
+        return y
+    labels = likelihood.width
+    if y.shape[2:] != (labels,) or not bool(((y == 0) | (y == 1)).all()):
+        raise Misuse(f"targets of shape {tuple(y.shape[1:])}: expected zeros and ones (B, {labels})")
+    return y
 
 
 def as_labels(y: Tensor, classes: float) -> Tensor:

@@ -132,6 +132,8 @@ def resolve(
     Raises:
         Misuse: With what was given, what was expected and what to write.
     """
+    if torch.is_inference_mode_enabled():
+        raise Misuse("training inside torch.inference_mode() has no gradients: leave the block")
     settings = dict(settings or {})
     own = {name: settings.pop(name, None) for name in (*START, *LOSS, *FEATURES)}
     start = {name: own[name] for name in START if own[name] is not None and own[name] is not False}

@@ -111,7 +111,7 @@ def test_a_member_that_diverges_is_left_out(moons: mm.Data):
     x, y = moons.train.prepared.clone(), moons.train.y
     method = mm.Method("mlp", mm.Categorical(2), inputs=x, members=2, engine="loop")
     state, bad = method.init(0), x[:32].clone()
-    bad[0] = torch.inf
+    bad[0] = 3e38  # finite, and its outputs are not
     losses = method.step(state, [x[:32], bad], [y[:32], y[:32]])
     assert losses.isnan().tolist() == [False, True]
     ensemble = method.ensemble(state)
@@ -188,7 +188,7 @@ def test_a_step_refuses_bad_rates_and_different_batches_of_compared_members(moon
     method = mm.Method("mlp", mm.Categorical(2), "function-rde", inputs=x, members=2, engine="loop")
     state = method.init()
     for lr in (float("nan"), -1.0, float("inf")):
-        with pytest.raises(mm.Misuse, match="need a number that is not negative"):
+        with pytest.raises(mm.Misuse, match="need a finite number that is not negative"):
             method.step(state, x, y, lr=lr)
     with pytest.raises(mm.Misuse, match="compares members on the same examples"):
         method.step(state, [x, x], [y, y])
@@ -238,3 +238,145 @@ def test_an_ensemble_of_a_network_by_name_is_loaded_without_it(net: str, moons: 
     assert torch.equal(mm.load(tmp_path / "copy").predict(x).outputs, ensemble.predict(x).outputs)
     with pytest.raises(mm.Misuse, match=r"expected .*\(2,\)"):
         loaded.predict(torch.zeros(4, 3))
+
+
+def sines() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    return x, 100 + 10 * x[:, 0].sin()
+
+
+@pytest.mark.parametrize("likelihood", [mm.Gaussian(1.0), mm.HeteroscedasticGaussian(), mm.Quantiles()])
+def test_a_regression_learns_from_targets_of_one_axis_in_their_units(likelihood: mm.Likelihood):
+    x, y = sines()
+
+    def trained(targets: torch.Tensor) -> torch.Tensor:
+        net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, likelihood.width))
+        method = mm.Method(net, likelihood, inputs=x, targets=y, members=2, engine="loop")
+        state = method.init(0)
+        for _ in range(200):
+            method.step(state, x, targets, lr=2e-2)
+        return method.ensemble(state).predict(x).mean
+
+    mean = trained(y)
+    assert float((mean[:, 0] - y).square().mean().sqrt()) < 2
+    assert torch.equal(mean, trained(y[:, None]))
+
+
+def test_a_regression_without_units_is_refused():
+    with pytest.raises(mm.Misuse, match=r"no mean and scale of the targets: write targets=y_train, or shift="):
+        mm.Method(nn.Linear(2, 1), mm.Gaussian(1.0))
+    mm.Method(nn.Linear(2, 1), mm.Gaussian(1.0, (0.0,), (1.0,)))
+
+
+def test_likelihoods_get_the_frequencies_of_targets():
+    y = torch.tensor([0] * 9 + [1])
+    method = mm.Method(NET, mm.LogitAdjusted(2), targets=y, members=2)
+    assert method.likelihood == mm.LogitAdjusted(2).for_targets(y)
+
+
+FLOATS, LABELS = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0])
+NUMBERS = mm.Gaussian(1.0, (0.0,), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "changes", "message"),
+    [
+        (NUMBERS, {"y": torch.zeros(4, 2)}, r"targets of shape \(4, 2\): expected numbers \(B, 1\)"),
+        (NUMBERS, {"y": torch.tensor([0, 1, torch.nan, 2])}, "y has values that are not finite"),
+        (mm.MultiLabel(2), {"y": torch.full((4, 2), 2)}, r"expected zeros and ones \(B, 2\)"),
+        (mm.MultiLabel(2), {"y": LABELS}, r"expected zeros and ones \(B, 2\)"),
+        (mm.Categorical(2), {"y": LABELS[:, None]}, r"labels of shape \(4, 1\): expected one whole number"),
+        (mm.Categorical(2), {"y": None}, "y is a NoneType: .*: give a tensor or an array"),
+        (mm.Categorical(2), {"y": LABELS[0]}, "4 inputs and 0 targets"),
+        (mm.Categorical(2), {"x": FLOATS.to(torch.uint8)}, "x of type torch.uint8: give float32, or int64 tokens"),
+        (mm.Categorical(2), {"x": FLOATS.to(torch.complex64)}, "x has type torch.complex64: give real numbers"),
+        (mm.Categorical(2), {"x": FLOATS + torch.nan}, "x has values that are not finite"),
+        (mm.Categorical(2), {"x": None}, "x is a NoneType"),
+        (mm.Categorical(2), {"x": [FLOATS, FLOATS[:3]]}, r"x has shapes \(4, 2\), \(3, 2\): give equal ones"),
+        (mm.Categorical(2), {"weight": -torch.ones(4)}, "weight of shape .* from -1: .* none below 0"),
+        (mm.Categorical(2), {"weight": torch.ones(3)}, "give one number for each input"),
+        (mm.Categorical(2), {"weight": torch.ones(4) / 0}, "weight has values that are not finite"),
+        (mm.Categorical(2), {"weight": "w"}, "weight is a str"),
+        (mm.Categorical(2), {"lr": "1e-3"}, "lr='1e-3': need a finite number"),
+        (mm.Categorical(2), {"lr": None}, "lr=None: need a finite number"),
+        (mm.Categorical(2), {"state": None}, "state is a NoneType: give what init or load_state returned"),
+    ],
+)
+def test_steps_name_what_does_not_fit(likelihood, changes, message):
+    net = nn.Linear(2, likelihood.width)
+    method = mm.Method(net, likelihood, members=2, engine="loop")
+    y = {"regression": torch.zeros(4), "multi-label": torch.zeros(4, 2)}.get(likelihood.task, LABELS)
+    given = {"state": method.init(0), "x": FLOATS, "y": y, **changes}
+    with pytest.raises(mm.Misuse, match=message):
+        method.step(**given)
+
+
+def test_inputs_other_than_those_of_the_method_are_refused():
+    method = mm.Method(NET, mm.Categorical(2), inputs=FLOATS, members=2)
+    for x in (torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64)):
+        with pytest.raises(mm.Misuse, match=r"expected \(B, 2\) of torch.float32"):
+            method.step(method.init(0), x, LABELS)
+    with pytest.raises(mm.Misuse, match=r"inputs is a Data: .*: give a tensor or an array"):
+        mm.Method(NET, mm.Categorical(2), inputs=mm.open_data("two-moons"))
+    for inputs, message in ((torch.zeros(0, 2), "expected training inputs"), (FLOATS + torch.inf, "not finite")):
+        with pytest.raises(mm.Misuse, match=message):
+            mm.Method(NET, mm.Categorical(2), "forde", inputs=inputs)
+
+
+@pytest.mark.parametrize("settings", [{"examples": 2.5}, {"examples": True}, {"examples": -3}, {"steps_per_epoch": 0}])
+def test_counts_are_whole_numbers(settings):
+    with pytest.raises(mm.Misuse, match="need a whole number, at least 1"):
+        mm.Method(NET, mm.Categorical(2), **settings)
+    with pytest.raises(mm.Misuse, match="seed=-1: need a whole number, at least 0"):
+        mm.Method(NET, mm.Categorical(2)).init(-1)
+
+
+def test_a_restored_state_does_not_share_memory_with_what_was_stored(moons: mm.Data):
+    method = mm.Method(NET, mm.Categorical(2), members=2, engine="loop")
+    stored = method.init(0).state_dict()
+    before = {name: tensor.clone() for name, tensor in stored.items()}
+    method.step(method.load_state(stored), moons.train.prepared[:8], moons.train.y[:8])
+    assert all(torch.equal(before[name], tensor) for name, tensor in stored.items())
+
+
+def test_states_of_other_methods_are_refused_by_every_part(moons: mm.Data):
+    def method(recipe: str = "deep-ensemble", **settings: Any) -> mm.Method:
+        settings = {"members": 2, "epochs": 8, "steps_per_epoch": 1, "engine": "loop", **settings}
+        return mm.Method("mlp:hidden=8", mm.Categorical(2), recipe, inputs=moons.train.prepared, **settings)
+
+    x, y = moons.train.prepared[:8], moons.train.y[:8]
+    collected = method("multi-swag")
+    swag = collected.init(0)
+    for _ in range(8):
+        collected.step(swag, x, y)
+    states = [method(members=3).init(0), method("batch-ensemble").init(0), method(first_member=2).init(0), swag]
+    for state in (*states, method(optimizer="sgd", momentum=0.9).init(0)):
+        for use in (lambda own, s=state: own.step(s, x, y), lambda own, s=state: own.ensemble(s)):
+            with pytest.raises(mm.Misuse, match="the state"):
+                use(method())
+    doubles = {name: t.double() if t.is_floating_point() else t for name, t in method().init(0).state_dict().items()}
+    with pytest.raises(mm.Misuse, match=r"of torch\.float64, expected"):
+        method().load_state(doubles)
+    assert method().step(method().init(3), x, y).isfinite().all()  # of an equal method
+
+
+def test_members_with_infinite_weights_are_not_in_the_ensemble(moons: mm.Data):
+    x, y = moons.train.prepared[:32], moons.train.y[:32]
+    method = mm.Method("mlp:hidden=8", mm.Categorical(2), inputs=x, members=2, optimizer="sgd", engine="loop")
+    state = method.init(0)
+    method.step(state, [x, 1e30 * x], [y, y], lr=1e10)
+    assert state.active.all()  # its loss was finite
+    assert method.ensemble(state).predict(x).mean.isfinite().all()
+
+
+def test_steps_need_no_gradient_mode_and_refuse_inference_mode(moons: mm.Data):
+    x, y = moons.train.prepared[:32], moons.train.y[:32]
+    method = mm.Method("mlp:hidden=8", mm.Categorical(2), "bayes", inputs=x)
+    state, expected = method.init(0), method.init(0)
+    with torch.no_grad():
+        method.step(state, x, y)
+    method.step(expected, x, y)
+    pairs = zip(state.state_dict().values(), expected.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    with torch.inference_mode(), pytest.raises(mm.Misuse, match=r"inside torch.inference_mode\(\) has no gradients"):
+        method.step(state, x, y)
