@@ -95,8 +95,3 @@ def difference(values: Sequence[float], form: str = "+.3f") -> str:
 def bold(text: str, condition: bool) -> str:
     """Return the text in bold type if the condition holds."""
     return f"**{text}**" if condition else text
-
-
-def head(names: list[str]) -> list[str]:
-    """Return the first two lines of a table with these columns."""
-    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
