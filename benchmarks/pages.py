@@ -71,19 +71,14 @@ def runs_table(records: dict[str, dict[str, Any]]) -> str:
 
 
 def run_record(run: Path) -> dict[str, Any]:
-    """What is kept of a finished run: settings and scores, no paths."""
+    """Return what is kept of a finished run: settings and scores, no paths."""
     manifest, metrics = (json.loads((run / file).read_text()) for file in ("run.json", "metrics.json"))
     return {
-        "task": manifest.data["task"],
-        "fingerprint": manifest.data["fingerprint"],
-        "examples": manifest.data["examples"],
-        "net": manifest.net["name"],
-        "recipe": manifest.recipe,
-        "plan": manifest.plan,
-        "engine": manifest.engine["name"],
-        "versions": manifest.versions,
+        **{key: manifest["data"][key] for key in ("task", "fingerprint", "examples")},
+        **{key: manifest[key]["name"] for key in ("net", "engine")},
+        **{key: manifest[key] for key in ("recipe", "plan", "versions")},
         **{key: metrics[key] for key in ("metrics", "members", "cost")},
-        "ood": {each["name"]: each["uncertainties"] for each in metrics.get("ood", [])},
+        "ood": {scores["name"]: scores["uncertainties"] for scores in metrics.get("ood", [])},
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from markdown_tables import table_rows
 from table_text import markdown
 
+import murmuration as mm
 from murmuration.cli import main
 
 COMMANDS = list(filter(documented.is_first_floor, documented.all_commands()))
@@ -35,6 +36,15 @@ def test_a_row_says_what_the_record_says():
     assert table_rows(pages.runs_table({"a": record}))[1:] == [
         ["a", "mlp", "2", "3", scores, "accuracy 0.45", "1.5 min"]
     ]
+
+
+def test_the_record_of_a_finished_run_has_a_row(tmp_path):
+    ensemble = mm.fit("mlp", "two-moons", members=2, epochs=1, out=tmp_path, progress=False)
+    mm.evaluate(ensemble, "two-moons", out=tmp_path)
+    record = json.loads(json.dumps(pages.run_record(tmp_path)))
+    (row,) = table_rows(pages.runs_table({"moons": record}))[1:]
+    assert row[:4] == ["moons", "mlp", "2", "1"]
+    assert str(tmp_path) not in json.dumps(record)
 
 
 def test_every_table_has_its_place_on_one_page():
