@@ -5,9 +5,11 @@ same seed, with the 95 % t-interval of their mean over seeds; bold where it leav
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from table_text import difference, markdown
 
 from murmuration.core.recipe import PRESETS, Recipe
@@ -24,7 +26,6 @@ QUALITY = {  # record -> its data; at equal gradient steps a single network is t
     "dynamics-cifar10": "CIFAR-10 †",
 }
 STEPS = {"bayes": "local", "bayes-flipout": "flipout", "ivon": "draw"}  # recipe -> its row of the record of steps
-
 UNMEASURED = ("rank1-bnn", "bayes-last-layer", "ride", "sade")  # whose steps no record has
 
 
@@ -38,16 +39,10 @@ def recipes_table() -> str:
     gains["bayes"] = bayes_gains()
     gains[REFERENCE] = corrupted[REFERENCE] = ["0"]
     return markdown(
-        {
-            "recipe": f"**`{name}`**, the default" if name == REFERENCE else f"`{name}`",
-            "good for": row.good,
-            "against it": row.bad,
-            "training": training(name, row.value),
-            "stored": stored(name, row.value),
-            "passes": passes(row.value),
-            "NLL - DE": "; ".join(gains.get(name, [])),
-            "corrupted NLL - DE": "; ".join(corrupted.get(name, [])),
-        }
+        {"recipe": f"**`{name}`**, the default" if name == REFERENCE else f"`{name}`"}
+        | {"good for": row.good, "against it": row.bad, "training": training(name, row.value)}
+        | {"stored": stored(name, row.value), "passes": passes(row.value)}
+        | {"NLL - DE": "; ".join(gains.get(name, [])), "corrupted NLL - DE": "; ".join(corrupted.get(name, []))}
         for name, row in PRESETS.items()
         if name not in ALIASES
     )
@@ -57,16 +52,11 @@ def gains_of(part: str) -> dict[str, list[str]]:
     """Return for each recipe the measured differences to the deep ensemble, one text per record."""
     gains: dict[str, list[str]] = {}
     for record, data in QUALITY.items():
-        losses: dict[str, dict[int, float]] = {}
-        for run in read(record)["runs"]:
-            scores = run.get(part, run if part == "clean" else {})
-            if "nll" in scores:
-                name = run.get("method") or run["recipe"]
-                losses.setdefault(ALIASES.get(name, name), {})[run["seed"]] = scores["nll"]
-        reference = losses.pop(REFERENCE, {})
-        for name, seeds in losses.items():
-            differences = [nll - reference[seed] for seed, nll in seeds.items() if seed in reference]
-            gains.setdefault(name, []).append(f"{data} {signed(differences)}")
+        runs = pd.json_normalize(read(record)["runs"]).rename(columns={"method": "recipe", "nll": "clean.nll"})
+        if f"{part}.nll" in runs:
+            losses = runs.replace({"recipe": ALIASES}).pivot(index="recipe", columns="seed", values=f"{part}.nll")
+            for name, differences in losses.sub(losses.loc[REFERENCE]).drop(REFERENCE).iterrows():
+                gains.setdefault(name, []).append(f"{data} {signed(differences.dropna())}")
     return gains
 
 
@@ -82,7 +72,7 @@ def bayes_gains() -> list[str]:
     return texts
 
 
-def signed(values: list[float]) -> str:
+def signed(values: Sequence[float]) -> str:
     """Write the mean of differences with its interval, and a minus sign instead of a hyphen.
 
     >>> signed([-0.0123]), signed([0.5])
