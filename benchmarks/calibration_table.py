@@ -1,72 +1,54 @@
-"""The table of harm done by calibration, from its record."""
+"""Tables of harm done by calibration, from its record."""
 
 from typing import Any
 
-from table_text import head
+import pandas as pd
+from table_text import markdown
 
-AIM = 0.05  # of runs, at most, may be worse
+
+def pooled(cells: pd.DataFrame) -> dict[str, float]:
+    """Return runs of simulations, the share of them that are worse after calibration, and by how much on average."""
+    runs, worse = cells.runs.sum(), (cells.worse * cells.runs).sum()
+    by = (cells.worse_by * cells.worse * cells.runs).sum()
+    return {"runs": int(runs), "worse": worse / runs, "worse_by": by / worse if worse else 0.0}
 
 
 def summary(record: dict[str, Any]) -> dict[str, Any]:
-    """Over all simulations and all tables: the share of runs that are worse after calibration, and by how much."""
-    cells = record["simulations"]
-    runs = sum(cell["runs"] for cell in cells)
-    worse = sum(cell["worse"] * cell["runs"] for cell in cells)
-    found: dict[str, Any] = {}
-    if cells:
-        by = sum(cell["worse_by"] * cell["worse"] * cell["runs"] for cell in cells)
-        found["simulations"] = {
-            "runs": runs,
-            "worse": worse / runs,
-            "worse_by": by / worse if worse else 0.0,
-            "largest_share": max(cell["worse"] for cell in cells),
-            "worst": max(cell["worst"] for cell in cells),
-            "change": sum(cell["change"] * cell["runs"] for cell in cells) / runs,
-        }
-    tables = [cell for cell in record["tables"] if cell["calibrated"]]
-    if tables:
-        changes = [cell["after"] - cell["before"] for cell in tables]
-        harmed = [change for change in changes if change > 0]
-        found["tables"] = {
-            "runs": len(changes),
-            "worse": len(harmed) / len(changes),
-            "worse_by": sum(harmed) / len(harmed) if harmed else 0.0,
-            "change": sum(changes) / len(changes),
-        }
-    return found
+    """Summarise all simulations and all tables: the share of runs that calibration makes worse, and by how much."""
+    parts: dict[str, Any] = {}
+    if record["simulations"]:
+        cells = pd.DataFrame(record["simulations"])
+        parts["simulations"] = pooled(cells) | {"largest_share": cells.worse.max(), "worst": cells.worst.max()}
+        parts["simulations"]["change"] = (cells.change * cells.runs).sum() / cells.runs.sum()
+    changes = pd.Series([cell["after"] - cell["before"] for cell in record["tables"] if cell["calibrated"]])
+    if len(changes):
+        harmed = changes[changes > 0]
+        shares = {"worse": len(harmed) / len(changes), "worse_by": harmed.mean() if len(harmed) else 0.0}
+        parts["tables"] = {"runs": len(changes), **shares, "change": changes.mean()}
+    return parts
 
 
 def harm_table(record: dict[str, Any]) -> str:
-    """Simulations, a row a truth: over all sizes and by size, the share of runs that are worse and the mean change."""
-    cells = record["simulations"]
-    sizes = sorted({cell["examples"] for cell in cells})
-    lines = head(["truth", "worse, by", *(f"n = {size:,}: worse, change" for size in sizes)])
-    for truth in dict.fromkeys(cell["truth"] for cell in cells):
-        own = {cell["examples"]: cell for cell in cells if cell["truth"] == truth}
-        runs, worse = (
-            sum(each) for each in zip(*((c["runs"], c["runs"] * c["worse"]) for c in own.values()), strict=True)
-        )
-        by = sum(cell["worse_by"] * cell["worse"] * cell["runs"] for cell in own.values()) / worse if worse else 0.0
-        told = [
-            f"{100 * own[size]['worse']:.0f} %, {own[size]['change']:+.3f}" if size in own else "" for size in sizes
-        ]
-        lines.append(f"| {truth} | {100 * worse / runs:.1f} %, {by:.3f} | {' | '.join(told)} |")
-    found = summary(record)["simulations"]
-    lines.append(
-        f"| all {found['runs']:,} runs | {100 * found['worse']:.1f} %, {found['worse_by']:.3f} |{' |' * len(sizes)}"
-    )
-    return "\n".join(lines)
+    """Tabulate simulations by truth: the share of runs that are worse and the mean change, in all and by size."""
+    cells = pd.DataFrame(record["simulations"])
+    cells["text"] = (100 * cells.worse).map("{:.0f} %, ".format) + cells.change.map("{:+.3f}".format)
+    by_size = cells.pivot(index="truth", columns="examples", values="text")
+    by_size.columns = [f"n = {size:,}: worse, change" for size in by_size]
+
+    def row(name: str, own: pd.DataFrame) -> dict[str, str]:
+        harm = pooled(own)
+        return {"truth": name, "worse, by": f"{100 * harm['worse']:.1f} %, {harm['worse_by']:.3f}"}
+
+    rows = [row(truth, own) | by_size.loc[truth].to_dict() for truth, own in cells.groupby("truth", sort=False)]
+    return markdown([*rows, row(f"all {cells.runs.sum():,} runs", cells)])
 
 
 def harm_on_tables(record: dict[str, Any]) -> str:
-    """Real tables with the default network, a row a table: splits whose test log-loss is worse after calibration."""
-    lines = head(["table", "splits", "examples of the calibrator", "kept", "worse", "NLL before", "NLL after"])
-    for table in dict.fromkeys(cell["table"] for cell in record["tables"]):
-        own = [cell for cell in record["tables"] if cell["table"] == table and cell["calibrated"]]
-        if own:
-            before, after = (sum(cell[when] for cell in own) / len(own) for when in ("before", "after"))
-            worse = sum(cell["after"] > cell["before"] for cell in own)
-            kept = sum(cell["kept"] for cell in own)
-            shown = f"{kept} | {worse} | {before:.3g} | {after:.3g}"
-            lines.append(f"| {table} | {len(own)} | {own[0]['examples']} | {shown} |")
-    return "\n".join(lines)
+    """Tabulate splits of real tables whose test log-loss is worse after calibration of the default network."""
+    rows = []
+    cells = pd.DataFrame([cell for cell in record["tables"] if cell["calibrated"]])
+    for table, own in cells.groupby("table", sort=False):
+        row = {"table": table, "splits": len(own), "examples of the calibrator": own.examples.iloc[0]}
+        row |= {"kept": own.kept.sum(), "worse": (own.after > own.before).sum()}
+        rows.append(row | {f"NLL {when}": f"{own[when].mean():.3g}" for when in ("before", "after")})
+    return markdown(rows)

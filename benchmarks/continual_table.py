@@ -1,79 +1,67 @@
 """Tables of streams of tasks, made from the record of `continual_streams.py`."""
 
+from collections.abc import Iterable, Sized
+from statistics import fmean
 from typing import Any
 
-from table_text import head, mean_interval
+import pandas as pd
+from table_text import markdown, spread
 
 PUBLISHED = {  # final average accuracy in percent, task-agnostic, of Kirichenko et al. (2021)
-    ("svhn-mnist", "hcl-fr"): 96.38,
-    ("svhn-mnist", "hcl-gr"): 93.84,
-    ("mnist-svhn", "hcl-fr"): 95.62,
-    ("mnist-svhn", "hcl-gr"): 96.04,
-    ("split-mnist", "hcl-fr"): 90.89,
-    ("split-mnist", "hcl-gr"): 84.65,
-    ("split-cifar10", "hcl-fr"): 89.44,
-    ("split-cifar10", "hcl-gr"): 80.29,
-    ("split-cifar100", "hcl-fr"): 59.66,
-    ("split-cifar100", "hcl-gr"): 51.64,
+    "svhn-mnist": {"hcl-fr": 96.38, "hcl-gr": 93.84},
+    "mnist-svhn": {"hcl-fr": 95.62, "hcl-gr": 96.04},
+    "split-mnist": {"hcl-fr": 90.89, "hcl-gr": 84.65},
+    "split-cifar10": {"hcl-fr": 89.44, "hcl-gr": 80.29},
+    "split-cifar100": {"hcl-fr": 59.66, "hcl-gr": 51.64},
 }
 
 
 def winners_sentence(record: dict[str, Any]) -> str:
-    """Who has the largest mean final accuracy in each stream, joint training apart, and the best flow beside it."""
-    found: dict[str, dict[str, float]] = {}
+    """Name the method with the largest mean final accuracy in each stream, joint training apart, and the best flow."""
+    accuracies: dict[str, dict[str, float]] = {}
     for stream, method, cells in grouped(record):
         if method != "joint":
-            values = [cell["final_average"] for cell in cells]
-            found.setdefault(stream, {})[method] = 100 * sum(values) / len(values)
+            accuracies.setdefault(stream, {})[method] = 100 * fmean(cell["final_average"] for cell in cells)
     parts = []
-    for stream, scores in found.items():
+    for stream, scores in accuracies.items():
         best = max(scores, key=scores.__getitem__)
-        flows = [method for method in scores if method.startswith("hcl")]
-        second = max(flows, key=scores.__getitem__, default=best)
-        beside = "" if second == best else f", `{second}` has {scores[second]:.1f} %"
+        flow = max((name for name in scores if name.startswith("hcl")), key=scores.__getitem__, default=best)
+        beside = "" if flow == best else f", `{flow}` has {scores[flow]:.1f} %"
         parts.append(f"`{best}` in {stream} ({scores[best]:.1f} %{beside})")
     return f"Joint training apart, the highest final accuracy is that of {'; '.join(parts)}."
 
 
 def continual_table(record: dict[str, Any]) -> str:
-    """Final accuracy, forgetting and memory of every method in every stream, in percent; published figures beside."""
-    columns = ["stream", "method", "seeds", "final accuracy", "published", "forgetting", "task identified", "memory"]
-    lines = head(columns)
+    """Tabulate final accuracy, forgetting and memory of every method in every stream, beside published figures."""
+    rows = []
     for stream, method, cells in grouped(record):
-        published = PUBLISHED.get((stream, method))
-        named = [cell["task_id"] for cell in cells if cell["task_id"] is not None]
-        memory = sum(sum(cell["memory"].values()) for cell in cells) / len(cells)
-        values = [
-            percent([cell["final_average"] for cell in cells]),
-            "" if published is None else f"{published:.2f}",
-            "" if method == "joint" else percent([cell["forgetting"] for cell in cells]),
-            percent(named) if named else "",
-            f"{memory / 2**20:.2f} MB",
-        ]
-        lines.append(f"| {stream} | `{method}` | {len(cells)} | {' | '.join(values)} |")
-    return "\n".join(lines)
+        published = PUBLISHED.get(stream, {}).get(method)
+        task_ids = [cell["task_id"] for cell in cells if cell["task_id"] is not None]
+        forgetting = "" if method == "joint" else percent([cell["forgetting"] for cell in cells])
+        memory = fmean(sum(cell["memory"].values()) for cell in cells)
+        row = start(stream, method, cells) | {"final accuracy": percent([cell["final_average"] for cell in cells])}
+        row |= {"published": f"{published:.2f}" if published else "", "forgetting": forgetting}
+        row |= {"task identified": percent(task_ids) if task_ids else "", "memory": f"{memory / 2**20:.2f} MB"}
+        rows.append(row)
+    return markdown(rows)
 
 
 def detection_table(record: dict[str, Any]) -> str:
-    """Changes noticed in the streams whose labels do not give them away, sums over seeds."""
-    lines = head(
-        ["stream", "method", "seeds", "changes", "missed", "false alarms", "mean delay", "recurring recognised"]
-    )
+    """Tabulate changes noticed in the streams whose labels do not give them away, as sums over seeds."""
+    rows = []
     for stream, method, cells in grouped(record):
-        found = [cell["detection"] for cell in cells if cell["detection"] is not None]
-        if not stream.startswith("changes-") or not found:
-            continue
-        delays = [each["mean_delay"] for each in found if each["mean_delay"] is not None]
-        delay = f"{sum(delays) / len(delays):.1f} batches" if delays else ""
-        sums = {key: sum(each[key] for each in found) for key in ("changes", "misses", "false_alarms")}
-        again = f"{sum(each['recognised'] for each in found)} of {sum(each['recurring'] for each in found)}"
-        counts = " | ".join(str(value) for value in sums.values())
-        lines.append(f"| {stream} | `{method}` | {len(found)} | {counts} | {delay} | {again} |")
-    return "\n".join(lines)
+        seeds = pd.DataFrame([cell["detection"] for cell in cells if cell["detection"] is not None])
+        if stream.startswith("changes-") and len(seeds):
+            delays = seeds.mean_delay.dropna()
+            row = start(stream, method, seeds) | {"changes": seeds.changes.sum(), "missed": seeds.misses.sum()}
+            row |= {"false alarms": seeds.false_alarms.sum()}
+            row |= {"mean delay": f"{delays.mean():.1f} batches" if len(delays) else ""}
+            rows.append(row | {"recurring recognised": f"{seeds.recognised.sum()} of {seeds.recurring.sum()}"})
+    return markdown(rows)
 
 
 def speed_sentence(record: dict[str, Any]) -> str:
-    """The time of a training step of the flow, and how many times as long others take."""
+    """State the time of a training step of the flow, and how many times as long others take."""
     ours = record["milliseconds"]["murmuration"]
     return (
         f"A step takes {ours:.1f} ms on one core, {record['over_plain']:.2f} times as long in plain PyTorch and"
@@ -82,27 +70,29 @@ def speed_sentence(record: dict[str, Any]) -> str:
 
 
 def identification_table(record: dict[str, Any]) -> str:
-    """Test inputs whose task is named rightly by several flows, in percent, in three ways."""
-    ways = ("density", "disagreement", "typicality")
-    lines = head(["stream", "method", "seeds", *ways])
+    """Tabulate test inputs whose task several flows name rightly, in percent, in three ways."""
+    rows = []
     for stream, method, cells in grouped(record):
-        found = [cell["identified"] for cell in cells if cell.get("identified")]
-        if found:
-            values = " | ".join(percent([each[way] for each in found]) for way in ways)
-            lines.append(f"| {stream} | `{method}` | {len(found)} | {values} |")
-    return "\n".join(lines)
+        seeds = pd.DataFrame([cell["identified"] for cell in cells if cell.get("identified")])
+        if len(seeds):
+            shares = {way: percent(seeds[way]) for way in ("density", "disagreement", "typicality")}
+            rows.append(start(stream, method, seeds) | shares)
+    return markdown(rows)
 
 
 def grouped(record: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """The cells of each stream and method, over seeds, in the order of the record."""
-    keys = dict.fromkeys((cell["stream"], cell["method"]) for cell in record["cells"])
-    return [
-        (stream, method, [cell for cell in record["cells"] if (cell["stream"], cell["method"]) == (stream, method)])
-        for stream, method in keys
-    ]
+    """Return the cells of each stream and method, over seeds, in the order of the record."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for cell in record["cells"]:
+        groups.setdefault((cell["stream"], cell["method"]), []).append(cell)
+    return [(*key, cells) for key, cells in groups.items()]
 
 
-def percent(values: list[float]) -> str:
-    """The mean in percent, with half the width of its 95 % interval where there are several values."""
-    mean, low, high = mean_interval([100 * value for value in values])
-    return f"{mean:.1f} ± {(high - low) / 2:.1f}" if low == low else f"{mean:.1f}"
+def start(stream: str, method: str, seeds: Sized) -> dict[str, Any]:
+    """Return the first cells of a row."""
+    return {"stream": stream, "method": f"`{method}`", "seeds": len(seeds)}
+
+
+def percent(values: Iterable[float]) -> str:
+    """Write the mean in percent with its interval."""
+    return spread([100 * value for value in values], ".1f")

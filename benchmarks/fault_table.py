@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from table_text import head
+import pandas as pd
+from table_text import markdown
 
 FAULTS = {  # heading -> faults of the record
     "killed": ("kill at a moment", "kill before a change", "kill of a worker", "kill of the launcher"),
@@ -13,15 +14,12 @@ FAULTS = {  # heading -> faults of the record
 
 
 def fault_table(record: dict[str, Any]) -> str:
-    """Faults by command and kind, and the cases that neither ended as undisturbed nor were refused in one line."""
-    rows, cells = record["subjects"], {}
-    for name, row in rows.items():
-        counts = [sum(row.get(each, 0) for each in kinds) for kinds in FAULTS.values()]
-        cells[name] = [row["cases"], *counts, row["defects"]]
-    cells["all"] = [sum(column) for column in zip(*cells.values(), strict=True)]
-    lines = head(["", "cases", *FAULTS, "defects"])
-    lines += [f"| {name} | {' | '.join(f'{number:,}' for number in row)} |" for name, row in cells.items()]
-    programs = sum(row["as program"] for row in rows.values())
-    launched = sum(row.get("launched", 0) for row in rows.values())
+    """Tabulate faults by command and kind, and the cases that neither ended as undisturbed nor were refused."""
+    rows = pd.DataFrame.from_dict(record["subjects"], orient="index").fillna(0)
+    columns = {"cases": ["cases"], **FAULTS, "defects": ["defects"]}
+    counts = pd.DataFrame({name: rows.reindex(columns=faults).sum(axis=1) for name, faults in columns.items()})
+    counts.loc["all"] = counts.sum()
+    table = markdown({"": name, **row.map("{:,.0f}".format)} for name, row in counts.iterrows())
+    programs, launched = (int(rows[name].sum()) if name in rows else 0 for name in ("as program", "launched"))
     how = f"{programs} of the cases ran the program itself" + (f", {launched} two under torchrun" if launched else "")
-    return "\n".join([*lines, "", f"{how}, the others forks of one process."])
+    return f"{table}\n\n{how}, the others forks of one process."

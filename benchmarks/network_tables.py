@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from table_text import head
+from table_text import interval, markdown
 
 COLUMNS = {  # preset -> heading
     "deep-ensemble": "deep ensemble",
@@ -22,38 +22,35 @@ COLUMNS = {  # preset -> heading
 
 
 def networks_table(record: dict[str, Any]) -> str:
-    """A row for each network, a letter for each of the presets above."""
-    lines = head(["network", *COLUMNS.values()])
-    for name, row in record["cells"].items():
-        letters = [row[preset]["status"] if preset in row else "" for preset in COLUMNS]
-        lines.append(f"| {name}: {record['special'][name]} | {' | '.join(letters)} |")
-    return "\n".join(lines)
+    """Tabulate a letter for each network and each of the presets above."""
+    return markdown(
+        {"network": f"{name}: {record['special'][name]}"}
+        | {title: row[preset]["status"] if preset in row else "" for preset, title in COLUMNS.items()}
+        for name, row in record["cells"].items()
+    )
+
+
+def scores(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the cells that both tables of transfer have, with 95 % intervals over test images."""
+    cells = {"predictions": run["members"], "accuracy": interval(run["accuracy"], ".3f")}
+    return cells | {"NLL": interval(run["nll"], ".3f"), "ECE": f"{run['ece']['value']:.3f}"}
 
 
 def fine_tuning_table(record: dict[str, Any]) -> str:
-    """Scores of every recipe with their 95 % intervals over test images."""
-    names = ["recipe", "predictions", "accuracy", "NLL", "ECE", "AUROC, entropy", "AUROC, mutual information"]
-    lines = head([*names, "stored parameters", "CPU seconds"])
+    """Tabulate the scores of every recipe."""
+    rows = []
     for name, run in record["runs"].items():
-        interval = [
-            f"{run[key]['value']:.3f} ({run[key]['low']:.3f} to {run[key]['high']:.3f})" for key in ("accuracy", "nll")
-        ]
-        both = run["auroc"]
-        cells = [str(run["members"]), *interval, f"{run['ece']['value']:.3f}", f"{both['entropy']:.3f}"]
-        cells += [f"{both['mutual_information']:.3f}" if run["members"] > 1 else ""]
-        cells += [f"{run['parameters']:,}", f"{run['cpu_seconds']:.0f}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        areas = [f"{run['auroc'][key]:.3f}" for key in ("entropy", "mutual_information")]
+        row = {"recipe": name, **scores(run), "AUROC, entropy": areas[0]}
+        row |= {"AUROC, mutual information": areas[1] if run["members"] > 1 else ""}
+        rows.append(row | {"stored parameters": f"{run['parameters']:,}", "CPU seconds": f"{run['cpu_seconds']:.0f}"})
+    return markdown(rows)
 
 
 def photo_folder_table(record: dict[str, Any]) -> str:
-    """Scores of heads on features, with the CPU time of the heads; that of the features is the same for all."""
-    lines = head(["heads", "predictions", "accuracy", "NLL", "ECE", "coverage", "set size", "AUROC", "CPU seconds"])
-    for name, run in record["runs"].items():
-        interval = [
-            f"{run[key]['value']:.3f} ({run[key]['low']:.3f} to {run[key]['high']:.3f})" for key in ("accuracy", "nll")
-        ]
-        cells = [str(run["members"]), *interval, f"{run['ece']['value']:.3f}", f"{run['coverage']:.3f}"]
-        cells += [f"{run['set_size']:.2f}", f"{run['auroc']:.3f}", f"{run['cpu_seconds']:.0f}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate the scores of heads on features, with the CPU time of the heads; that of the features is the same."""
+    return markdown(
+        {"heads": name, **scores(run), "coverage": f"{run['coverage']:.3f}", "set size": f"{run['set_size']:.2f}"}
+        | {"AUROC": f"{run['auroc']:.3f}", "CPU seconds": f"{run['cpu_seconds']:.0f}"}
+        for name, run in record["runs"].items()
+    )

@@ -7,13 +7,15 @@ python benchmarks/pages.py --add-landscape PATH NAME  first add a folder of `mur
 
 import argparse
 import json
-import math
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from bayes_tables import bayes_choice_table, bayes_cost_table, bayes_ood_table, bayes_runs_table, superres_table
 from calibration_table import harm_on_tables, harm_table
 from continual_table import continual_table, detection_table, identification_table, speed_sentence, winners_sentence
@@ -22,213 +24,184 @@ from coverage_table import coverage_table
 from fault_table import fault_table
 from longtail_table import longtail_differences, longtail_table
 from network_tables import fine_tuning_table, networks_table, photo_folder_table
+from pandas.api.typing import DataFrameGroupBy
 from recipe_table import recipes_table
-from table_text import SCORES, head, mean_interval, score
+from table_text import SCORES, interval, markdown, score, spread
 from tables_page import MAKERS as TABLE_MAKERS, sets_table
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
 def speed_table(record: dict[str, Any]) -> str:
-    """Speed-ups over the plain loop, a row a workload."""
-    heads = ["ten members, batch 128", "plain loop", "`loop`", "`stacked`", "`threads`", "`threads-stacked`"]
-    lines = head([*heads, "`auto` took", "of GEMM peak"])
-    for net, entry in record["workloads"].items():
-        ratios = " | ".join(f"{entry['engines'][name]['speedup']:.2f}x" for name in entry["engines"])
-        plain = f"{1e3 * entry['plain_loop_s']:.0f} ms"
-        auto = f"`{entry['auto_engine']}`, {entry['auto_speedup']:.2f}x"
-        lines.append(f"| {net} | {plain} | {ratios} | {auto} | {entry['fraction_of_peak']:.2f} |")
-    return "\n".join(lines)
+    """Tabulate speed-ups over the plain loop."""
+    return markdown(
+        {"ten members, batch 128": net, "plain loop": f"{1e3 * entry['plain_loop_s']:.0f} ms"}
+        | {f"`{name}`": f"{engine['speedup']:.2f}x" for name, engine in entry["engines"].items()}
+        | {"`auto` took": f"`{entry['auto_engine']}`, {entry['auto_speedup']:.2f}x"}
+        | {"of GEMM peak": f"{entry['fraction_of_peak']:.2f}"}
+        for net, entry in record["workloads"].items()
+    )
 
 
 def scaling_sentence(record: dict[str, Any]) -> str:
-    """The speed-up of two processes with one core each, and the bytes that a process received in a step."""
-    counted = record["bytes_per_step"]
-    assert all(each["counted"] == each["formula"] for each in counted.values())
+    """State the speed-up of two processes with one core each, and the bytes that a process received in a step."""
+    traffic = record["bytes_per_step"]
+    assert all(entry["counted"] == entry["formula"] for entry in traffic.values())
     return (
         f"Two processes with one core each, `small-cnn`: {record['independent']:.2f} times the steps of one process"
         f" with one core for independent members, {record['forde']:.2f} times for `forde`, which received"
-        f" {counted['forde']['counted'] / 1e6:.1f} MB a step. Counted bytes are those of the formulas."
+        f" {traffic['forde']['counted'] / 1e6:.1f} MB a step. Counted bytes are those of the formulas."
     )
 
 
 def runs_table(records: dict[str, dict[str, Any]]) -> str:
-    """What runs on real data reached, a row a run; intervals are 95 % over test examples."""
-    lines = head(["run", "net", "members", "epochs", "scores of the ensemble", "a member alone", "trained in"])
+    """Tabulate what runs on real data reached; intervals are 95 % over test examples."""
+    rows = []
     for name, record in records.items():
-        scores = ", ".join(f"{key} {score(record['metrics'], key)}" for key in SCORES[record["task"]])
-        alone = _alone(record)
-        minutes = f"{record['cost']['seconds'] / 60:.1f} min"
-        lines.append(
-            f"| {name} | {record['net']} | {record['cost']['members']} | {record['plan']['epochs']} "
-            f"| {scores} | {alone} | {minutes} |"
+        names, cost = SCORES[record["task"]], record["cost"]
+        alone = fmean(member[names[0]] for member in record["members"])
+        row = {"run": name, "net": record["net"], "members": cost["members"], "epochs": record["plan"]["epochs"]}
+        row |= {"scores of the ensemble": ", ".join(f"{key} {score(record['metrics'], key)}" for key in names)}
+        rows.append(
+            row | {"a member alone": f"{names[0]} {alone:.3g}", "trained in": f"{cost['seconds'] / 60:.1f} min"}
         )
-    return "\n".join(lines)
-
-
-def _alone(record: dict[str, Any]) -> str:
-    key = "accuracy" if record["task"] == "classification" else "rmse"
-    values = [member[key] for member in record["members"]]
-    return f"{key} {sum(values) / len(values):.3g}"
+    return markdown(rows)
 
 
 def run_record(run: Path) -> dict[str, Any]:
-    """What is kept of a finished run: settings and scores, no paths."""
+    """Return what is kept of a finished run: settings and scores, no paths."""
     manifest, metrics = (json.loads((run / file).read_text()) for file in ("run.json", "metrics.json"))
     return {
-        "task": manifest.data["task"],
-        "fingerprint": manifest.data["fingerprint"],
-        "examples": manifest.data["examples"],
-        "net": manifest.net["name"],
-        "recipe": manifest.recipe,
-        "plan": manifest.plan,
-        "engine": manifest.engine["name"],
-        "versions": manifest.versions,
+        **{key: manifest["data"][key] for key in ("task", "fingerprint", "examples")},
+        **{key: manifest[key]["name"] for key in ("net", "engine")},
+        **{key: manifest[key] for key in ("recipe", "plan", "versions")},
         **{key: metrics[key] for key in ("metrics", "members", "cost")},
-        "ood": {each["name"]: each["uncertainties"] for each in metrics.get("ood", [])},
+        "ood": {scores["name"]: scores["uncertainties"] for scores in metrics.get("ood", [])},
     }
 
 
 def corruptions_table(record: dict[str, Any]) -> str:
-    """All corruptions at all severities, against the package that one would take otherwise."""
-    lines = head(["19 corruptions, 5 severities", "images per second", f"seconds for {record['images']:,} images"])
+    """Tabulate all corruptions at all severities, against the package that one would take otherwise."""
     peer = f"{record['peer']}, timed on {record['peer_images']:,} and scaled"
-    for name, key in (("murmuration", "ours"), (peer, "peer")):
-        lines.append(f"| {name} | {record[f'{key}_images_per_second']:,.0f} | {record[f'{key}_total_s']:,.0f} |")
-    return "\n".join(lines)
+    columns = ["19 corruptions, 5 severities", "images per second", f"seconds for {record['images']:,} images"]
+    rows = (
+        [name, *(f"{record[f'{key}_{quantity}']:,.0f}" for quantity in ("images_per_second", "total_s"))]
+        for name, key in (("murmuration", "ours"), (peer, "peer"))
+    )
+    return markdown(rows, columns)
 
 
-QUALITY = {  # heading -> where the number stands in a run, and its digits
-    "accuracy": ("clean", "accuracy", 3),
-    "NLL": ("clean", "nll", 3),
-    "ECE": ("clean", "ece", 3),
-    "cA": ("corrupted", "accuracy", 3),
-    "cNLL": ("corrupted", "nll", 3),
-    "cECE": ("corrupted", "ece", 3),
-    "AUROC, entropy": ("auroc", "entropy", 3),
-    "AUROC, mutual information": ("auroc", "mutual_information", 3),
-}
+LOSSES = {"clean.accuracy": "accuracy", "clean.nll": "NLL", "clean.ece": "ECE"}  # of a flattened run -> column
+LOSSES |= {"corrupted.accuracy": "cA", "corrupted.nll": "cNLL", "corrupted.ece": "cECE"}
+AUROCS = {"auroc.entropy": "AUROC, entropy", "auroc.mutual_information": "AUROC, mutual information"}
+
+
+def means_table(runs: DataFrameGroupBy, columns: dict[str, str], form: str = ".3f") -> pd.DataFrame:
+    """Return the number of seeds in each group of runs, and means with 95 % intervals (Student's t)."""
+    means = runs[list(columns)].agg(spread, form).rename(columns=columns)
+    means.insert(0, "seeds", runs.size())
+    return means
 
 
 def quality_table(record: dict[str, Any]) -> str:
-    """Means over seeds of every method, with the 95 % interval of the mean (Student's t)."""
-    lines = head(["method", "seeds", *QUALITY])
-    for method in dict.fromkeys(run["method"] for run in record["runs"]):
-        runs = [run for run in record["runs"] if run["method"] == method]
-        cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in QUALITY.values()]
-        lines.append(f"| {method} | {len(runs)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate means over seeds of every method."""
+    runs = pd.json_normalize(record["runs"]).groupby("method", sort=False)
+    return markdown(means_table(runs, LOSSES | AUROCS).reset_index())
 
 
 def dynamics_table(record: dict[str, Any]) -> str:
-    """Means over seeds of every method and of its NLL minus the deep ensemble's, each with the 95 % interval."""
-    columns = [heading for heading, (part, _, _) in QUALITY.items() if part != "auroc"]
-    differences = ["NLL - DE", "cNLL - DE"]
-    lines = head(["method", "seeds", "members", *columns, *differences, "chosen on validation examples"])
-    ensembles = {run["seed"]: run for run in record["runs"] if run["method"] == "deep-ensemble"}
-    for method in dict.fromkeys(run["method"] for run in record["runs"]):
-        runs = [run for run in record["runs"] if run["method"] == method]
-        places = [QUALITY[heading] for heading in columns]
-        cells = [_spread([run[part][name] for run in runs], digits) for part, name, digits in places]
-        paired = [(run, ensembles[run["seed"]]) for run in runs if run["seed"] in ensembles]
-        for part in ("clean", "corrupted") if method != "deep-ensemble" else ():
-            cells.append(_spread([run[part]["nll"] - other[part]["nll"] for run, other in paired], 3))
-        cells += [""] * (len(columns) + 2 - len(cells))
-        chosen = ", ".join(f"{name} {value:g}" for name, value in runs[0]["settings"].items())
-        lines.append(f"| {method} | {len(runs)} | {runs[0]['members']} | {' | '.join(cells)} | {chosen} |")
-    return "\n".join(lines)
-
-
-def _spread(values: list[float], digits: int) -> str:
-    """The mean, and half the width of its interval where there are several values."""
-    mean, low, high = mean_interval(values)
-    return f"{mean:.{digits}f} ± {(high - low) / 2:.{digits}f}" if math.isfinite(low) else f"{mean:.{digits}f}"
+    """Tabulate means over seeds of every method and of its NLL minus the deep ensemble's."""
+    runs = pd.json_normalize(record["runs"], max_level=1)
+    methods = runs.groupby("method", sort=False)
+    table = means_table(methods, LOSSES)
+    table.insert(1, "members", methods.members.first())
+    ensembles = runs[runs.method == "deep-ensemble"].set_index("seed")
+    for key in ("clean.nll", "corrupted.nll"):
+        gaps = {name: (own.set_index("seed")[key] - ensembles[key]).dropna() for name, own in methods}
+        table[f"{LOSSES[key]} - DE"] = {
+            name: "" if name == "deep-ensemble" else spread(gap) for name, gap in gaps.items()
+        }
+    settings = {run["method"]: run["settings"].items() for run in reversed(record["runs"])}
+    table["chosen on validation examples"] = table.index.map(
+        lambda name: ", ".join(f"{k} {v:g}" for k, v in settings[name])
+    )
+    return markdown(table.reset_index())
 
 
 def repulsion_cost_table(record: dict[str, Any]) -> str:
-    """What a step costs beside a deep ensemble's."""
-    names = list(dict.fromkeys(name for entry in record["workloads"].values() for name in entry["over_de"]))
-    lines = head(["ten members, batch 128", "engine", *(f"`{name}`" for name in names), "coupling itself"])
-    for net, entry in record["workloads"].items():
-        ratios = [f"{entry['over_de'][name]:.2f}x" if name in entry["over_de"] else "" for name in names]
-        share = f"{entry['coupling_share']:.1%}"
-        lines.append(f"| {net} | `{entry['engine']}` | {' | '.join(ratios)} | {share} |")
-    return "\n".join(lines)
+    """Tabulate what a step costs beside a deep ensemble's."""
+    workloads = record["workloads"].items()
+    names = dict.fromkeys(name for _, entry in workloads for name in entry["over_de"])
+    return markdown(
+        {"ten members, batch 128": net, "engine": f"`{entry['engine']}`"}
+        | {f"`{name}`": f"{entry['over_de'][name]:.2f}x" if name in entry["over_de"] else "" for name in names}
+        | {"coupling itself": f"{entry['coupling_share']:.1%}"}
+        for net, entry in workloads
+    )
 
 
-TOYS = {"gaps-1d": ("near data", "in the gaps", "beyond"), "five-gaussians": ("near data", "in the middle", "far")}
+TOYS = {  # toy -> key of the record -> column
+    "gaps-1d": {"near": "line: near data", "gap": "line: in the gaps", "far": "line: beyond"},
+    "five-gaussians": {"near": "plane: near data", "middle": "plane: in the middle", "far": "plane: far"},
+}
 
 
 def toys_table(record: dict[str, Any]) -> str:
-    """Mean uncertainty by place on both toys: the mean of seeds, the smallest and the largest."""
-    runs = record["runs"]
-    seeds = len({run["seed"] for run in runs})
-    places = {toy: [key for run in runs if run["toy"] == toy for key in run][3:6] for toy in TOYS}
-    columns = [f"{name}: {place}" for name, toy in zip(("line", "plane"), TOYS, strict=True) for place in TOYS[toy]]
-    lines = head([f"{seeds} seeds", *columns])
-    for recipe in dict.fromkeys(run["recipe"] for run in runs):
-        cells = []
-        for toy in TOYS:
-            for place in places[toy]:
-                values = [run[place] for run in runs if (run["toy"], run["recipe"]) == (toy, recipe)]
-                cells.append(f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})")
-        lines.append(f"| `{recipe}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate mean uncertainty by place on both toys: the mean of seeds, the smallest and the largest."""
+    runs = pd.DataFrame(record["runs"])
+    table = {f"{runs.seed.nunique()} seeds": {recipe: f"`{recipe}`" for recipe in runs.recipe}}
+    for toy, columns in TOYS.items():
+        recipes = runs[runs.toy == toy].groupby("recipe", sort=False)
+        for key, column in columns.items():
+            table[column] = recipes[key].agg(
+                lambda seeds: f"{seeds.mean():.3f} ({seeds.min():.3f} to {seeds.max():.3f})"
+            )
+    return markdown(pd.DataFrame(table))
 
 
 def pruning_table(record: dict[str, Any]) -> str:
-    """Scores of one network pruned by every rule, before and after fine-tuning."""
-    columns = ["val. accuracy, pruned", "fine-tuned", "test accuracy", "test NLL"]
-    lines = head(["rule", "sparsity", "not zero", *columns])
-    for row in record["rows"]:
-        rule = re.sub(r", \d+%$", "", row["name"])
-        before = f"{row['pruned_val']['accuracy']['value']:.3f}" if "pruned_val" in row else ""
-        cells = [
-            before,
-            f"{row['val']['accuracy']['value']:.3f}",
-            *(score(row["test"], key) for key in ("accuracy", "nll")),
-        ]
-        lines.append(f"| {rule} | {100 * row['sparsity']:.0f} % | {row['nonzero']:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate scores of one network pruned by every rule, before and after fine-tuning."""
+    rows = []
+    for entry in record["rows"]:
+        rule, pruned = re.sub(r", \d+%$", "", entry["name"]), entry.get("pruned_val")
+        row = {"rule": rule, "sparsity": f"{100 * entry['sparsity']:.0f} %", "not zero": f"{entry['nonzero']:,}"}
+        row |= {"val. accuracy, pruned": f"{pruned['accuracy']['value']:.3f}" if pruned else ""}
+        row |= {"fine-tuned": f"{entry['val']['accuracy']['value']:.3f}"}
+        rows.append(row | {f"test {title}": interval(entry["test"][title.lower()]) for title in ("accuracy", "NLL")})
+    return markdown(rows)
 
 
 def embedded_cost_table(record: dict[str, Any]) -> str:
-    """What a BatchEnsemble of ten costs: time against loops over single networks, numbers stored against one."""
-    lines = head(
-        ["ten members, batch 128", "engine", "of the plain loop", "of `deep-ensemble`", "numbers of one net's"]
+    """Tabulate what a BatchEnsemble of ten costs: time against loops over single networks, numbers against one."""
+    ratios = {"over_plain_loop": "of the plain loop", "over_deep_ensemble": "of `deep-ensemble`"}
+    ratios |= {"parameters_over_single": "numbers of one net's"}
+    return markdown(
+        {"ten members, batch 128": net, "engine": f"`{entry['batch_ensemble']['engine']}`"}
+        | {title: f"{entry['batch_ensemble'][key]:.2f}x" for key, title in ratios.items()}
+        for net, entry in record["workloads"].items()
     )
-    for net, entry in record["workloads"].items():
-        each = entry["batch_ensemble"]
-        ratios = [each[key] for key in ("over_plain_loop", "over_deep_ensemble", "parameters_over_single")]
-        lines.append(f"| {net} | `{each['engine']}` | {' | '.join(f'{ratio:.2f}x' for ratio in ratios)} |")
-    return "\n".join(lines)
-
-
-EMBEDDED_SCORES = {"accuracy": 4, "nll": 4, "ece": 4, "diversity": 4, "disagreement": 4}
 
 
 def embedded_quality_table(record: dict[str, Any]) -> str:
-    """Means over seeds of every recipe, what it stores and how long it trained."""
-    lines = head(["recipe", "seeds", *EMBEDDED_SCORES, "stored numbers", "trained in"])
-    for name in dict.fromkeys(run["recipe"] for run in record["runs"]):
-        runs = [run for run in record["runs"] if run["recipe"] == name]
-        cells = [_spread([run[score] for run in runs], digits) for score, digits in EMBEDDED_SCORES.items()]
-        seconds = sum(run["seconds"] for run in runs) / len(runs)
-        lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} | {runs[0]['parameters']:,} | {seconds:.0f} s |")
-    return "\n".join(lines)
+    """Tabulate means over seeds of every recipe, what it stores and how long it trained."""
+    runs = pd.DataFrame(record["runs"]).groupby("recipe", sort=False)
+    scores = ("accuracy", "nll", "ece", "diversity", "disagreement")
+    table = means_table(runs, {name: name for name in scores}, ".4f")
+    table["stored numbers"] = runs.parameters.first().map("{:,}".format)
+    table["trained in"] = runs.seconds.mean().map("{:.0f} s".format)
+    return markdown(table.reset_index())
 
 
 def fuzz_table(record: dict[str, Any]) -> str:
-    """The outcomes of generated files and command lines, a row a kind."""
-    verdicts = ("accepted", "refused", "failed", "bad")
-    lines = head(["kind", "cases", "accepted", "refused (`Misuse`)", "failed (`Failure`)", "bad"])
-    for kind, counts in record["kinds"].items():
-        cells = [counts.get(verdict, 0) for verdict in verdicts]
-        lines.append(f"| {kind} | {sum(counts.values()):,} | {' | '.join(f'{cell:,}' for cell in cells)} |")
-    totals = [sum(counts.get(verdict, 0) for counts in record["kinds"].values()) for verdict in verdicts]
-    lines.append(f"| all | {sum(totals):,} | {' | '.join(f'{total:,}' for total in totals)} |")
-    return "\n".join(lines)
+    """Tabulate the outcomes of generated files and command lines by kind."""
+    verdicts = ["accepted", "refused", "failed", "bad"]
+    counts = pd.DataFrame.from_dict(record["kinds"], orient="index").reindex(columns=verdicts).fillna(0)
+    counts.loc["all"] = counts.sum()
+    counts.insert(0, "cases", counts.sum(axis=1))
+    columns = ["kind", "cases", "accepted", "refused (`Misuse`)", "failed (`Failure`)", "bad"]
+    return markdown(([kind, *map("{:,.0f}".format, row)] for kind, row in counts.iterrows()), columns)
 
 
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
@@ -273,53 +246,36 @@ if find_spec("murmuration.studies"):  # the second floor can be removed; its tab
     MAKERS |= STUDY_MAKERS
 
 
+@cache
 def tables() -> dict[str, str]:
-    """Every generated table by the name of its place; one without a record is left as it is."""
-    runs, bayes, larger = (_records(prefix) for prefix in ("run-", "bayes-run-", "superres-"))
-    records = {name: RESULTS / f"{file}.json" for name, (file, _) in MAKERS.items()}
+    """Return every generated table by the name of its place; one without a record is left as it is."""
+    records = {name: RESULTS / f"{record}.json" for name, (record, _) in MAKERS.items()}
     made = {name: MAKERS[name][1](json.loads(path.read_text())) for name, path in records.items() if path.exists()}
-    made["recipes"] = recipes_table()
     made |= {f"tables-{group}": sets_table(group) for group in ("choosing", "reporting")}
-    return {**made, "runs": runs_table(runs), "bayes-runs": bayes_runs_table(bayes), "superres": superres_table(larger)}
+    several = {
+        "runs": (runs_table, "run-"),
+        "bayes-runs": (bayes_runs_table, "bayes-run-"),
+        "superres": (superres_table, "superres-"),
+    }
+    made |= {name: maker(_records(prefix)) for name, (maker, prefix) in several.items()}
+    return made | {"recipes": recipes_table()}
 
 
 def _records(prefix: str) -> dict[str, dict[str, Any]]:
-    """The committed runs whose names begin so, by the rest of their names."""
+    """Return the committed records whose names begin with the prefix, by the rest of their names."""
     paths = sorted(RESULTS.glob(f"{prefix}*.json"))
     return {path.stem.removeprefix(prefix): json.loads(path.read_text()) for path in paths}
 
 
 def with_tables(text: str) -> str:
-    """The page with every `<!-- table NAME -->` place filled anew."""
+    """Fill every `<!-- table NAME -->` place of a page anew."""
     for name, table in tables().items():
         place = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text = place.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)
+        text = place.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
     return text
 
 
-PAGES = tuple(
-    ROOT / page
-    for page in (
-        "README.md",
-        "docs/real-data.md",
-        "docs/calibration.md",
-        "docs/continual.md",
-        "docs/repulsion.md",
-        "docs/embedded.md",
-        "docs/bayes.md",
-        "docs/dynamics.md",
-        "docs/landscape-cifar10.md",
-        "docs/longtail.md",
-        "docs/costs.md",
-        "docs/distributed.md",
-        "docs/own-networks.md",
-        "docs/pretrained.md",
-        "docs/pruning.md",
-        "docs/reliability.md",
-        "docs/tables.md",
-        "docs/tables-measured.md",
-    )
-)
+PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if "<!-- table " in page.read_text()]
 
 
 def main() -> None:

@@ -5,11 +5,12 @@ same seed, with the 95 % t-interval of their mean over seeds; bold where it leav
 """
 
 import json
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from table_text import head, mean_interval
+import pandas as pd
+from table_text import difference, markdown
 
 from murmuration.core.recipe import PRESETS, Recipe
 
@@ -25,7 +26,6 @@ QUALITY = {  # record -> its data; at equal gradient steps a single network is t
     "dynamics-cifar10": "CIFAR-10 †",
 }
 STEPS = {"bayes": "local", "bayes-flipout": "flipout", "ivon": "draw"}  # recipe -> its row of the record of steps
-
 UNMEASURED = ("rank1-bnn", "bayes-last-layer", "ride", "sade")  # whose steps no record has
 
 
@@ -34,66 +34,55 @@ def read(name: str) -> Any:
 
 
 def recipes_table() -> str:
-    """A row a recipe, the default in bold."""
-    lines = head(["recipe", "good for", "against it", "training", "stored", "passes", "NLL - DE", "corrupted NLL - DE"])
-    gains = {part: gains_of(part) for part in ("clean", "corrupted")}
-    for name, row in PRESETS.items():
-        if name in ALIASES:
-            continue
-        shown = f"**`{name}`**, the default" if name == REFERENCE else f"`{name}`"
-        measured = ["; ".join(gains[part].get(name, [])) for part in gains]
-        cells = [shown, row.good, row.bad, training(name, row.value), stored(name, row.value), passes(row.value)]
-        lines.append(f"| {' | '.join([*cells, *(measured if name != REFERENCE else ['0', '0'])])} |")
-    return "\n".join(lines)
+    """Tabulate the recipes, the default in bold."""
+    gains, corrupted = gains_of("clean"), gains_of("corrupted")
+    gains["bayes"] = bayes_gains()
+    gains[REFERENCE] = corrupted[REFERENCE] = ["0"]
+    return markdown(
+        {"recipe": f"**`{name}`**, the default" if name == REFERENCE else f"`{name}`"}
+        | {"good for": row.good, "against it": row.bad, "training": training(name, row.value)}
+        | {"stored": stored(name, row.value), "passes": passes(row.value)}
+        | {"NLL - DE": "; ".join(gains.get(name, [])), "corrupted NLL - DE": "; ".join(corrupted.get(name, []))}
+        for name, row in PRESETS.items()
+        if name not in ALIASES
+    )
 
 
 def gains_of(part: str) -> dict[str, list[str]]:
-    """For each recipe the differences to the deep ensemble that were measured, one text a record."""
-    found: dict[str, list[str]] = {}
+    """Return for each recipe the measured differences to the deep ensemble, one text per record."""
+    gains: dict[str, list[str]] = {}
     for record, data in QUALITY.items():
-        values: dict[str, dict[int, float]] = {}
-        for run in read(record)["runs"]:
-            scores = run.get(part, run if part == "clean" else {})
-            if "nll" in scores:
-                name = run.get("method") or run["recipe"]
-                values.setdefault(ALIASES.get(name, name), {})[run["seed"]] = scores["nll"]
-        reference = values.pop(REFERENCE, {})
-        for name, seeds in values.items():
-            differences = [nll - reference[seed] for seed, nll in seeds.items() if seed in reference]
-            found.setdefault(name, []).append(f"{data} {difference(differences)}")
-    return found | ({"bayes": bayes_gains()} if part == "clean" else {})
+        runs = pd.json_normalize(read(record)["runs"]).rename(columns={"method": "recipe", "nll": "clean.nll"})
+        if f"{part}.nll" in runs:
+            losses = runs.replace({"recipe": ALIASES}).pivot(index="recipe", columns="seed", values=f"{part}.nll")
+            for name, differences in losses.sub(losses.loc[REFERENCE]).drop(REFERENCE).iterrows():
+                gains.setdefault(name, []).append(f"{data} {signed(differences.dropna())}")
+    return gains
 
 
 def bayes_gains() -> list[str]:
-    """Gaussian weights against deterministic ones of one network, one run each."""
+    """Return the differences of Gaussian weights to deterministic ones of one network, one run each."""
     texts = []
     for path in sorted(RESULTS.glob("bayes-run-*-distributions.json")):
         other = path.with_name(path.name.replace("distributions", "numbers"))
         if other.exists():
-            gaussian, point = (json.loads(each.read_text())["metrics"]["nll"]["value"] for each in (path, other))
+            gaussian, point = (json.loads(p.read_text())["metrics"]["nll"]["value"] for p in (path, other))
             data, net = path.stem.removeprefix("bayes-run-").split("-")[:2]
-            texts.append(f"{data} {net} ‡ {signed(gaussian - point)}")
+            texts.append(f"{data} {net} ‡ {signed([gaussian - point])}")
     return texts
 
 
-def difference(values: list[float]) -> str:
-    """The mean with half the width of its interval; bold where the interval leaves out 0."""
-    mean, low, high = mean_interval(values)
-    text = f"{signed(mean)} ± {(high - low) / 2:.3f}" if math.isfinite(low) else signed(mean)
-    return f"**{text}**" if low > 0 or high < 0 else text
+def signed(values: Sequence[float]) -> str:
+    """Write the mean of differences with its interval, and a minus sign instead of a hyphen.
 
-
-def signed(value: float) -> str:
-    """The number with three digits and a minus sign instead of a hyphen.
-
-    >>> signed(-0.0123), signed(0.5)
+    >>> signed([-0.0123]), signed([0.5])
     ('−0.012', '+0.500')
     """
-    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
+    return difference(values).replace("-", "\N{MINUS SIGN}")
 
 
 def training(name: str, recipe: Recipe) -> str:
-    """Time of training over that of one network for as many epochs: measured steps where a record has them."""
+    """Return the time of training over that of one network for as many epochs, by measured steps if there are any."""
     if name in UNMEASURED:
         return "not measured"
     if name in STEPS:
@@ -104,27 +93,27 @@ def training(name: str, recipe: Recipe) -> str:
         ratios = [entry["batch_ensemble"]["over_deep_ensemble"] for entry in read("members")["workloads"].values()]
     if "tuned" in recipe.text("coupling"):
         ratios = [ratio for record in ("repulsion-mnist", "repulsion-cifar10") for ratio in times(record, name)]
-    known = sorted({f"{ratio:.1f}" for ratio in ratios if ratio is not None}, key=float)
-    if not known:
-        return "1" if recipe.members == 1 else "M"
-    return f"{known[0]} M to {known[-1]} M" if len(known) > 1 else f"{known[0]} M"
+    texts = [f"{ratio:.1f} M" for ratio in sorted(ratio for ratio in ratios if ratio is not None)]
+    if not texts:
+        return times_members(1, recipe)
+    return " to ".join(dict.fromkeys((texts[0], texts[-1])))
 
 
 def times(record: str, name: str) -> list[float]:
-    """Training times of a method over those of the deep ensemble of the same seed."""
+    """Return training times of a method over those of the deep ensemble of the same seed."""
     runs = read(record)["runs"]
     reference = {run["seed"]: run["seconds"] for run in runs if run["method"] == REFERENCE}
     return [run["seconds"] / reference[run["seed"]] for run in runs if run["method"] == name]
 
 
 def kept(recipe: Recipe) -> int:
-    """Weights that the dynamics keeps of a member's path."""
+    """Return the number of weights that the dynamics keeps of a member's path."""
     dynamics: Any = recipe.dynamics
     return int(getattr(dynamics, "draws", 0) or getattr(dynamics, "cycles", 1) * getattr(dynamics, "samples", 1))
 
 
 def stored(name: str, recipe: Recipe) -> str:
-    """Numbers stored over those of one network: measured where members share some."""
+    """Return the numbers stored over those of one network: measured where members share some."""
     runs = {run["recipe"]: run["parameters"] for run in read("embedded-digits")["runs"]}
     if recipe.sharing.what not in ("own", "head"):
         shared = runs.get(name, runs["batch-ensemble"] if recipe.sharing.what == "rank-one" else None)
@@ -134,7 +123,7 @@ def stored(name: str, recipe: Recipe) -> str:
 
 
 def passes(recipe: Recipe) -> str:
-    """Forward passes of one prediction."""
+    """Return the forward passes of one prediction."""
     return times_members(kept(recipe) * recipe.weights.draws, recipe)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from landscape_table import claims_table, divergence_table, not_attempted_table, run_claims_table, sizes_table
-from table_text import head
+from table_text import markdown
 
 from murmuration.studies.papers.embedded.page import estimate_text, interval_text, mean_ratio
 from murmuration.studies.papers.embedded.predictions import verdicts
@@ -14,44 +14,45 @@ EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 
 
 def embedded_accuracy_table(record: dict[str, Any]) -> str:
-    """Ensemble accuracy of every arm against the number of models."""
-    found = Results(record)
-    lines = head(["arm", "N", *(f"M = {models}" for models in found.models)])
-    for arm in found.arms:
-        for width in EMBEDDED_WIDTHS:
-            cells = [interval_text(found, arm, width, models, "accuracy") for models in found.models]
-            lines.append(f"| {arm} | {found.neurons(width)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate ensemble accuracy of every arm against the number of models."""
+    results = Results(record)
+    return markdown(
+        {"arm": arm, "N": results.neurons(width)}
+        | {f"M = {models}": interval_text(results, arm, width, models, "accuracy") for models in results.models}
+        for arm in results.arms
+        for width in EMBEDDED_WIDTHS
+    )
 
 
 def embedded_members_table(record: dict[str, Any]) -> str:
-    """Training accuracy of independent members, a row a width."""
-    found = Results(record)
-    lines = head(["N", *(f"M = {models}" for models in found.models)])
-    for width in found.widths:
-        cells = [interval_text(found, "independent", width, m, "member_train_accuracy") for m in found.models]
-        lines.append(f"| {found.neurons(width)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate training accuracy of independent members by width."""
+    results, score = Results(record), "member_train_accuracy"
+    return markdown(
+        {"N": results.neurons(width)}
+        | {f"M = {models}": interval_text(results, "independent", width, models, score) for models in results.models}
+        for width in results.widths
+    )
 
 
 def embedded_kernels_table(record: dict[str, Any]) -> str:
-    """T_o / T_d before training, a row an arm that shares anything."""
-    found = Results(record)
-    lines = head(["arm", *(f"N = {found.neurons(width)}" for width in found.widths)])
-    for arm in found.arms:
-        if arm not in ("naive", "single"):
-            lines.append(f"| {arm} | {' | '.join(mean_ratio(found, arm, [width]) for width in found.widths)} |")
-    return "\n".join(lines)
+    """Tabulate T_o / T_d before training for the arms that share anything."""
+    results = Results(record)
+    return markdown(
+        {"arm": arm} | {f"N = {results.neurons(width)}": mean_ratio(results, arm, [width]) for width in results.widths}
+        for arm in results.arms
+        if arm not in ("naive", "single")
+    )
 
 
 def embedded_verdicts_table(record: dict[str, Any]) -> str:
-    """The predictions of theory and what became of them, a row an estimate."""
-    lines = head(["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
+    """Tabulate the predictions of theory and what became of them, one row per estimate."""
+    rows = []
     for verdict in verdicts(record):
-        for place, each in enumerate(verdict.estimates):
-            begun = f"| {verdict.name} | {verdict.claim} | **{verdict.word}** " if place == 0 else "| | | "
-            lines.append(f"{begun}| {each.what} | {estimate_text(each)} | {each.region} |")
-    return "\n".join(lines)
+        opening = [verdict.name, verdict.claim, f"**{verdict.word}**"]
+        for estimate in verdict.estimates:
+            rows.append([*opening, estimate.what, estimate_text(estimate), estimate.region])
+            opening = ["", "", ""]
+    return markdown(rows, ["", "prediction", "verdict", "estimate", "value and 95 % interval", "predicted"])
 
 
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker

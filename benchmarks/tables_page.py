@@ -1,12 +1,10 @@
 """Tables of the page on tabular data, from the record of benchmarks/tables.py: ranks, normalised and lost scores."""
 
-import math
-from dataclasses import dataclass
-from statistics import fmean, median, stdev
 from typing import Any
 
+import pandas as pd
 from table_sets import GROUPS, Group
-from table_text import head
+from table_text import bold, markdown, mean_error, plus_minus
 
 METRICS = {"nll": "NLL", "proper": "CRPS or Brier", "point": "RMSE or accuracy"}
 PRIOR = "prior"  # the contender without inputs: a normalised score of 0; not ranked
@@ -25,12 +23,11 @@ NAMES = {
 }
 LOST = 0.1  # a table is lost by a wide margin if it is last or the normalised NLL is below 0.9 ...
 ERRORS = 2.0  # ... and the difference of NLL to the best is more than so many standard errors
-
-Scores = dict[int, float]  # split -> score, the smaller the better
+PERCENT = "{:.1f} %"
 
 
 def label(contender: str) -> str:
-    """The name of a contender on the page.
+    """Return the name of a contender on the page.
 
     >>> label("xgboost"), label("ours:mixed")
     ('XGBoost', 'our `mixed`')
@@ -38,168 +35,119 @@ def label(contender: str) -> str:
     return NAMES.get(contender) or f"our `{contender.partition(':')[2] or contender}`"
 
 
-@dataclass(frozen=True)
-class Result:
-    """A contender on a table: the variant with the smaller mean NLL, with the cell of every split."""
-
-    variant: str  # raw or calibrated
-    task: str
-    cells: dict[int, dict[str, Any]]
-
-    def scores(self, metric: str) -> Scores:
-        """The scores of all splits, accuracies as error rates."""
-        error = metric == "point" and self.task == "classification"
-        found = {split: cell[self.variant][metric] for split, cell in self.cells.items()}
-        return {split: 1 - value if error else value for split, value in found.items()}
-
-    def mean(self, key: str) -> float:
-        """The mean over splits of a score as it is, or of a field of the cell."""
-        return fmean(cell[key] if key in cell else cell[self.variant][key] for cell in self.cells.values())
+def results(record: dict[str, Any]) -> pd.DataFrame:
+    """Return the cells that did not fail, each with the scores of the variant that has the smaller mean NLL."""
+    cells = pd.json_normalize([cell for cell in record["cells"] if "failed" not in cell])
+    nll = cells.groupby(["table", "contender"])[["raw.nll", "calibrated.nll"]].transform("mean")
+    cells["calibrated"] = nll["calibrated.nll"] < nll["raw.nll"]
+    cells["harmed"] = cells["calibrated.nll"] > cells["raw.nll"]
+    for score in (*METRICS, "coverage"):
+        cells[score] = cells[f"calibrated.{score}"].where(cells.calibrated, cells[f"raw.{score}"])
+    return cells
 
 
-Results = dict[str, dict[str, Result]]  # table -> contender
+def differences(table: pd.DataFrame, metric: str, name: str) -> pd.DataFrame:
+    """Return scores of a contender minus those of all, by split; negative: it is better.
+
+    Accuracies are compared as error rates.
+    """
+    scores = table.pivot(index="split", columns="contender", values=metric)
+    if metric == "point" and "classification" in set(table.task):
+        scores = 1 - scores
+    return scores.rsub(scores[name], axis=0)
 
 
-def results(record: dict[str, Any]) -> Results:
-    """The better variant of every contender on every table; failed cells are left out."""
-    found: dict[str, dict[str, dict[int, Any]]] = {}
-    for cell in record["cells"]:
-        if "failed" not in cell:
-            found.setdefault(cell["table"], {}).setdefault(cell["contender"], {})[cell["split"]] = cell
-    return {table: {name: better(cells) for name, cells in by.items()} for table, by in found.items()}
-
-
-def better(cells: dict[int, dict[str, Any]]) -> Result:
-    variants = ("raw", "calibrated")
-    chosen = min(variants, key=lambda variant: fmean(cell[variant]["nll"] for cell in cells.values()))
-    return Result(chosen, next(iter(cells.values()))["task"], cells)
-
-
-def difference(one: Result, other: Result, metric: str) -> list[float]:
-    """Scores of one minus the other's, on the splits that both have; negative: the first is better."""
-    a, b = one.scores(metric), other.scores(metric)
-    return [a[split] - b[split] for split in sorted(a.keys() & b.keys())]
-
-
-def ranks(by: dict[str, Result], metric: str) -> dict[str, float]:
-    """The rank of each contender on a table: 1 plus the number of those with a better mean on the splits both have.
+def ranks(table: pd.DataFrame, metric: str) -> pd.Series:
+    """Return the rank of each contender: 1 plus the number of those with a better mean on the splits both have.
 
     An equal mean counts half. A contender that lacks the table does not count.
     """
-    names = [name for name in by if name != PRIOR]
-
-    def lost(name: str, other: str) -> float:
-        apart = sum(difference(by[name], by[other], metric))
-        return 0.5 if apart == 0 else float(apart > 0)
-
-    return {name: 1 + sum(lost(name, other) for other in names if other != name) for name in names}
+    ranked = table[table.contender != PRIOR]
+    apart = {name: differences(ranked, metric, name).sum() for name in ranked.contender.unique()}
+    return pd.Series({name: 0.5 + (sums > 0).sum() + 0.5 * (sums == 0).sum() for name, sums in apart.items()})
 
 
-def normalised(by: dict[str, Result], metric: str) -> dict[str, float]:
-    """The share of the best contender's gain over no inputs at all: 1 for the best, 0 for `prior`, at least -1."""
-    gains = {name: -fmean(difference(each, by[PRIOR], metric)) for name, each in by.items() if name != PRIOR}
-    best = max(gains.values())
-    return {name: max(-1.0, gain / best) if best > 0 else 0.0 for name, gain in gains.items()}
+def normalised(table: pd.DataFrame, metric: str) -> pd.Series:
+    """Return shares of the best contender's gain over no inputs: 1 for the best, 0 for `prior`, at least -1."""
+    gains = differences(table, metric, PRIOR).mean().drop(PRIOR)
+    return (gains / gains.max()).clip(lower=-1) if gains.max() > 0 else 0 * gains
 
 
-def ranked(record: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Contenders and the tables that all of them have."""
-    found = results(record)
-    names = [name for name in record["contenders"] if name != PRIOR and any(name in by for by in found.values())]
-    return names, [table for table, by in found.items() if all(name in by for name in (PRIOR, *names))]
-
-
-def summary(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Means over the tables that all contenders have: ranks, normalised scores, coverage, CPU seconds of a fit."""
-    found, (names, tables) = results(record), ranked(record)
-    rows: dict[str, dict[str, float]] = {name: {"tables": len(tables)} for name in names}
-    for metric in METRICS if tables else ():
-        by_rank = [ranks({name: found[table][name] for name in names}, metric) for table in tables]
-        by_score = [normalised({name: found[table][name] for name in (*names, PRIOR)}, metric) for table in tables]
-        for name in names:
-            rows[name][f"rank_{metric}"] = fmean(each[name] for each in by_rank)
-            rows[name][f"score_{metric}"] = fmean(each[name] for each in by_score)
-    for name in names if tables else ():
-        own = {table: found[table][name] for table in tables}
-        intervals = [each.mean("coverage") for each in own.values() if each.task == "regression"]
-        rows[name] |= {"coverage": fmean(intervals), "least": min(intervals)} if intervals else {}
-        rows[name]["conformal"] = fmean(each.mean("conformal") for each in own.values())
-        rows[name]["calibrated"] = sum(each.variant == "calibrated" for each in own.values())
-        rows[name]["harmed"] = fmean(
-            cell["calibrated"]["nll"] > cell["raw"]["nll"] for each in own.values() for cell in each.cells.values()
-        )
-        rows[name]["seconds"] = fmean(each.mean("cpu_seconds") for each in own.values())
-        rows[name]["median_seconds"] = median(each.mean("cpu_seconds") for each in own.values())
-    return dict(sorted(rows.items(), key=lambda row: row[1].get("rank_nll", math.inf)))
+def summary(record: dict[str, Any]) -> pd.DataFrame:
+    """Return means over the tables that all contenders have: ranks, normalised scores, coverage, CPU seconds."""
+    cells = results(record)
+    names = [name for name in record["contenders"] if name != PRIOR and name in set(cells.contender)]
+    cells = cells.groupby("table").filter(lambda table: {PRIOR, *names} <= set(table.contender))
+    rows = pd.DataFrame({"tables": cells.table.nunique()}, index=names)
+    if cells.empty:
+        return rows
+    for metric in METRICS:
+        rows[f"rank_{metric}"] = cells.groupby("table").apply(ranks, metric).mean()
+        rows[f"score_{metric}"] = cells.groupby("table").apply(normalised, metric).mean()
+    by = ["contender", "table"]
+    regressions = cells[cells.task == "regression"].groupby(by).coverage.mean().groupby("contender")
+    means = cells.groupby(by)[["conformal", "calibrated", "cpu_seconds"]].mean().groupby("contender")
+    rows["coverage"], rows["least"] = regressions.mean(), regressions.min()
+    rows["harmed"] = cells.groupby("contender").harmed.mean()
+    rows["conformal"], rows["calibrated"] = means.conformal.mean(), means.calibrated.sum()
+    rows["seconds"], rows["median_seconds"] = means.cpu_seconds.mean(), means.cpu_seconds.median()
+    return rows.sort_values("rank_nll", kind="stable")
 
 
 def ranks_table(record: dict[str, Any]) -> str:
-    """A row a contender, the best mean rank by NLL first."""
+    """Tabulate the contenders, the best mean rank by NLL first."""
     rows = summary(record)
-    if not any("rank_nll" in row for row in rows.values()):
+    if "rank_nll" not in rows:
         return "No table has all contenders yet."
-    columns = [f"rank by {name}" for name in METRICS.values()]
-    columns += [f"normalised {name}" for name in METRICS.values()]
-    columns += [
-        "90 % intervals cover",
-        "least",
-        "conformal",
-        "calibrated is better",
-        "fits harmed",
-        "CPU seconds a fit",
-        "median",
-    ]
-    lines = head([f"{next(iter(rows.values()))['tables']} tables", *columns])
-    for name, row in rows.items():
-        cells = [f"{row[f'rank_{metric}']:.2f}" for metric in METRICS]
-        cells += [f"{row[f'score_{metric}']:.3f}" for metric in METRICS]
-        cells += [f"{100 * row[key]:.1f} %" if key in row else "" for key in ("coverage", "least", "conformal")]
-        cells += [f"{row['calibrated']}", f"{100 * row['harmed']:.1f} %"]
-        cells += [f"{row['seconds']:.1f}", f"{row['median_seconds']:.1f}"]
-        lines.append(f"| {label(name)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    columns = {f"rank by {title}": (f"rank_{metric}", "{:.2f}") for metric, title in METRICS.items()}
+    columns |= {f"normalised {title}": (f"score_{metric}", "{:.3f}") for metric, title in METRICS.items()}
+    columns |= {"90 % intervals cover": ("coverage", PERCENT), "least": ("least", PERCENT)}
+    columns |= {"conformal": ("conformal", PERCENT), "calibrated is better": ("calibrated", "{:.0f}")}
+    columns |= {"fits harmed": ("harmed", PERCENT), "CPU seconds a fit": ("seconds", "{:.1f}")}
+    columns |= {"median": ("median_seconds", "{:.1f}")}
+    table = pd.DataFrame({f"{rows.tables.iloc[0]} tables": rows.index.map(label)}, index=rows.index)
+    for column, (key, form) in columns.items():
+        values = 100 * rows[key] if form == PERCENT else rows[key]
+        table[column] = values.map(form.format, na_action="ignore")
+    return markdown(table)
 
 
-def lost_table(record: dict[str, Any], own: str = OWN) -> str:
-    """The tables that our default loses by a wide margin, among contenders that share at least two splits with it."""
-    lines = head(["table", "rank", "our NLL", "best", "its NLL", "difference", "normalised NLL"])
-    for table, every in results(record).items():
-        mine = every.get(own)
-        by = {name: each for name, each in every.items() if mine and len(difference(mine, each, "nll")) > 1}
-        if own not in by or PRIOR not in by or len(by) < 3:
+def lost_table(record: dict[str, Any]) -> str:
+    """Tabulate the tables that our default loses by a wide margin, among contenders that share two splits with it."""
+    rows = []
+    for name, table in results(record).groupby("table", sort=False):
+        if OWN not in set(table.contender):
             continue
-        rank, score = ranks(by, "nll"), normalised(by, "nll")
-        best = max(score, key=lambda name: score[name])
-        apart = difference(by[own], by[best], "nll")
-        error = stdev(apart) / math.sqrt(len(apart))
-        last = rank[own] == max(rank.values())
-        if best != own and (last or score[own] < 1 - LOST) and fmean(apart) > ERRORS * error:
-            margin = f"{fmean(apart):+.3f} ± {error:.3f}"
-            cells = [table, f"{rank[own]:g} of {len(rank)}", f"{by[own].mean('nll'):.3f}", label(best)]
-            cells += [f"{by[best].mean('nll'):.3f}", margin, f"{score[own]:.2f}"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) if len(lines) > 2 else "None."
+        shared = differences(table, "nll", OWN).count()
+        rivals = table[table.contender.isin(shared.index[shared > 1])]
+        if not {OWN, PRIOR} < set(rivals.contender):
+            continue
+        means, rank, score = rivals.groupby("contender").nll.mean(), ranks(rivals, "nll"), normalised(rivals, "nll")
+        best = score.idxmax()
+        margin, error = mean_error(differences(rivals, "nll", OWN)[best].dropna())
+        lost = rank[OWN] == rank.max() or score[OWN] < 1 - LOST
+        if best != OWN and lost and margin > ERRORS * error:
+            row = {"table": name, "rank": f"{rank[OWN]:g} of {len(rank)}", "our NLL": f"{means[OWN]:.3f}"}
+            row |= {"best": label(best), "its NLL": f"{means[best]:.3f}"}
+            row |= {"difference": plus_minus((margin, error), "+.3f"), "normalised NLL": f"{score[OWN]:.2f}"}
+            rows.append(row)
+    return markdown(rows) if rows else "None."
 
 
 def scores_table(record: dict[str, Any], metric: str) -> str:
-    """Means over splits, a row a table, a column a contender; the best is bold."""
-    found = results(record)
-    names = [name for name in record["contenders"] if any(name in by for by in found.values())]
-    lines = head(["table", "train", *map(label, names)])
-    for table in sorted(found, key=lambda name: (next(iter(found[name].values())).task, name)):
-        by = found[table]
-        means = {name: each.mean(metric) for name, each in by.items()}
-        classes = next(iter(by.values())).task == "classification"
-        best = (max if metric == "point" and classes else min)(means.values())
-        cells = [f"{means[name]:.4g}" if name in means else "" for name in names]
-        cells = [f"**{cell}**" if means.get(name) == best else cell for name, cell in zip(names, cells, strict=True)]
-        train = next(iter(next(iter(by.values())).cells.values()))["train"]
-        lines.append(f"| {table} | {train:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Tabulate means over splits by table and contender; the best is bold."""
+    cells, rows = results(record), []
+    train = cells.groupby("table").train.first()
+    for (task, table), means in cells.groupby(["task", "table", "contender"])[metric].mean().unstack().iterrows():
+        best = means.max() if (metric, task) == ("point", "classification") else means.min()
+        texts = {name: bold(f"{mean:.4g}", mean == best) for name, mean in means.dropna().items()}
+        row = {"table": table, "train": f"{train[table]:,}"}
+        rows.append(row | {label(name): texts.get(name, "") for name in record["contenders"] if name in means})
+    return markdown(rows)
 
 
 def failures(record: dict[str, Any]) -> str:
-    """The cells that failed, or that there are none."""
+    """List the cells that failed."""
     failed = [cell for cell in record["cells"] if "failed" in cell]
     lines = [
         f"- {label(cell['contender'])} on {cell['table']}, split {cell['split']}: {cell['failed']}" for cell in failed
@@ -208,14 +156,14 @@ def failures(record: dict[str, Any]) -> str:
 
 
 def sets_table(group: Group) -> str:
-    """The tables of a group: task, size, source and licence."""
-    lines = head(["table", "target", "rows", "columns", "of text", "missing values", "from", "licence", "origin"])
+    """Tabulate the tables of a group: task, size, source and licence."""
+    columns = ["table", "target", "rows", "columns", "of text", "missing values", "from", "licence", "origin"]
+    rows = []
     for table in GROUPS[group]:
-        kind = f"{table.classes} classes" if table.classes else "number"
-        cells = [table.name, kind, f"{table.rows:,}", str(table.columns), str(table.categories or "")]
-        cells += ["yes" if table.missing else "", table.source.name, table.source.licence, table.origin]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        target, missing = f"{table.classes} classes" if table.classes else "number", "yes" if table.missing else ""
+        size = [f"{table.rows:,}", table.columns, table.categories or "", missing]
+        rows.append([table.name, target, *size, table.source.name, table.source.licence, table.origin])
+    return markdown(rows, columns)
 
 
 MAKERS = {

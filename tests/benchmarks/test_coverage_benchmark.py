@@ -8,6 +8,7 @@ import numpy as np
 import pages
 import pytest
 from coverage_table import coverage_table, summaries
+from markdown_tables import table_rows
 
 import murmuration as mm
 
@@ -103,7 +104,7 @@ def test_bounds_of_sets_follow_the_accuracy():
     for coverage, accuracy, expected in ((0.97, 0.965, "within"), (0.97, 0.95, "above"), (0.84, 0.84, "below")):
         record = cells([coverage - 0.02, coverage + 0.02], accuracy)
         assert summaries(record)["a"]["conformal_verdict"] == expected
-        row = coverage_table(record).splitlines()[-1]
+        row = table_rows(coverage_table(record))[-1]
         assert (f"**{100 * coverage:.1f} ± 2.0**" in row) == (expected != "within")
     assert "not calibrated" in coverage_table(cells([0.9], 0.9, calibrated=False))
 

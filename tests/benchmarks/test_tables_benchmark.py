@@ -11,6 +11,7 @@ import table_sets
 import tables as benchmark
 import tables_page as page
 import tabular
+from markdown_tables import table_rows
 
 import murmuration as mm
 
@@ -132,12 +133,12 @@ def test_the_better_variant_is_ranked_on_shared_splits():
     cells += [entry("a", "t", split, 2.0, 1.0 + split) for split in range(3)]  # raw and calibrated are equal: raw
     cells += [entry("b", "t", split, 9.0, 1.5) for split in range(2)]  # calibrated
     cells += [entry("c", "t", 2, 2.0)]
-    found = page.results(record(*cells))["t"]
-    assert [found[name].variant for name in "abc"] == ["raw", "calibrated", "raw"]
-    assert page.ranks({"a": found["a"], "b": found["b"]}, "nll") == {"a": 2.0, "b": 1.0}
-    assert page.ranks({"a": found["a"], "c": found["c"]}, "nll") == {"a": 1.5, "c": 1.5}
-    scores = page.normalised({name: found[name] for name in ("a", "b", "prior")}, "nll")
-    assert scores == pytest.approx({"a": 1 / 1.5, "b": 1.0})
+    table = page.results(record(*cells)).set_index("contender", drop=False)
+    assert [table.calibrated[[name]].unique().tolist() for name in "abc"] == [[False], [True], [False]]
+    assert page.ranks(table.loc[["a", "b"]], "nll").to_dict() == {"a": 2.0, "b": 1.0}
+    assert page.ranks(table.loc[["a", "c"]], "nll").to_dict() == {"a": 1.5, "c": 1.5}
+    scores = page.normalised(table.loc[["a", "b", "prior"]], "nll")
+    assert scores.to_dict() == pytest.approx({"a": 1 / 1.5, "b": 1.0})
 
 
 def test_tables_that_a_contender_lacks_are_not_ranked_and_lost_ones_are_listed():
@@ -145,20 +146,20 @@ def test_tables_that_a_contender_lacks_are_not_ranked_and_lost_ones_are_listed()
     cells += [entry("default", table, split, 2.0 + 0.01 * split) for table in "st" for split in range(3)]
     cells += [entry("linear", "t", split, 1.0) for split in range(3)]
     cells += [entry("linear", "s", 0, 1.0, failed="ValueError: no")]
-    found = page.summary(record(*cells))
-    assert list(found) == ["linear", "default"]
-    assert found["linear"]["tables"] == found["linear"]["rank_nll"] == 1
-    assert "| t | 2 of 2 | 2.010 | ridge, logistic | 1.000 | +1.010 ± 0.006 | 0.50 |" in page.lost_table(record(*cells))
-    assert "| **our default** | 2.00 | 2.00 | 2.00 | 0.495 |" in page.ranks_table(record(*cells))
-    assert "| 1 tables |" in page.ranks_table(record(*cells))
-    assert "| t | 10 | 3 | 2.01 | **1** |" in page.scores_table(record(*cells), "nll")
+    rows = page.summary(record(*cells))
+    assert list(rows.index) == ["linear", "default"]
+    assert rows.tables["linear"] == rows.rank_nll["linear"] == 1
+    lost, ranks = table_rows(page.lost_table(record(*cells))), table_rows(page.ranks_table(record(*cells)))
+    assert ["t", "2 of 2", "2.010", "ridge, logistic", "1.000", "+1.010 ± 0.006", "0.50"] in lost
+    assert ["**our default**", "2.00", "2.00", "2.00", "0.495"] in [row[:5] for row in ranks]
+    assert ranks[0][0] == "1 tables"
+    assert ["t", "10", "3", "2.01", "**1**"] in table_rows(page.scores_table(record(*cells), "nll"))
     assert page.lost_table(record(*(cell for cell in cells if cell["contender"] != "linear"))) == "None."
 
 
 def test_error_rates_rank_accuracies():
     cells = [entry(name, "t", 0, value, task="classification") for name, value in (("a", 0.9), ("b", 0.8))]
-    found = page.results(record(*cells))["t"]
-    assert page.ranks(found, "point") == {"a": 1.0, "b": 2.0}
+    assert page.ranks(page.results(record(*cells)), "point").to_dict() == {"a": 1.0, "b": 2.0}
     assert "**0.9**" in page.scores_table(record(*cells), "point")
 
 

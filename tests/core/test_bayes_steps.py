@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
+import murmuration as mm
 from murmuration.core.dynamics.optimizer import make_optimizer
 from murmuration.core.engines import assemble, engine
 from murmuration.core.population import Named, populate
@@ -20,13 +21,11 @@ from murmuration.core.update import Updater
 from murmuration.core.weights import WEIGHTS, Structure, run_members, trace_kernels
 from murmuration.core.weights.elbo import ELBO
 from murmuration.core.weights.gaussian import STD_PARAM, Gaussian
-from murmuration.data import Split, open_data
-from murmuration.likelihoods import Categorical, Gaussian as GaussianLikelihood
+from murmuration.data import Split
+from murmuration.likelihoods import Categorical
 from murmuration.system.option_text import parse
 from murmuration.system.streams import Noise, many_normals
-from murmuration.training import TrainSpec, begin
-from murmuration.training.loop import train
-from murmuration.training.plan import Plan
+from murmuration.training.batches import epoch_batches
 
 MEMBERS, INPUTS, CLASSES, EXAMPLES = 3, 5, 3, 8
 ENGINES = [engine("stacked"), engine("stacked", direct=True), engine("threads"), engine("threads-stacked", direct=True)]
@@ -252,27 +251,21 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     """One weight under N(0, 1), noise 0.5: N(1.024, 0.2^2). Members are independent runs, so their spread gives the
     standard error of their mean; 2e-3 is for the end of a schedule that is not infinitely long."""
     x, y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([[0.9], [2.2], [-1.1]])
-    split = Split(x, y)
-    data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
     weights = f"gaussian:estimator={way},prior=gaussian_1,beta=1,weighting={weighting},kl_warmup=0,init_std_ratio=3"
     lr = 0.1 if size == 3 else 0.03
-    plan = Plan(members=12, epochs=250, batch_size=size, lr=lr, optimizer="sgd", momentum=0.0)
-    spec = TrainSpec(
-        lambda: nn.Linear(1, 1, bias=False),
-        data,
-        GaussianLikelihood(0.5),
-        make_recipe("deep-ensemble", weights=weights),
-        plan,
-    )
-    found = train(spec, engine("stacked", direct=True), begin(spec), Onlooker())
-    mean, std = found.own["weight"].flatten(), nn.functional.softplus(found.own["weight:std_param"]).flatten()
+    settings = {"members": 12, "epochs": 250, "batch_size": size, "optimizer": "sgd", "momentum": 0.0}
+    recipe = make_recipe("deep-ensemble", weights=weights)
+    net = nn.Linear(1, 1, bias=False)
+    method = mm.Method(net, mm.Gaussian(0.5), recipe, inputs=x, engine="stacked", **settings)
+    state, plan = method.init(), mm.Plan(lr=lr, **settings)
+    for epoch in range(250):
+        batches = epoch_batches(Split(x, y), plan, epoch, "cosine")  # of the members' own
+        for index in range(3 // size):
+            inputs, targets = batches(index).fetch(slice(12))
+            method.step(state, list(inputs), list(targets), lr=batches(index).lr)
+    own = method.ensemble(state).groups[0].population.own
+    mean, std = own["weight"].flatten(), nn.functional.softplus(own["weight:std_param"]).flatten()
     for values, expected in ((mean, 1.024), (std, 0.2)):
         error = values.std().item() / 12**0.5
         assert error < 8e-3  # the reversed divergence would end at a std of 0.507
         assert abs(values.mean().item() - expected) < 4 * error + 2e-3
-
-
-class Onlooker:
-    def after_step(self, progress) -> None: ...
-
-    def after_epoch(self, progress) -> None: ...

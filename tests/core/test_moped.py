@@ -13,8 +13,7 @@ from murmuration.core.engines import assemble, engine, member_outputs
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.data import Data, open_data
 from murmuration.system.streams import Noise
-from murmuration.training import begin
-from murmuration.training.loop import Progress
+from murmuration.training import Progress, begin
 from murmuration.training.plan import Plan
 from murmuration.training.resolve import make_spec
 

@@ -18,7 +18,6 @@ from murmuration.core.engines import engine
 from murmuration.core.method import collectable
 from murmuration.core.population import Population
 from murmuration.core.recipe import make_recipe
-from murmuration.core.state import State
 from murmuration.data import Data, open_data
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
@@ -437,11 +436,12 @@ def test_a_member_that_diverges_before_its_first_epoch_leaves_nothing(little: Da
 
 
 def test_only_finite_trained_members_are_collected():
-    own = torch.ones(4, 3)
-    own[2, 1] = torch.nan
-    state = State(Population(4, {"w": own}, {"s": torch.ones(2)}, {}), {}, {}, torch.tensor([True, False, True, True]))
+    net = nn.Sequential(nn.Linear(3, 2))
+    state = mm.Method(net, mm.Categorical(2), "batch-ensemble", inputs=torch.ones(4, 3), members=4).init()
+    state.active[1] = False
+    state.population.own["0.bias"][2, 1] = torch.nan
     assert collectable(state).tolist() == [0, 3]
-    state.population.shared["s"][0] = torch.inf
+    state.population.shared["0.weight"][0] = torch.inf
     assert collectable(state).tolist() == []
 
 

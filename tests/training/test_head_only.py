@@ -8,15 +8,12 @@ import torch
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.core.engines import assemble, engine
 from murmuration.core.recipe import make_recipe
-from murmuration.core.step import step
 from murmuration.data import Data, open_data
 from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
-from murmuration.training import TrainSpec, begin
+from murmuration.training import TrainSpec
 from murmuration.training.batches import epoch_batches
-from murmuration.training.head_only import head_only_spec
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, engine="loop", lr=1e-2)
@@ -93,14 +90,12 @@ def test_predictions_are_those_of_whole_networks(net: nn.Module, little: Data):
 
 
 def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little: Data):
-    """One step of plain SGD by hand on whole networks: the body rests, the head trains, on the batch the run sees."""
+    """A run of one step of plain SGD, by hand on whole networks: the body rests, the head trains on the same batch."""
+    data = replace(little, train=little.train[:32])
     plan = Plan(members=2, epochs=1, batch_size=32, engine="loop", lr=0.1, optimizer="sgd", momentum=0.0)
-    spec = TrainSpec(Normalised, little, Categorical(10), FROZEN, plan, backbone=net)
-    work = head_only_spec(spec)
-    state, given = begin(work).state, epoch_batches(work.data.train, plan, 0)(0)
-    with assemble(engine("loop"), work.member(0)) as team:
-        step(team, work.method.step_config, state, given)
-    x, y = epoch_batches(little.train, plan, 0)(0).fetch(slice(0, 2))
+    population = mm.fit(net, data, recipe=FROZEN, plan=plan, posthoc=None).groups[0].population
+    spec = TrainSpec(Normalised, data, Categorical(10), FROZEN, plan, backbone=net)
+    x, y = epoch_batches(data.train, plan, 0)(0).fetch(slice(0, 2))
     for i in range(2):
         whole = spec.member(i)
         body, head = whole.get_submodule("body"), whole.get_submodule("head")
@@ -110,10 +105,10 @@ def test_heads_learn_as_networks_whose_body_does_not_move(net: nn.Module, little
         loss = nn.functional.cross_entropy(whole(x[i]), y[i])
         slopes = torch.autograd.grad(loss, list(head.parameters()))
         for (name, parameter), slope in zip(head.named_parameters(), slopes, strict=True):
-            expected = parameter.detach() - given.lr * slope
-            torch.testing.assert_close(state.population.own[name][i], expected, rtol=1e-5, atol=1e-6)
+            expected = parameter.detach() - plan.lr * slope
+            torch.testing.assert_close(population.own[f"head.{name}"][i], expected, rtol=1e-5, atol=1e-6)
         for name, buffer in head.named_buffers():
-            torch.testing.assert_close(state.population.buffers[name][i], buffer, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(population.buffers[f"head.{name}"][i], buffer, rtol=1e-5, atol=1e-6)
 
 
 def test_the_body_of_a_run_and_that_of_a_net_are_the_same(little: Data, tmp_path: Path):

@@ -4,24 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pruning_factories import PLAN, holds_zeros, masks, population, rows, trained, without
+from pruning_factories import holds_zeros, masks, population, rows, trained, without
 from torch import Tensor, nn
 
+import murmuration as mm
 from murmuration.applications.pruning import Pruning
-from murmuration.core.dynamics.optimizer import make_optimizer
-from murmuration.core.gradients import GroupResult
-from murmuration.core.population import KEPT, Named, Population
+from murmuration.core.population import KEPT, Named
 from murmuration.core.recipe import make_recipe
-from murmuration.core.state import Batch, State
-from murmuration.core.update import Updater
-from murmuration.core.weights import trace_kernels
 from murmuration.core.weights.gaussian import STD_PARAM, VARIANCE, Gaussian, distribution_names, std_from
 from murmuration.core.weights.priors import Prior, WeightTensor
 from murmuration.data import Data, open_data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.streams import Noise
-from murmuration.training import TrainSpec, train
-from murmuration.training.loop import start_from
 from murmuration.training.plan import Plan
 
 ESTIMATORS = ["local", "draw", "flipout"]
@@ -122,27 +116,19 @@ def test_gradients_stay_finite(prior: str, spread: str, bayes: Ensemble, little:
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves.values())
 
 
-class Nobody:
-    """Nobody looks on."""
-
-    def after_step(self, progress) -> None: ...
-
-    def after_epoch(self, progress) -> None: ...
-
-
 def moved_on(ensemble: Ensemble, data: Data, *, momentum: float = 0.0, **settings) -> Ensemble:
     """The ensemble after an epoch more; members may come with momentum from before."""
-    plan = replace(PLAN, **settings)
-    group = ensemble.groups[0]
+    group, (x, y) = ensemble.groups[0], (data.train.prepared, data.train.y)
+    settings = {"members": 2, "epochs": 1, "batch_size": 32, "engine": ensemble.engine.name, **settings}
     assert ensemble.likelihood is not None
-    spec = TrainSpec(lambda: group.module, data, ensemble.likelihood, ensemble.recipe, plan)
-    progress = start_from(spec, group.population.clone())
-    for moments in (progress.state.opt_state, progress.state.shared_opt_state):
-        for named in moments.values():
-            for tensor in named.values():
-                tensor.add_(momentum)
-    left = train(spec, ensemble.engine, progress, Nobody())
-    return replace(ensemble, groups=(replace(group, population=left),))
+    method = mm.Method(group.module, ensemble.likelihood, ensemble.recipe, inputs=x, **settings)
+    tensors = method.init().state_dict() | {f"population/{k}": t for k, t in group.population.to_tensors().items()}
+    state = method.load_state({k: t + momentum if "opt_state/" in k else t.clone() for k, t in tensors.items()})
+    for batch in torch.arange(len(x)).split(32):
+        method.step(state, x[batch], y[batch], lr=1e-2)
+    assert method.engine is not None
+    assert method.engine.name == ensemble.engine.name
+    return replace(ensemble, groups=(replace(group, population=method.ensemble(state).groups[0].population),))
 
 
 STEPS: list[dict] = [
@@ -226,19 +212,25 @@ def test_an_l1_norm_makes_kernels_sparse_and_biases_not(little: Data):
 
 
 def test_the_proximal_step_by_hand():
-    """sign(w) max(abs(w) - lr l1, 0) for kernels where the loss is flat; biases and spreads stay where they are."""
-    net = nn.Linear(2, 1).double()
-    family = Gaussian().in_network(trace_kernels(net, torch.zeros(1, 2, dtype=torch.float64)))
-    kernel, bias = (torch.tensor(values, dtype=torch.float64) for values in ([[[0.3, -0.05]]], [[0.3]]))
-    own = {"weight": kernel, "bias": bias, "weight" + STD_PARAM: kernel.clone(), "bias" + STD_PARAM: bias.clone()}
-    before = {name: tensor.clone() for name, tensor in own.items()}
-    updater = Updater(make_optimizer("sgd", momentum=0.0, l1=0.2), kernels=frozenset(family.spec.kernels))
-    flat = [torch.zeros_like(tensor) for tensor in own.values()]
-    state = State(Population(1, own, {}, {}), updater.init(own), {}, torch.ones(1, dtype=torch.bool))
-    result = GroupResult(slice(0, 1), torch.zeros(1), state.active, flat, [], {})
-    updater.move(state, result, Batch(lambda group: (None, None), 0.5))
-    assert own.pop("weight").flatten().tolist() == pytest.approx([0.2, 0.0], rel=1e-15, abs=0)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in own.items())
+    """sign(w) max(abs(w) - lr l1, 0) for kernels where the loss is flat; biases and spreads stay where they are.
+
+    All numbers are sums of a few powers of two, so that nothing is rounded. Weights of zero make the loss flat.
+    """
+    recipe, x = make_recipe("bayes", weights="gaussian:beta=0"), torch.ones(3, 2)
+    settings = {"members": 1, "optimizer": "sgd", "momentum": 0.0, "l1": 0.25}
+    method = mm.Method(nn.Linear(2, 1), mm.Gaussian(1.0), recipe, inputs=x, **settings)
+    state = method.init()
+    own = state.population.own
+    for name in ("weight", "weight" + STD_PARAM):
+        own[name].copy_(torch.tensor([[[0.375, -0.0625]]]))
+    for name in ("bias", "bias" + STD_PARAM):
+        own[name].fill_(0.375)
+    before = state.population.clone().own
+    assert method.step(state, x, torch.zeros(3, 1), lr=0.5, weight=torch.zeros(3)).tolist() == [0.0]
+    assert own["weight"].flatten().tolist() == [0.25, 0.0]
+    assert before.pop("weight").shape == (1, 1, 2)
+    assert len(before) == 3
+    assert all(torch.equal(own[name], tensor) for name, tensor in before.items())
 
 
 def test_a_plan_refuses_a_norm_that_pushes_away():

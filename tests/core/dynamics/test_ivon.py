@@ -2,25 +2,21 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.core.dynamics import DYNAMICS, Ivon, StepTime, TrainTime
-from murmuration.core.engines import assemble, engine
+from murmuration.core.dynamics import DYNAMICS, Ivon, StepTime, TrainTime, learning_rate_factor
+from murmuration.core.population import Population
 from murmuration.core.recipe import Recipe, make_recipe
-from murmuration.core.step import step
-from murmuration.data import Data, Split, open_data
-from murmuration.likelihoods import Gaussian as GaussianLikelihood
+from murmuration.data import Data, open_data
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import parse
-from murmuration.training import TrainSpec, begin
 from murmuration.training.batches import epoch_batches
-from murmuration.training.loop import train
 from murmuration.training.plan import Plan
-from murmuration.training.resolve import make_spec
 
 WEIGHTS = "gaussian:estimator=draw,std_param=std,beta=0"
 
@@ -128,28 +124,23 @@ def test_it_finds_the_best_factorised_posterior_of_a_linear_model():
         assert ((found.mean(0) - expected).abs() < 4 * error + 3e-3 * expected.abs()).all()
 
 
-class Onlooker:
-    def after_step(self, progress) -> None: ...
-
-    def after_epoch(self, progress) -> None: ...
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["draw", "local"])
 def test_training_finds_the_posterior_that_is_known(estimator: str):
-    """One weight under N(0, 1) = N(0, 1 / (3 d)), noise 0.5: N(1.024, 0.2^2), through the only loop."""
+    """One weight under N(0, 1) = N(0, 1 / (3 d)), noise 0.5: N(1.024, 0.2^2), at falling learning rates."""
     x, y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([[0.9], [2.2], [-1.1]])
-    split = Split(x, y)
-    data = replace(open_data((x.repeat(5, 1), y.repeat(5, 1))), train=split, val=split, test=split)
     answers = make_recipe(
         Recipe("known"),
         weights=WEIGHTS.replace("draw", estimator),
         dynamics=f"ivon:decay={1 / 3},hess_lr=0.01,hess_init=1,clip=inf",
     )
-    plan = Plan(members=24, epochs=300, batch_size=3, lr=0.005)
-    spec = TrainSpec(lambda: nn.Linear(1, 1, bias=False), data, GaussianLikelihood(0.5), answers, plan)
-    found = train(spec, engine("stacked", direct=True), begin(spec), Onlooker())
-    for values, expected in ((found.own["weight"], 1.024), (found.own["weight:std_param"], 0.2)):
+    settings = {"members": 24, "epochs": 300, "batch_size": 3, "engine": "stacked"}
+    method = mm.Method(nn.Linear(1, 1, bias=False), mm.Gaussian(0.5), answers, inputs=x, **settings)
+    state = method.init()
+    for step in range(300):
+        method.step(state, x, y, lr=0.005 * learning_rate_factor("cosine", TrainTime(step, 1, 300)))
+    own = method.ensemble(state).groups[0].population.own
+    for values, expected in ((own["weight"], 1.024), (own["weight:std_param"], 0.2)):
         error = values.std().item() / 24**0.5
         assert error < 8e-3
         assert abs(values.mean().item() - expected) < 4 * error + 4e-3
@@ -170,17 +161,25 @@ def little(digits: Data) -> Data:
     return open_data((digits.train.prepared[:160], digits.train.y[:160]))
 
 
+def stepped(data: Data, recipe: Recipe, engine: str, lr: float = 1e-3, **settings) -> tuple[Any, Population]:
+    """The state after one step on batches of the members' own, and the members before."""
+    settings |= {"engine": engine, "epochs": 1}
+    method = mm.Method(Normalised, mm.Categorical(10), recipe, inputs=data.train.prepared, **settings)
+    state, plan = method.init(), Plan(**settings)
+    first, (x, y) = state.population.clone(), epoch_batches(data.train, plan, 0)(0).fetch(slice(plan.members))
+    method.step(state, list(x), list(y), lr=lr)
+    assert method.engine is not None
+    assert method.engine.name == engine
+    return state, first
+
+
 def test_numbers_among_distributions_move_by_the_plan_s_optimizer(little: Data):
     """Adam's first step is the learning rate along the sign of the gradient; IVON's is h0 g / h times lr_multiplier."""
-    plan = Plan(members=2, epochs=1, batch_size=32, lr=1e-3)
-    spec, _ = make_spec(Normalised, little, make_recipe(Recipe("it"), weights=WEIGHTS, dynamics="ivon"), plan)
-    progress = begin(spec)
-    state, first = progress.state, progress.state.population.clone()
+    recipe = make_recipe(Recipe("it"), weights=WEIGHTS, dynamics="ivon")
+    state, first = stepped(little, recipe, "stacked", members=2, batch_size=32)
     assert set(state.opt_state["momentum"]) == {"body.1.weight", "body.1.bias", "head.weight", "head.bias"}
     assert set(state.opt_state["mean"]) == set(state.opt_state["square"]) == {"body.2.weight", "body.2.bias"}
     assert all((t - 0.01).abs().max() < 1e-8 for name, t in first.own.items() if name.endswith(":std_param"))
-    with assemble(engine("stacked"), spec.member(0)) as team:
-        step(team, spec.method.step_config, state, epoch_batches(little.train, plan, 0)(0))
     moved = {name: tensor - first.own[name] for name, tensor in state.population.own.items()}
     for name in ("body.2.weight", "body.2.bias"):
         torch.testing.assert_close(moved[name].abs(), torch.full_like(moved[name], 1e-3), rtol=1e-3, atol=1e-6)
@@ -194,18 +193,16 @@ def test_numbers_among_distributions_move_by_the_plan_s_optimizer(little: Data):
 def test_shared_distributions_move_by_the_mean_of_what_members_saw(how: str, little: Data):
     """One step of kernels that all share: f and g are means over the members' own batches and draws."""
     answers = make_recipe(Recipe("it"), sharing="rank-one", weights=WEIGHTS, dynamics="ivon:hess_lr=0.1")
-    plan = Plan(members=3, epochs=1, batch_size=16, lr=0.01, optimizer="sgd")
-    spec, _ = make_spec(Normalised, little, answers, plan)
 
-    def stepped(name: str) -> dict[str, Tensor]:
-        state = begin(spec).state
-        with assemble(engine(name), spec.member(0)) as team:
-            step(team, spec.method.step_config, state, epoch_batches(little.train, plan, 0)(0))
-        return {**state.population.shared, **state.shared_opt_state["momentum"], **state.population.own}
+    def tensors(engine: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        settings = {"members": 3, "batch_size": 16, "optimizer": "sgd"}
+        state, first = stepped(little, answers, engine, lr=0.01, **settings)
+        population = state.population
+        return {**population.shared, **state.shared_opt_state["momentum"], **population.own}, first.shared
 
-    found, loop = stepped(how), stepped("loop")
-    assert {"head.weight", "head.weight:std_param"} <= set(begin(spec).state.population.shared)
-    assert not torch.equal(found["head.weight:std_param"], begin(spec).state.population.shared["head.weight:std_param"])
+    (found, first), (loop, _) = tensors(how), tensors("loop")
+    assert {"head.weight", "head.weight:std_param"} <= set(first)
+    assert not torch.equal(found["head.weight:std_param"], first["head.weight:std_param"])
     for name, tensor in loop.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
 
