@@ -285,9 +285,12 @@ class TradeOff(Result):
         if SUBSPACES in self.exponents:
             fit = self.exponents[SUBSPACES]
             sentence = (
-                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}), with a "
-                f"root mean square distance of {fit.residual:.2g} from the curve"
+                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f} over samples around "
+                f"these networks), with a root mean square distance of {fit.residual:.2g} from the curve"
             )
+            singles = [single.value for name, single in self.exponents.items() if name not in (SUBSPACES, INDEPENDENT)]
+            if len(singles) > 1:
+                sentence += f"; by sampler it is {min(singles):.2f} to {max(singles):.2f}"
             verdicts.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
         return tuple(verdicts)
 
@@ -313,13 +316,14 @@ def matched_verdict(record: TradeOff) -> Verdict | None:
     diversities = {name: value for name, (value, count) in record.matched.items() if count}
     if INDEPENDENT not in diversities or len(diversities) == 1:
         return None
-    own = diversities.pop(INDEPENDENT)
+    own, counts = diversities.pop(INDEPENDENT), {name: count for name, (_, count) in record.matched.items()}
     best = max(diversities, key=diversities.__getitem__)
     missing = [name for name in record.methods if name not in diversities and name != INDEPENDENT]
     left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
     sentence = (
         f"within {100 * MATCHED:.0f} points of accuracy {record.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
-        f"{own:.3g} for independent networks and {diversities[best]:.3g} for {best}, the most diverse sampler{left_out}"
+        f"{own:.3g} for independent networks ({counts[INDEPENDENT]}) and {diversities[best]:.3g} for {best} "
+        f"({counts[best]}), the most diverse sampler{left_out}"
     )
     claim = "at equal accuracy independent networks are more diverse than samples"
     return Verdict(claim, own > diversities[best], sentence)
