@@ -285,8 +285,8 @@ class TradeOff(Result):
         if SUBSPACES in self.exponents:
             fit = self.exponents[SUBSPACES]
             sentence = (
-                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}, over samples of "
-                f"these networks), with a root mean square distance of {fit.residual:.2g} from the curve"
+                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}, resampling "
+                f"samples), with a root mean square distance of {fit.residual:.2g} from the curve"
             )
             singles = [single.value for name, single in self.exponents.items() if name not in (SUBSPACES, INDEPENDENT)]
             if len(singles) > 1:
