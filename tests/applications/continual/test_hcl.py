@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from hcl_factories import batch, learner, trained
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from torch import Tensor
 
 from murmuration.applications.continual.baselines import ClassMeans
 from murmuration.applications.continual.detection import DetectionConfig
@@ -16,34 +16,11 @@ from murmuration.applications.continual.hcl import HCL, HCLConfig
 from murmuration.applications.continual.learner import State
 from murmuration.system.errors import Misuse
 
-CENTRES = torch.tensor([[[-3.0, 0.0], [3.0, 0.0]], [[0.0, -3.0], [0.0, 3.0]]])  # (task, label, 2)
-
-
-def batch(task: int, seed: int, count: int = 64) -> tuple[Tensor, Tensor]:
-    """A batch of a task: two Gaussians of standard deviation 0.7."""
-    generator = torch.Generator().manual_seed(seed)
-    y = torch.randint(2, (count,), generator=generator)
-    return CENTRES[task][y] + 0.7 * torch.randn(count, 2, generator=generator), y
-
-
-def learner(seed: int = 0, **settings) -> HCL:
-    torch.manual_seed(seed)
-    config = HCLConfig(**{"agnostic": False, "settle": 2, "lr": 3e-3, **settings})
-    return HCL(vector_flow(2, couplings=4, hidden=32), config)
-
 
 def accuracy(model: HCL, task: int) -> float:
     x, y = batch(task, seed=10_000, count=1000)
     labels, tasks = model.classify(x)
     return ((labels == y) & (tasks == task)).float().mean().item()
-
-
-def trained(model: HCL, tasks: tuple[int, ...] = (0, 1), steps: int = 150) -> HCL:
-    for place, task in enumerate(tasks):
-        for step in range(steps):
-            x, y = batch(task, seed=place * steps + step)
-            model.observe(x, y, None if model.config.agnostic else task)
-    return model
 
 
 def test_functional_replay_is_zero_at_the_snapshot_and_leaves_it_alone() -> None:
