@@ -271,3 +271,20 @@ def test_what_can_be_captured_is_known_without_a_step(moons: mm.Data):
         assert task.inputs() is not None
         unknown = replace(config, likelihood=type("Mine", (mm.Categorical,), {"__module__": "mine"})(2))
         assert replace(task, config=unknown).inputs() is None
+
+
+@pytest.mark.parametrize("recipe", ["batch-ensemble", "deep-ensemble"])
+def test_a_member_that_becomes_inactive_after_the_capture_moves_nothing_more(moons: mm.Data, recipe: str):
+    spec = spec_of(few(moons), recipe)
+
+    def run(capture: bool) -> list[Tensor]:
+        progress = begin(spec)
+        with assemble(engine("stacked"), spec.member(0)) as team:
+            team.captures.possible &= capture
+            for epoch in range(4):
+                progress.state.active[1] = epoch < 2
+                run_epoch(team, spec.method.step_config, spec, progress, Silent())
+            assert is_captured(team) == capture
+        return [*progress.state.population.to_tensors().values()]
+
+    assert_equal(run(True), run(False))

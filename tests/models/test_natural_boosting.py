@@ -89,3 +89,21 @@ def test_it_is_as_good_as_ngboost():
     theirs = other.pred_dist(new)
     ours = NaturalBoosting.fit(Examples(x, y), Examples(x_val, y_val)).mean_std(new)
     assert mean_nll(*ours, targets) < mean_nll(theirs.loc, theirs.scale, targets) + 0.05
+
+
+def test_one_stage_goes_a_twentieth_of_the_best_power_of_two():
+    x, y, _, _ = toy(300, 5)
+    start = np.array([y.mean(), math.log(y.std())])
+    theta = np.tile(start, (len(y), 1))
+    rng, trees = np.random.RandomState(0), []
+    for gradient in natural_gradient(theta, y).T:
+        trees.append(DecisionTreeRegressor(max_depth=3, min_samples_leaf=5, random_state=rng).fit(x, gradient))
+    step = np.stack([tree.predict(x) for tree in trees], 1)
+
+    def loss(length: float) -> float:
+        mean, log_std = (theta - length * step).T
+        return mean_nll(mean, np.exp(log_std), y)
+
+    best = min((2.0**power for power in range(-16, 9)), key=loss)
+    model = NaturalBoosting.fit(Examples(x, y), Examples(x, y), stages=1)
+    np.testing.assert_allclose(model.parameters(x), theta - 0.05 * best * step, rtol=1e-9, atol=1e-12)

@@ -50,3 +50,9 @@ def test_densities_of_any_size_are_compared():
     logs = torch.tensor([[-2000.0, 300.0], [-1000.0, 200.0]])
     weights = greedy_weights(logs)
     assert math.isfinite(mixture_nll(logs.double(), weights.clamp_min(1e-12)))
+
+
+def test_the_best_round_is_kept_where_a_later_one_is_worse():
+    logs = torch.tensor([[0.9, 0.1], [0.1, 0.9]], dtype=torch.float64).log()
+    for rounds in (2, 3, 5):  # odd rounds have unequal weights
+        assert greedy_weights(logs, rounds=rounds).tolist() == [0.5, 0.5]

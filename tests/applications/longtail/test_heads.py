@@ -1,5 +1,6 @@
 """Heads trained again or normalised, covariance lent by common classes, and weights of experts without labels."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from murmuration.applications.longtail import (
     retrain_heads,
     transfer_covariance,
 )
+from murmuration.applications.longtail.heads import TAUS
 from murmuration.prediction.posthoc.losses import balanced_mean
 
 
@@ -168,3 +170,21 @@ def test_weights_of_experts_on_images() -> None:
         expert_weights(run, images.flatten(1))
     with pytest.raises(mm.Misuse, match="unknown augmentation 'turn'"):
         expert_weights(run, images, ("turn",))
+
+
+def test_the_power_is_that_of_the_least_balanced_error_not_of_the_plain_one(blobs: mm.Data, plain: mm.Ensemble) -> None:
+    rare = (blobs.val.y == 1).nonzero().flatten()[:12]
+    rows = torch.cat([(blobs.val.y == 0).nonzero().flatten(), rare])
+    data, common_favoured = replace(blobs, val=blobs.val[rows]), copy.deepcopy(plain)
+    own = common_favoured.groups[0].population.own
+    own["head.weight"][:, 0] *= 4  # a long row: at tau = 0 every input is of the common class
+    own["head.bias"] += torch.tensor([0.5, 1.0])
+
+    def errors(tau: float) -> tuple[float, float]:
+        wrong = normalise_heads(common_favoured, data, tau).predict(data.val, calibrated=False).predicted != data.val.y
+        return balanced_mean(wrong.double(), data.val.y), float(wrong.double().mean())
+
+    by_tau = {tau: errors(tau) for tau in TAUS}
+    balanced, common = (min(TAUS, key=lambda tau: by_tau[tau][kind]) for kind in (0, 1))
+    assert balanced != common
+    assert normalise_heads(common_favoured, data).manifest.entries["heads"]["tau"] == balanced

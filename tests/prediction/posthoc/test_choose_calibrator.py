@@ -228,3 +228,16 @@ def test_predictions_of_folds_are_learned_from() -> None:
     steps = fit_posthoc(joined, y)
     assert (steps.calibrator_examples, steps.rule_examples) == (30, 30)
     assert steps == fit_posthoc(*(part[:60] if isinstance(part, torch.Tensor) else part for part in parts[0]))
+
+
+def test_the_prior_of_a_factor_punishes_narrow_distributions_more() -> None:
+    """v (exp(-2 t) - 1 + 2 t) / 2 with v = 1 / (2 prior_std^2) = 2, by hand at t = 0.5 and t = -0.5."""
+    penalty = factor_penalty(torch.tensor([0.0, 0.5, -0.5], dtype=torch.float64), 0.5)
+    torch.testing.assert_close(penalty, torch.tensor([0.0, math.exp(-1), math.e - 2], dtype=torch.float64))
+
+
+def test_a_gain_within_its_standard_error_is_not_even_tested_for_luck() -> None:
+    choices = [choose_calibrator("temperature", *sure(60, seed, margin=1.0))[1] for seed in range(20)]
+    doubtful = [choice for choice in choices if choice is not None and 0 < choice.gain <= choice.error]
+    assert doubtful
+    assert all(not choice.kept and choice.p_value == 1.0 for choice in doubtful)

@@ -1,5 +1,7 @@
 """Permutations of hidden units: aligned networks compute the same function, and permuted copies are found again."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.models.nets import build_net
-from murmuration.studies.alignment import align, match_weights, permutation_groups, permuted
+from murmuration.studies.alignment import align, match_activations, match_weights, permutation_groups, permuted
 from murmuration.studies.paths import paths_between
 from murmuration.studies.weight_space import points_of
 
@@ -181,3 +183,17 @@ def test_missing_inputs_and_unknown_methods_are_refused():
         align(nets, method="outputs")
     with pytest.raises(mm.Misuse, match="network 2 of 2"):
         align(nets, member=2)
+
+
+def test_activations_are_matched_by_correlation_whatever_their_scale():
+    """Two correlated units of unlike scale: products of scales would match them crosswise."""
+    one = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    with torch.no_grad():
+        one[0].weight.copy_(torch.tensor([[10.0, 0.0], [0.9, 0.44]]))
+    two = copy.deepcopy(one)
+    with torch.no_grad():
+        two[0].weight[1] *= 100
+    groups = permutation_groups(one)
+    x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    (order,) = match_activations(one, two, x, groups).values()
+    assert list(order) == [0, 1]

@@ -12,6 +12,8 @@ from torch import nn
 import murmuration as mm
 from murmuration.studies import weight_space
 from murmuration.studies.diversity import (
+    SampledNetworks,
+    TradeOff,
     family,
     family_curve,
     fit_exponent,
@@ -22,6 +24,7 @@ from murmuration.studies.diversity import (
     trade_off,
     worst_disagreement,
 )
+from murmuration.studies.similarity import disagreement_bounds
 from murmuration.studies.trajectory import trajectory_of
 from murmuration.system.records import plain_json
 
@@ -255,3 +258,23 @@ def test_nothing_accepted_leaves_the_method_out(trained):
     assert dict(found.methods) == {}
     assert found.verdicts == ()
     assert found.exponents == {}
+
+
+def test_two_classes_leave_one_wrong_answer():
+    """Of two classifiers that are both nearly always wrong, few inputs can get different labels."""
+    low, high = disagreement_bounds(0.1, 0.2, classes=2)
+    assert (low, high) == pytest.approx((0.1, 0.3))
+    assert disagreement_bounds(0.1, 0.2, classes=3)[1] == 1.0
+    impossible = TradeOff(0.2, 2, 100, {"x": SampledNetworks(np.array([0.1]), np.array([0.4]))}, {})
+    assert not impossible.within_bounds
+
+
+def test_equal_accuracy_is_that_of_the_independent_networks_not_of_the_reference():
+    networks = {
+        "independent": SampledNetworks(np.array([0.60, 0.61]), np.array([0.3, 0.3])),
+        "near": SampledNetworks(np.array([0.605, 0.80]), np.array([0.2, 0.1])),
+        "at the reference": SampledNetworks(np.array([0.80]), np.array([0.1])),
+    }
+    matched = TradeOff(0.80, 10, 100, networks, {}).matched
+    assert {name: count for name, (_, count) in matched.items()} == {"independent": 2, "near": 1, "at the reference": 0}
+    assert matched["near"][0] == pytest.approx(0.2 / (1 - 0.605))

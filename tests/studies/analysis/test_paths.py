@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration.studies.paths import Paths, ScoredPath, barrier, paths_between
+from murmuration.studies.paths import Paths, ScoredPath, barrier, function_verdict, paths_between
 from murmuration.studies.planes import stitched_view, wedge_directions
 from murmuration.studies.weight_space import points_of
 
@@ -199,3 +199,12 @@ def test_batch_norm_networks_are_connected_too(train, test):
     found = paths_between(nets, test, train=train, paths=("linear", "aligned", "tunnel"), **QUICK)
     nodes = found["tunnel"].scores["train_loss"][list(found["tunnel"].vertices)]
     assert nodes[1:-1].max() < found["linear"].scores["train_loss"].max()
+
+
+@pytest.mark.parametrize(("differing", "holds"), [(1, False), (3, False), (5, True), (25, True)])
+def test_ends_that_differ_within_two_standard_errors_are_not_called_different(differing: int, holds: bool):
+    apart = differing / 50
+    agreement = np.array([[1.0, 1 - apart / 2, 1 - apart], [1 - apart, 1 - apart / 2, 1.0]])
+    path = ScoredPath("x", np.arange(3.0), np.ones(3), {"agreement": agreement})
+    verdict = function_verdict(path, examples=50)
+    assert verdict.holds == holds == (apart > 2 * (apart / 50) ** 0.5)
