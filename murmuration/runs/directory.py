@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import platform
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -49,6 +50,7 @@ WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a
 EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
+STEP_FILE = re.compile(r"step-\d{9,}(-\d+-of-\d+)?\.safetensors")
 OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a run is known
 
 
@@ -193,9 +195,10 @@ def remove_files(path: Path) -> None:
     remove_partial_files(path)
     remove_checkpoints(path)
     remove_checkpoints(path, TRAJECTORY)
-    for file in (path / MODELS).glob("*-*.*"):
-        file.unlink(missing_ok=True)
-    remove_empty([path / MODELS])
+    if not (path / MODELS).is_symlink():
+        for file in (path / MODELS).glob("*-*.*"):
+            file.unlink(missing_ok=True)
+        remove_empty([path / MODELS])
     for name in WRITTEN:
         with contextlib.suppress(OSError):
             (path / name).unlink()
@@ -217,17 +220,23 @@ def remove_kind_files(path: Path) -> None:
 
 
 def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
-    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it."""
+    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it.
+
+    What a link leads to is not of the run, and stays.
+    """
     folder = path / where
-    for file in [*folder.glob(STEPS), folder / LATEST]:
-        file.unlink(missing_ok=True)
+    if folder.is_symlink():
+        return
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name == LATEST or STEP_FILE.fullmatch(file.name):
+            file.unlink(missing_ok=True)
     remove_empty([folder])
 
 
 def remove_partial_files(path: Path) -> None:
     """Remove files that a killed process had not finished writing; not those of runs inside, which have own locks."""
-    for stale in filter(Path.is_file, path.glob(".*.partial")):
-        stale.unlink(missing_ok=True)
+    for stale in files.partials(path):
+        files.remove_partial(stale)
     for folder in path.iterdir() if path.is_dir() else ():
         if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
             remove_partial_files(folder)
