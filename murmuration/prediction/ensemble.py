@@ -497,7 +497,7 @@ class Ensemble:
                 plain=[{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
             )
             described = replace(self, manifest=manifest)
-        with runs.creating(Path(path), self.preparation):
+        with runs.creating(Path(path), self.preparation, repeated=True):
             described.write(Path(path))
 
     def write(self, path: Path) -> None:

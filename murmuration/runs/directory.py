@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,24 @@ def locked(path: Path | None) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def new_run(path: Path | None) -> Iterator[None]:
-    """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held."""
+def new_run(path: Path | None, *, repeated: bool = False) -> Iterator[None]:
+    """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held.
+
+    With `repeated`, for commands that take seconds, a run that this very command was writing when it was killed goes,
+    and so does one that it could not finish.
+    """
     if path is not None and not locks.holders(path):
         require_free(path)  # a directory of others is not even locked
-    with locked(path):
+    clear = partial(tidy, repeated=repeated)
+    with contextlib.nullcontext() if path is None else locks.locked(path, clear):
         if path is not None:
             require_free(path)
-        yield
+        try:
+            yield
+        except BaseException:
+            if path is not None and repeated:
+                discard_files(path)
+            raise
 
 
 def check_new(out: str | Path | None) -> None:
@@ -77,12 +88,12 @@ def check_new(out: str | Path | None) -> None:
 
 
 @contextmanager
-def creating(path: Path, preparation: Preparation | None = None) -> Iterator[None]:
+def creating(path: Path, preparation: Preparation | None = None, *, repeated: bool = False) -> Iterator[None]:
     """Hold a directory while the first files of a run are written; remove them if that fails.
 
     The network of a preparation that computes features is the first of them, and the features it has computed.
     """
-    with new_run(path):
+    with new_run(path, repeated=repeated):
         try:
             save_features(path, preparation)
             yield
@@ -163,12 +174,15 @@ def require_free(path: Path) -> None:
         raise Misuse(f"{path} exists and is not an empty directory: choose another out=...")
 
 
-def tidy(path: Path, killed: bool) -> None:
-    """Remove what killed processes left in a run directory that this one holds.
+def tidy(path: Path, earlier: list[locks.Holder], repeated: bool = False) -> None:
+    """Remove what killed processes, those of the locks `earlier`, left in a run directory that this one holds.
 
-    `killed` says that all files are theirs: without a manifest, a run had not begun yet.
+    If the first of them found the directory empty, all files are theirs: without a manifest, a run had not begun yet.
     """
     remove_partial_files(path)
+    killed = bool(earlier) and all(holder.about.get("empty", False) for holder in earlier)
+    if repeated and killed and all(holder.about.get("command") == locks.command_line() for holder in earlier):
+        discard_files(path)
     if not (path / MANIFEST).exists():
         if killed:
             remove_kind_files(path)
@@ -177,6 +191,13 @@ def tidy(path: Path, killed: bool) -> None:
     with contextlib.suppress(Failure):  # damage is reported by whoever reads
         if read_run(path).status == "complete":
             remove_checkpoints(path)
+
+
+def discard_files(path: Path) -> None:
+    """Remove the files of a run and of its evaluation, the manifest after these, so that it may be begun again."""
+    for name in EVALUATED:
+        (path / name).unlink(missing_ok=True)
+    remove_files(path)
 
 
 def discard_run(path: Path) -> None:

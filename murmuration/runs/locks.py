@@ -27,7 +27,7 @@ PREFIX = ".lock."
 ATTEMPTS, PAUSE = 4, 0.05  # of processes that begin at the same moment; the longest pause between, in seconds
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
-Tidy = Callable[[Path, bool], None]
+Tidy = Callable[[Path, list["Holder"]], None]
 _held: dict[tuple[int, str], int] = {}  # (process, directory) -> the thread that holds it
 
 
@@ -55,13 +55,12 @@ class Holder:
 
 
 @contextmanager
-def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
+def locked(path: Path, tidy: Tidy = lambda path, earlier: None) -> Iterator[None]:
     """Hold the lock of a directory inside the block; the thread that holds it may lock it again.
 
     Args:
         path: The directory, created if missing; directories made for the lock are removed if they are empty at the end.
-        tidy: Called as `tidy(path, empty)` after the lock is acquired. `empty` says whether the directory was empty
-            when a killed process started to write into it, so that all of its files are of killed processes.
+        tidy: Called as `tidy(path, earlier)` after the lock is acquired, with the killed processes that had held it.
 
     Raises:
         Misuse: While another process or thread holds the directory.
@@ -106,7 +105,7 @@ def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
         rivals = [holder for holder in holders(path) if holder.file != own_file(path)]
         running = [holder for holder in rivals if not holder.is_dead]
         if not running:
-            tidy(path, was_empty and bool(earlier))
+            tidy(path, earlier)
             for holder in rivals:
                 holder.file.unlink(missing_ok=True)
             return

@@ -172,8 +172,10 @@ def partial_folder(path: Path) -> Iterator[Path]:
     try:
         folder.mkdir()
         yield folder
-    finally:
-        remove_partial(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    remove_partial(folder)
 
 
 def remove_dead_partials(path: Path) -> None:
@@ -181,7 +183,8 @@ def remove_dead_partials(path: Path) -> None:
     for stale in partials(path.parent):
         parts = PARTIAL.fullmatch(stale.name)
         if parts and parts["file"] == path.name and has_ended(parts["machine"], int(parts["process"]), stale):
-            remove_partial(stale)
+            with contextlib.suppress(OSError):  # it may be another user's
+                remove_partial(stale)
 
 
 def partials(folder: Path) -> list[Path]:
@@ -192,7 +195,8 @@ def partials(folder: Path) -> list[Path]:
 def remove_partial(path: Path) -> None:
     """Remove a file or folder that is not finished."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process removes it too
+            shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 

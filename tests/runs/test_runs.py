@@ -322,3 +322,40 @@ def test_checkpoints_behind_a_link_replace_those_of_their_own_run(tmp_path: Path
     mm.fit("mlp", digits, recipe="single", epochs=4, out=path, progress=link, checkpoint_seconds=0)
     assert max(counts) <= 3
     assert (scratch / "step-000000000.safetensors").exists()
+
+
+def test_a_command_that_was_killed_begins_its_copy_again(tmp_path: Path, monkeypatch):
+    """`merge`, `drop-members` and `save` write copies: theirs goes, that of another command or a longer one stays."""
+    path = tmp_path / "run"
+
+    def killed(command: str, empty: bool = True) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        runs.create_run(path, Manifest())
+        for name in runs.EVALUATED:
+            (path / name).touch()
+        killed_lock(path, empty)
+        (lock,) = locks.holders(path)
+        lock.file.write_text(json.dumps({**lock.about, "command": command}))
+
+    killed(locks.command_line())
+    with runs.new_run(path, repeated=True):
+        assert [file.name for file in path.iterdir()] == [locks.own_file(path).name]
+    for command, empty, repeated in [("other", True, True), (locks.command_line(), False, True), ("", True, False)]:
+        killed(command or locks.command_line(), empty)
+        with pytest.raises(mm.Misuse, match="already holds a run"), runs.new_run(path, repeated=repeated):
+            pass
+        assert (path / runs.MANIFEST).exists()
+
+
+def test_a_copy_that_fails_is_removed(tmp_path: Path):
+    path = tmp_path / "run"
+
+    def fail() -> None:
+        with runs.new_run(path, repeated=True):
+            runs.create_run(path, Manifest())
+            (path / "metrics.json").touch()
+            raise mm.Failure("no report")
+
+    with pytest.raises(mm.Failure, match="no report"):
+        fail()
+    assert not path.exists()
