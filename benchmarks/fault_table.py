@@ -5,9 +5,11 @@ from typing import Any
 from table_text import head
 
 FAULTS = {  # heading -> faults of the record
-    "killed": ("kill at a moment", "kill before a change", "kill of a worker", "kill of the launcher"),
+    "killed": ("kill before", "kill after", "kill at a moment", "kill of a worker", "kill of the launcher"),
+    "torn write": ("torn write",),
+    "power loss": ("power loss",),
     "SIGTERM, SIGINT": ("SIGTERM", "SIGINT"),
-    "full disk": ("full disk",),
+    "full disk, I/O error": ("full disk", "I/O error"),
     "damaged file": ("truncated file", "flipped bit", "deleted file"),
 }
 
@@ -17,9 +19,9 @@ def fault_table(record: dict[str, Any]) -> str:
     rows, cells = record["subjects"], {}
     for name, row in rows.items():
         counts = [sum(row.get(each, 0) for each in kinds) for kinds in FAULTS.values()]
-        cells[name] = [row["cases"], *counts, row["defects"]]
+        cells[name] = [row["cases"], sum(counts), *counts, row["defects"]]
     cells["all"] = [sum(column) for column in zip(*cells.values(), strict=True)]
-    lines = head(["", "cases", *FAULTS, "defects"])
+    lines = head(["", "cases", "faults", *FAULTS, "defects"])
     lines += [f"| {name} | {' | '.join(f'{number:,}' for number in row)} |" for name, row in cells.items()]
     programs = sum(row["as program"] for row in rows.values())
     launched = sum(row.get("launched", 0) for row in rows.values())
