@@ -212,7 +212,7 @@ def begin(subject: Subject, words: list[str], folder: Path, program: bool, fault
     """Start a command; `fault` prepares the forked process for what shall happen to it."""
     err = folder / "err.txt"
     err.write_bytes(b"")  # a process may be killed before it opens the file
-    if program or subject.launcher:
+    if (program and words[0] != "python") or subject.launcher:
         call = [sys.executable, *subject.launcher, "-m", "murmuration", *words]
         ours = {**os.environ, TOKEN: str(folder), "OMP_NUM_THREADS": "1"}
         del ours[PRELOAD]

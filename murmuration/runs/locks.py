@@ -97,7 +97,7 @@ def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
             time.sleep(random.uniform(0.1, 1) * PAUSE)
         created[:0] = make_directories(path)
         earlier = holders(path)  # of dead processes; if one is running, the lock is not acquired
-        was_empty = all(holder.about.get("empty", False) for holder in earlier) if earlier else is_empty(path)
+        was_empty = is_empty(path) or (bool(earlier) and all(holder.about.get("empty", False) for holder in earlier))
         try:
             write_lock(own_file(path), was_empty)
         except FileNotFoundError:  # another process had made the directory and has removed it

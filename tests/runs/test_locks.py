@@ -223,3 +223,15 @@ def test_a_lock_is_flushed_before_anything_else_is_written(tmp_path: Path, monke
     with runs.locked(tmp_path):
         assert len(flushed) == 1
         assert locks.PREFIX in flushed[0]
+
+
+def test_a_lock_that_was_cut_in_an_empty_directory_does_not_hide_that_it_was_empty(tmp_path: Path):
+    """Killed while it wrote its lock, then killed again inside a file: the third command begins anew."""
+    (tmp_path / f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 1}").write_text('{"comm')
+    with runs.new_run(tmp_path):
+        lock = locks.own_file(tmp_path)
+        assert json.loads(lock.read_text())["empty"]
+        lock.rename(lock.with_name(f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 2}"))
+        (tmp_path / runs.MEMBERS).touch()
+    with runs.new_run(tmp_path):
+        assert [file.name for file in tmp_path.iterdir()] == [locks.own_file(tmp_path).name]
