@@ -180,8 +180,8 @@ def tidy(path: Path, earlier: list[locks.Holder], repeated: bool = False) -> Non
     If the first of them found the directory empty, all files are theirs: without a manifest, a run had not begun yet.
     """
     remove_partial_files(path)
-    killed = bool(earlier) and all(holder.about.get("empty", False) for holder in earlier)
-    if repeated and killed and all(holder.about.get("command") == locks.command_line() for holder in earlier):
+    killed, command = locks.found_empty(earlier), locks.command_line()
+    if repeated and killed and all(holder.about.get("command", command) == command for holder in earlier):
         discard_files(path)
     if not (path / MANIFEST).exists():
         if killed:

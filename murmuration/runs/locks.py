@@ -97,7 +97,7 @@ def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
             time.sleep(random.uniform(0.1, 1) * PAUSE)
         created[:0] = make_directories(path)
         earlier = holders(path)  # of dead processes; if one is running, the lock is not acquired
-        was_empty = is_empty(path) or (bool(earlier) and all(holder.about.get("empty", False) for holder in earlier))
+        was_empty = is_empty(path) or found_empty(earlier)
         try:
             write_lock(own_file(path), was_empty)
         except FileNotFoundError:  # another process had made the directory and has removed it
@@ -131,6 +131,15 @@ def holders(path: Path) -> list[Holder]:
 def is_held(path: Path) -> bool:
     """Return whether a process that is running, this one too, holds the directory."""
     return any(holder.process == os.getpid() or not holder.is_dead for holder in holders(path))
+
+
+def found_empty(earlier: list[Holder]) -> bool:
+    """Return whether killed processes wrote all that is in a directory: the first of them found it empty.
+
+    One whose lock is not readable was killed before it wrote anything else.
+    """
+    wrote = [holder for holder in earlier if holder.about]
+    return bool(wrote) and all(holder.about.get("empty", False) for holder in wrote)
 
 
 def is_empty(path: Path) -> bool:

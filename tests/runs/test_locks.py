@@ -233,5 +233,6 @@ def test_a_lock_that_was_cut_in_an_empty_directory_does_not_hide_that_it_was_emp
         assert json.loads(lock.read_text())["empty"]
         lock.rename(lock.with_name(f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 2}"))
         (tmp_path / runs.MEMBERS).touch()
+    (tmp_path / f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 3}").touch()  # and killed in a lock again
     with runs.new_run(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == [locks.own_file(tmp_path).name]
