@@ -6,9 +6,11 @@ import pandas as pd
 from table_text import markdown
 
 FAULTS = {  # heading -> faults of the record
-    "killed": ("kill at a moment", "kill before a change", "kill of a worker", "kill of the launcher"),
+    "killed": ("kill before", "kill after", "kill at a moment", "kill of a worker", "kill of the launcher"),
+    "torn write": ("torn write",),
+    "power loss": ("power loss",),
     "SIGTERM, SIGINT": ("SIGTERM", "SIGINT"),
-    "full disk": ("full disk",),
+    "full disk, I/O error": ("full disk", "I/O error"),
     "damaged file": ("truncated file", "flipped bit", "deleted file"),
 }
 
@@ -16,8 +18,8 @@ FAULTS = {  # heading -> faults of the record
 def fault_table(record: dict[str, Any]) -> str:
     """Tabulate faults by command and kind, and the cases that neither ended as undisturbed nor were refused."""
     rows = pd.DataFrame.from_dict(record["subjects"], orient="index").fillna(0)
-    columns = {"cases": ["cases"], **FAULTS, "defects": ["defects"]}
-    counts = pd.DataFrame({name: rows.reindex(columns=faults).sum(axis=1) for name, faults in columns.items()})
+    kinds = {name: rows.reindex(columns=faults).sum(axis=1) for name, faults in FAULTS.items()}
+    counts = pd.DataFrame({"cases": rows["cases"], "faults": sum(kinds.values()), **kinds, "defects": rows["defects"]})
     counts.loc["all"] = counts.sum()
     table = markdown({"": name, **row.map("{:,.0f}".format)} for name, row in counts.iterrows())
     programs, launched = (int(rows[name].sum()) if name in rows else 0 for name in ("as program", "launched"))

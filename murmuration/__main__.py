@@ -15,7 +15,7 @@ def main() -> int:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, leave)
-    from murmuration.cli import main as run
+    from murmuration.cli.program import main as run
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)

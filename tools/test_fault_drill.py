@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,21 +16,23 @@ from fault_drill import Ended, plain, wrong_end, wrong_launch
 from fault_table import fault_table
 from markdown_tables import table_rows
 
-SHORT = "deep-ensemble;last-layer-ensemble;compare;calibrate;prune and fine-tune;superres"
+SHORT = "deep-ensemble;last-layer-ensemble;compare;calibrate;prune and fine-tune;superres;merge;predict npz"
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc compiles the library that brings the faults")
 def test_a_short_drill_finds_no_defect(tmp_path: Path):
     """The program, so that processes are forked from one without threads."""
     record = tmp_path / "record.json"
-    words = [str(tmp_path / "drill"), "--cases", "12", "--only", SHORT, "--record", str(record)]
+    words = [str(tmp_path / "drill"), "--cases", "16", "--only", SHORT, "--record", str(record)]
     call = [sys.executable, fault_drill.__file__, *words]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(record.read_text())
-    assert found["next"] == 12
+    assert found["next"] == 16
     assert set(found["subjects"]) == set(SHORT.split(";"))
     assert sum(row["defects"] for row in found["subjects"].values()) == 0, done.stdout
+    assert found["defects"] == dict.fromkeys(fault_drill.DEFECTS, 0)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,10 @@ def test_a_short_drill_finds_no_defect(tmp_path: Path):
         ("full disk", Ended(1, "error: cannot write runs/x/run.json: the disk is full\n"), False),
         ("full disk", Ended(1, "Traceback (most recent call last):\n  the disk is full\n"), True),
         ("full disk", Ended(70, ""), True),
+        ("power loss", Ended(-signal.SIGKILL, ""), False),
+        ("I/O error", Ended(1, "error: cannot write runs/x/run.json: Input/output error\n"), False),
+        ("I/O error", Ended(1, "Traceback (most recent call last):\n  OSError: Input/output error\n"), True),
+        ("kill before", Ended(2, "error: p.csv exists already: choose another name, or add --force\n"), False),
         ("kill at a moment", Ended(0, ""), False),
         ("SIGINT", Ended(-signal.SIGINT, "Traceback:\n  File site.py\nKeyboardInterrupt\n"), False),
         ("SIGINT", Ended(1, "Fatal Python error: init_import_site\nTraceback:\nKeyboardInterrupt\n"), False),
@@ -111,6 +118,6 @@ def test_times_and_digests_of_files_with_times_are_not_compared():
 
 
 def test_the_table_adds_up():
-    row = {"cases": 2, "as program": 1, "defects": 0, "SIGTERM": 1, "SIGINT": 2, "flipped bit": 1}
+    row = {"cases": 2, "as program": 1, "defects": 0, "SIGTERM": 1, "SIGINT": 2, "power loss": 3, "flipped bit": 1}
     table = fault_table({"subjects": {"a": row, "b": row}})
-    assert table_rows(table)[-1] == ["all", "4", "0", "6", "0", "2", "0"]
+    assert table_rows(table)[-1] == ["all", "4", "14", "0", "0", "6", "6", "0", "2", "0"]

@@ -46,6 +46,6 @@ def drop_members(
         raise Misuse(f"LIST {members}: '{wrong[0]}' is not the number of a member; write numbers from 0, such as 1,3")
     path = Path(out) if out else derived_run_path(Path(run), "dropped")
     read_manifest(Path(run))
-    with new_run(path):
+    with new_run(path, repeated=True):
         ensemble = mm.drop_members(run, list(map(int, numbers)), out=path, net=network(net), device=device)
         finish_run(path, ensemble, reopen_data(path), as_json=as_json)

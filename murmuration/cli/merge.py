@@ -42,6 +42,6 @@ def merge(
         raise Misuse(f"RUN {runs[0]} alone: merge two or more runs")
     for run in runs:
         read_manifest(Path(run))
-    with new_run(Path(out)):
+    with new_run(Path(out), repeated=True):
         ensemble = mm.merge_runs(runs, out=out, net=network(net), device=device)
         finish_run(Path(out), ensemble, reopen_data(Path(out)), as_json=as_json)

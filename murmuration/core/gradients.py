@@ -20,7 +20,7 @@ from murmuration.core.state import Batch, State, StepConfig
 from murmuration.core.weights import Realised, Structure, run_members
 from murmuration.likelihoods import link_of
 from murmuration.likelihoods.base import member_losses
-from murmuration.system.streams import Noise, global_stream, normals
+from murmuration.system.streams import Noise, normals
 
 Gradients = tuple[list[Tensor], list[Tensor]]  # of own tensors (m, ...) each, and of shared ones
 
@@ -130,9 +130,8 @@ def local_pass(
         while True:
             yield run_members(structure, draw().with_buffers(group.buffers, group.fixed), x, noise, direct)
 
-    redirect = team.engine.name == "loop"  # torch's global generators belong to the whole process
-    drawn_by = state.noise.member(members.start)
-    with global_stream(state.noise.seed, "noise", drawn_by, state.step, redirect, x.device):
+    address = (state.noise.seed, state.noise.member(members.start), state.step)
+    with team.noise_stream(*address, x.device, repeats=config.is_built_in):
         tensors = realised.with_buffers(group.buffers, group.fixed)
         outputs, features, sub_batch = forward(coupling, structure, tensors, x, noise, direct)
         losses = config.objective.losses(

@@ -86,9 +86,13 @@ class StepConfig:
     @cached_property
     def same_operators(self) -> bool:
         """Whether losses and coupling run the same operators at every step; those of user-defined objects may not."""
+        return self.is_built_in and not self.weights.stochastic and self.objective.samples == 1
+
+    @cached_property
+    def is_built_in(self) -> bool:
+        """Whether likelihood, weights and coupling space are those of this library."""
         parts = [self.likelihood, self.weights.family, *([] if self.coupling is None else [self.coupling.space])]
-        ours = all(type(part).__module__.startswith("murmuration.") for part in parts)
-        return ours and not self.weights.stochastic and self.objective.samples == 1
+        return all(type(part).__module__.startswith("murmuration.") for part in parts)
 
     def member_count(self, population: Population) -> int:
         """Return the number of members of all processes."""

@@ -28,7 +28,7 @@ from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
 from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_inputs, several_inputs
 from murmuration.system.errors import Misuse, first_line, warn
-from murmuration.system.streams import ALL_MEMBERS, stream_seed
+from murmuration.system.streams import ALL_MEMBERS, kept_generators, stream_seed
 
 WORKER_SETTINGS = ("num_workers", "worker_init_fn", "timeout", "multiprocessing_context", "prefetch_factor")
 PROBED_EXAMPLES = 8  # read twice before training, to find out whether reading draws random numbers
@@ -62,7 +62,7 @@ class Source:
         sampling: Any = {"batch_sampler": requests, "generator": torch.Generator()}
         batches = iter(DataLoader(Seeded(self.dataset), **sampling, **self.settings))
         while True:
-            with READ_LOCK, kept_generators():
+            with READ_LOCK, all_kept():
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -130,15 +130,15 @@ def generator_states() -> tuple:
 
 
 @contextmanager
-def kept_generators() -> Iterator[None]:
-    """Restore the global generators at the end of the block."""
-    python, numpy, tensor = generator_states()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        torch.set_rng_state(tensor)
+def all_kept() -> Iterator[None]:
+    """Use Python's, numpy's and torch's global generators in one thread at a time; restore them at the end."""
+    with kept_generators():
+        python, numpy, _ = generator_states()
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 def as_inputs(x: Any) -> Any:
@@ -271,7 +271,7 @@ class Streamed:
             sampler.generator = torch.Generator().manual_seed(seed)
         if callable(set_epoch := getattr(sampler, "set_epoch", None)):  # as torch's DistributedSampler
             set_epoch(seed % 2**31)
-        with kept_generators():
+        with all_kept():
             seed_generators(seed)
             return torch.tensor(list(sampler), dtype=torch.int64)
 
@@ -357,7 +357,7 @@ def probed(source: Source) -> Source:
     indices = np.unique(np.linspace(0, len(source.dataset) - 1, PROBED_EXAMPLES).astype(np.int64))
     requests = Streamed(source, indices).requests(indices)
     draws, examples, seeded = False, [], Seeded(source.dataset)
-    with kept_generators():
+    with all_kept():
         for request in requests:
             seed_generators(request[1])
             before = generator_states()

@@ -24,7 +24,7 @@ from murmuration.data.preparation import FEATURES_AT_ONCE, FeaturePreparation, p
 from murmuration.data.raw import PARTS, LoadOptions, RawData, hash_array, hash_kind, hash_values
 from murmuration.models.nets.backbone import Backbone, build_backbone, features_of, trained_backbone, usual_size
 from murmuration.system.errors import Misuse
-from murmuration.system.files import read_tensors, require_digest, write_tensors, write_whole
+from murmuration.system.files import partials, read_tensors, remove_partial, require_digest, write_tensors, write_whole
 from murmuration.system.progress import counting_bar
 
 KEY = 16  # bytes of a SHA-256 that are the key of an input
@@ -80,8 +80,8 @@ class Features:
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        for stale in self.folder.glob(".*.partial"):
-            stale.unlink(missing_ok=True)
+        for stale in partials(self.folder):
+            remove_partial(stale)
         for file in sorted(self.folder.glob(f"{self._name}-*.safetensors")):
             self.cached |= read_stored(file)
             self.pieces = int(file.stem.rpartition("-")[2])

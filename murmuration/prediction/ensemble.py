@@ -499,7 +499,7 @@ class Ensemble:
                 plain=[{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
             )
             described = replace(self, manifest=manifest)
-        with runs.creating(Path(path), self.preparation):
+        with runs.creating(Path(path), self.preparation, repeated=True):
             described.write(Path(path))
 
     def write(self, path: Path) -> None:
@@ -601,7 +601,7 @@ def load_given(
     if len(nets) != len(names) or None in nets:
         hint = f"give them again as net=, a list of {len(names)}"
         raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
-    built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).build() for net in nets]
+    built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).structure() for net in nets]
     modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
     for module, population, plain in zip(modules, populations, manifest.plain, strict=True):
         require_same_tensors(module, population, path)

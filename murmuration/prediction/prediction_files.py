@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from murmuration.data.targets import is_number
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
-from murmuration.system.files import write_whole
+from murmuration.system.files import write_named
 
 Columns = dict[str, np.ndarray]
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")  # a spreadsheet computes a cell that begins so; or our own mark
@@ -149,22 +148,22 @@ def write_parquet(path: Path, predictions: Predictions) -> None:
 
 
 def write_npz(path: Path, predictions: Predictions) -> None:
-    """Write arrays of all inputs: they grow in temporary .npy files, which are then packed and removed."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".predictions-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        with contextlib.ExitStack() as stack:
-            files: dict[str, NpyFile] = {}
-            for start, part in predictions.located():
-                for key, values in part.arrays(per_member=predictions.per_member, first=start).items():
-                    if key not in files:
-                        files[key] = NpyFile(folder / f"{key}.npy", values, predictions.rows)
-                        stack.enter_context(files[key].file)
-                    files[key].write(values, start)
-        for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
-            np.save(folder / f"{key}.npy", values)
-        with zipfile.ZipFile(path, "w") as archive:
-            for file in sorted(folder.iterdir()):
-                archive.write(file, file.name)
+    """Write arrays of all inputs: they grow in .npy files in a folder beside `path`, which are then packed."""
+    folder = path.with_suffix("")
+    folder.mkdir()
+    with contextlib.ExitStack() as stack:
+        files: dict[str, NpyFile] = {}
+        for start, part in predictions.located():
+            for key, values in part.arrays(per_member=predictions.per_member, first=start).items():
+                if key not in files:
+                    files[key] = NpyFile(folder / f"{key}.npy", values, predictions.rows)
+                    stack.enter_context(files[key].file)
+                files[key].write(values, start)
+    for key, values in {"names": np.array(predictions.names), **predictions.keys}.items():
+        np.save(folder / f"{key}.npy", values)
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.iterdir()):
+            archive.write(file, file.name)
 
 
 class NpyFile:
@@ -196,4 +195,4 @@ WRITERS = {".csv": write_csv, ".parquet": write_parquet, ".npz": write_npz}
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write the file, whole or not at all."""
-    write_whole(path, lambda temporary: WRITERS[path.suffix.lower()](temporary, predictions))
+    write_named(path, lambda file: WRITERS[path.suffix.lower()](file, predictions))

@@ -70,12 +70,21 @@ def save_checkpoint(
         "history": progress.history,
         "trajectory": trajectory or {},
     }
+    stale = removable(folder)
     files.write_record(folder / LATEST, latest)
     write_history(path, progress.history)
     current = {block["file"] for block in blocks}
-    for old in folder.glob(STEPS):
+    for old in stale:
         if old.name not in current and old.name < step_file(state.step + 1):  # others may write the next one already
-            old.unlink()
+            old.unlink(missing_ok=True)
+
+
+def removable(folder: Path) -> list[Path]:
+    """Return the checkpoints that go when the next one is written; behind a link, those that `latest.json` names."""
+    if not folder.is_symlink():
+        return list(folder.glob(STEPS))
+    latest = files.read_json(folder / LATEST) if (folder / LATEST).exists() else {}
+    return [folder / Path(block["file"]).name for block in latest.get("blocks", ())]
 
 
 def write_block(folder: Path, progress: Progress, ranks: Ranks) -> dict[str, Any]:

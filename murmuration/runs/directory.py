@@ -20,9 +20,11 @@ import contextlib
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a
 EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
+STEP_FILE = re.compile(r"step-\d{9,}(-\d+-of-\d+)?\.safetensors")
 OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a run is known
 
 
@@ -57,14 +60,24 @@ def locked(path: Path | None) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def new_run(path: Path | None) -> Iterator[None]:
-    """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held."""
+def new_run(path: Path | None, *, repeated: bool = False) -> Iterator[None]:
+    """Hold a directory for a new run; refuse one with a run or other files. None: nothing is held.
+
+    With `repeated`, for commands that take seconds, a run that this very command was writing when it was killed goes,
+    and so does one that it could not finish.
+    """
     if path is not None and not locks.holders(path):
         require_free(path)  # a directory of others is not even locked
-    with locked(path):
+    clear = partial(tidy, repeated=repeated)
+    with contextlib.nullcontext() if path is None else locks.locked(path, clear):
         if path is not None:
             require_free(path)
-        yield
+        try:
+            yield
+        except BaseException:
+            if path is not None and repeated:
+                discard_files(path)
+            raise
 
 
 def check_new(out: str | Path | None) -> None:
@@ -74,12 +87,12 @@ def check_new(out: str | Path | None) -> None:
 
 
 @contextmanager
-def creating(path: Path, preparation: Preparation | None = None) -> Iterator[None]:
+def creating(path: Path, preparation: Preparation | None = None, *, repeated: bool = False) -> Iterator[None]:
     """Hold a directory while the first files of a run are written; remove them if that fails.
 
     The network of a preparation that computes features is the first of them, and the features it has computed.
     """
-    with new_run(path):
+    with new_run(path, repeated=repeated):
         try:
             save_features(path, preparation)
             yield
@@ -160,12 +173,15 @@ def require_free(path: Path) -> None:
         raise Misuse(f"{path} exists and is not an empty directory: choose another out=...")
 
 
-def tidy(path: Path, killed: bool) -> None:
-    """Remove what killed processes left in a run directory that this one holds.
+def tidy(path: Path, earlier: list[locks.Holder], repeated: bool = False) -> None:
+    """Remove what killed processes, those of the locks `earlier`, left in a run directory that this one holds.
 
-    `killed` says that all files are theirs: without a manifest, a run had not begun yet.
+    If the first of them found the directory empty, all files are theirs: without a manifest, a run had not begun yet.
     """
     remove_partial_files(path)
+    killed, command = locks.found_empty(earlier), locks.command_line()
+    if repeated and killed and all(holder.about.get("command", command) == command for holder in earlier):
+        discard_files(path)
     if not (path / MANIFEST).exists():
         if killed:
             remove_kind_files(path)
@@ -174,6 +190,13 @@ def tidy(path: Path, killed: bool) -> None:
     with contextlib.suppress(Failure):  # damage is reported by whoever reads
         if read_run(path).status == "complete":
             remove_checkpoints(path)
+
+
+def discard_files(path: Path) -> None:
+    """Remove the files of a run and of its evaluation, the manifest after these, so that it may be begun again."""
+    for name in EVALUATED:
+        (path / name).unlink(missing_ok=True)
+    remove_files(path)
 
 
 def discard_run(path: Path) -> None:
@@ -192,9 +215,10 @@ def remove_files(path: Path) -> None:
     remove_partial_files(path)
     remove_checkpoints(path)
     remove_checkpoints(path, TRAJECTORY)
-    for file in (path / MODELS).glob("*-*.*"):
-        file.unlink(missing_ok=True)
-    remove_empty([path / MODELS])
+    if not (path / MODELS).is_symlink():
+        for file in (path / MODELS).glob("*-*.*"):
+            file.unlink(missing_ok=True)
+        remove_empty([path / MODELS])
     for name in WRITTEN:
         with contextlib.suppress(OSError):
             (path / name).unlink()
@@ -216,17 +240,23 @@ def remove_kind_files(path: Path) -> None:
 
 
 def remove_checkpoints(path: Path, where: str = CHECKPOINTS) -> None:
-    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it."""
+    """Remove the checkpoints of a run, or of its trajectory, and their directory if nothing else is in it.
+
+    What a link leads to is not of the run, and stays.
+    """
     folder = path / where
-    for file in [*folder.glob(STEPS), folder / LATEST]:
-        file.unlink(missing_ok=True)
+    if folder.is_symlink():
+        return
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name == LATEST or STEP_FILE.fullmatch(file.name):
+            file.unlink(missing_ok=True)
     remove_empty([folder])
 
 
 def remove_partial_files(path: Path) -> None:
     """Remove files that a killed process had not finished writing; not those of runs inside, which have own locks."""
-    for stale in filter(Path.is_file, path.glob(".*.partial")):
-        stale.unlink(missing_ok=True)
+    for stale in files.partials(path):
+        files.remove_partial(stale)
     for folder in path.iterdir() if path.is_dir() else ():
         if folder.is_dir() and not folder.is_symlink() and not (folder / MANIFEST).exists():
             remove_partial_files(folder)

@@ -1,17 +1,14 @@
 """Locks of directories: one process at a time writes into a run.
 
-A lock is a small file `.lock.HOST.PID` in the directory. A process writes its own and then looks for those of others:
-if two start at the same moment, at least one sees the other, so that never both proceed. The file name identifies the
-holder; a lock of a process of this host that is no longer running is removed by the next process.
+A lock is a small file `.lock.MACHINE.PID` in the directory. A process writes its own and then looks for those of
+others: if two start at the same moment, at least one sees the other, so that never both proceed. The file name
+identifies the holder (`process_names.py`); a lock of a process that has ended is removed by the next process.
 """
 
 import contextlib
-import ctypes
 import json
 import os
-import platform
 import random
-import re
 import shlex
 import sys
 import threading
@@ -24,12 +21,13 @@ from typing import Any
 
 from murmuration.system.errors import Misuse
 from murmuration.system.files import cannot_write
+from murmuration.system.process_names import has_ended, host_of, process_name, process_start, split_name, this_machine
 
 PREFIX = ".lock."
 ATTEMPTS, PAUSE = 4, 0.05  # of processes that begin at the same moment; the longest pause between, in seconds
-QUERY, DENIED, STILL_ACTIVE = 0x1000, 5, 259  # on Windows: an access right, an error, the exit code while running
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 
-Tidy = Callable[[Path, bool], None]
+Tidy = Callable[[Path, list["Holder"]], None]
 _held: dict[tuple[int, str], int] = {}  # (process, directory) -> the thread that holds it
 
 
@@ -38,33 +36,31 @@ class Holder:
     """A process that wrote a lock."""
 
     file: Path
-    host: str
+    machine: str
     process: int
     about: dict[str, Any]  # command, since, started, empty; nothing if the process was killed while it wrote them
 
     @property
     def is_dead(self) -> bool:
-        """Return whether it was a process of this host that is not running any more."""
-        if self.host != this_host():
-            return False
-        if self.process == os.getpid() or not is_running(self.process):
+        """Return whether the process is known to have ended, or had the number of this one."""
+        if self.machine == this_machine() and self.process == os.getpid():
             return True
-        then, now = self.about.get("started"), process_start(self.process)
-        return bool(then and now and then != now)  # the number belongs to another process now
+        return has_ended(self.machine, self.process, self.file.parent, self.about.get("started"))
 
     def __str__(self) -> str:
         command, since = self.about.get("command", "unknown command"), self.about.get("since", "an unknown time")
-        return f"process {self.process} on {self.host} since {since} ({command})"
+        host, ours = host_of(self.machine), this_machine()
+        where = " in another container, or before a restart," if ours != self.machine and host == host_of(ours) else ""
+        return f"process {self.process} on {host}{where} since {since} ({command})"
 
 
 @contextmanager
-def locked(path: Path, tidy: Tidy = lambda path, empty: None) -> Iterator[None]:
+def locked(path: Path, tidy: Tidy = lambda path, earlier: None) -> Iterator[None]:
     """Hold the lock of a directory inside the block; the thread that holds it may lock it again.
 
     Args:
         path: The directory, created if missing; directories made for the lock are removed if they are empty at the end.
-        tidy: Called as `tidy(path, empty)` after the lock is acquired. `empty` says whether the directory was empty
-            when a killed process started to write into it, so that all of its files are of killed processes.
+        tidy: Called as `tidy(path, earlier)` after the lock is acquired, with the killed processes that had held it.
 
     Raises:
         Misuse: While another process or thread holds the directory.
@@ -101,22 +97,22 @@ def _acquire(path: Path, tidy: Tidy, created: list[Path]) -> None:
             time.sleep(random.uniform(0.1, 1) * PAUSE)
         created[:0] = make_directories(path)
         earlier = holders(path)  # of dead processes; if one is running, the lock is not acquired
-        was_empty = all(holder.about.get("empty", False) for holder in earlier) if earlier else is_empty(path)
+        was_empty = is_empty(path) or found_empty(earlier)
         try:
-            own_file(path).write_text(json.dumps(describe_holder(was_empty)))
+            write_lock(own_file(path), was_empty)
         except FileNotFoundError:  # another process had made the directory and has removed it
             continue
         rivals = [holder for holder in holders(path) if holder.file != own_file(path)]
         running = [holder for holder in rivals if not holder.is_dead]
         if not running:
-            tidy(path, was_empty and bool(earlier))
+            tidy(path, earlier)
             for holder in rivals:
                 holder.file.unlink(missing_ok=True)
             return
         own_file(path).unlink(missing_ok=True)
     if not running:
         raise Misuse(f"{path} is being made and removed by another process: wait until it has ended")
-    hint = "" if running[0].host == this_host() else f"; if it has, remove {running[0].file}"
+    hint = "" if running[0].machine == this_machine() else f"; if it has, remove {running[0].file}"
     raise Misuse(f"{path} is being written by {running[0]}: wait until it has ended{hint}")
 
 
@@ -124,18 +120,26 @@ def holders(path: Path) -> list[Holder]:
     """Return the processes that have a lock in a directory, dead ones too."""
     processes = []
     for file in sorted(path.glob(f"{PREFIX}*")):
-        host, _, process = file.name.removeprefix(PREFIX).rpartition(".")
-        if process.isdigit():
+        if (name := split_name(file.name.removeprefix(PREFIX))) is not None:
             content = None
             with contextlib.suppress(OSError, ValueError):
                 content = json.loads(file.read_bytes())
-            processes.append(Holder(file, host, int(process), content if isinstance(content, dict) else {}))
+            processes.append(Holder(file, *name, content if isinstance(content, dict) else {}))
     return processes
 
 
 def is_held(path: Path) -> bool:
     """Return whether a process that is running, this one too, holds the directory."""
     return any(holder.process == os.getpid() or not holder.is_dead for holder in holders(path))
+
+
+def found_empty(earlier: list[Holder]) -> bool:
+    """Return whether killed processes wrote all that is in a directory: the first of them found it empty.
+
+    One whose lock is not readable was killed before it wrote anything else.
+    """
+    wrote = [holder for holder in earlier if holder.about]
+    return bool(wrote) and all(holder.about.get("empty", False) for holder in wrote)
 
 
 def is_empty(path: Path) -> bool:
@@ -145,7 +149,23 @@ def is_empty(path: Path) -> bool:
 
 def own_file(path: Path) -> Path:
     """Return the lock file of this process."""
-    return path / f"{PREFIX}{this_host()}.{os.getpid()}"
+    return path / f"{PREFIX}{process_name()}"
+
+
+def write_lock(file: Path, empty: bool) -> None:
+    """Write a lock of this process to the disk, never through a link, and over none but that of its own number.
+
+    It is flushed: after a loss of power its entry `empty` decides whether the command can be repeated.
+    """
+    content = json.dumps(describe_holder(empty)).encode()
+    file.unlink(missing_ok=True)
+    handle = os.open(file, NEW_FILE, 0o666)
+    try:
+        os.write(handle, content)
+        with contextlib.suppress(OSError):  # a system that cannot flush
+            os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def describe_holder(empty: bool) -> dict[str, Any]:
@@ -162,56 +182,6 @@ def command_line() -> str:
 def time_now() -> str:
     """Return the time with its zone, as files of a run state it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def this_host() -> str:
-    """Return the name of this machine, as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9-]+", "-", platform.node()) or "localhost"
-
-
-def is_running(process: int) -> bool:
-    """Return whether a process of this number is running on this machine; a zombie is not."""
-    if os.name == "nt":
-        return _is_running_on_windows(process)
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is another user's
-        return True
-    return _process_stat(process)[:1] not in (["Z"], ["X"])
-
-
-def _is_running_on_windows(process: int) -> bool:
-    kernel: Any = getattr(ctypes, "windll").kernel32  # noqa: B009 - missing elsewhere
-    handle = kernel.OpenProcess(QUERY, False, process)
-    if not handle:
-        return bool(kernel.GetLastError() == DENIED)
-    code = ctypes.c_ulong()
-    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
-    kernel.CloseHandle(handle)
-    return code.value == STILL_ACTIVE
-
-
-def process_start(process: int) -> str | None:
-    """Return when a process started, which tells apart two of one number; None except on Linux.
-
-    The time is counted from the start of the machine, so it goes with that: a process number returns after a restart.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
-    stat = _process_stat(process)
-    return f"{boot} {stat[19]}" if len(stat) > 19 else None
-
-
-def _process_stat(process: int) -> list[str]:
-    """Return the fields of a process in Linux from its state on; nothing elsewhere."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
 
 
 def make_directories(path: Path) -> list[Path]:

@@ -1,7 +1,8 @@
 """Atomic writing of files: JSON, bytes and tensors.
 
-Every file is written under a temporary name beside it, flushed to the disk and renamed, so that a killed process leaves
-either the old file or the new one. Tensors are safetensors and the rest is JSON: nothing is ever unpickled. A JSON
+Every file is written under a temporary name beside it, `.FILE.PROCESS.partial`, flushed to the disk and renamed, so
+that a killed process leaves either the old file or the new one. The next writer of the file removes what processes that
+have ended left under such names. Tensors are safetensors and the rest is JSON: nothing is ever unpickled. A JSON
 record may hold the digest of its other entries, which is checked on reading.
 """
 
@@ -10,17 +11,22 @@ import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.process_names import has_ended, process_name
 
 DAMAGED = "the run is damaged"
 ALIGNMENT = 64  # bytes: the addresses of torch's own tensors on a CPU
+PARTIAL = re.compile(r"\.(?P<file>.+?)(?:\.parts)?\.(?P<machine>[A-Za-z0-9-]+)\.(?P<process>\d+)\.partial", re.DOTALL)
 SEAL = "record_sha256"  # in a JSON record: the SHA-256 of its other entries
 UNSUPPORTED = {  # errors of systems that cannot flush a directory, or a file, to the disk
     getattr(errno, name, -1)
@@ -103,10 +109,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file atomically."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file  # not `save`, which copies all tensors twice
 
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
-    write_whole(path, lambda temporary: save_file(plain, str(temporary)))
+    write_named(path, lambda file: save_file(plain, str(file)))
 
 
 def aligned(tensor: Tensor) -> Tensor:
@@ -127,10 +133,22 @@ def read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
         raise Failure(f"{path} is not a readable safetensors file: {error}") from error
 
 
+def write_named(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file atomically by a function that needs its name, or makes temporary files of its own beside it."""
+
+    def write_inside(temporary: Path) -> None:
+        with partial_folder(path) as folder:
+            write(folder / path.name)
+            os.replace(folder / path.name, temporary)
+
+    write_whole(path, write_inside)
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file atomically by a function that gets a temporary path beside it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = path.with_name(f".{path.name}.{process_name()}.partial")
     try:
+        remove_dead_partials(path)
         temporary.touch()
         usual = temporary.stat().st_mode  # some writers would narrow the permissions
         write(temporary)
@@ -144,6 +162,43 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         if isinstance(error, Misuse) or not isinstance(error, Exception):
             raise
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside a file for the parts it is made of; at the end it is removed with all that is in it."""
+    folder = path.with_name(f".{path.name}.parts.{process_name()}.partial")
+    remove_partial(folder)
+    try:
+        folder.mkdir()
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    remove_partial(folder)
+
+
+def remove_dead_partials(path: Path) -> None:
+    """Remove what processes that have ended left of writing a file."""
+    for stale in partials(path.parent):
+        parts = PARTIAL.fullmatch(stale.name)
+        if parts and parts["file"] == path.name and has_ended(parts["machine"], int(parts["process"]), stale):
+            with contextlib.suppress(OSError):  # it may be another user's
+                remove_partial(stale)
+
+
+def partials(folder: Path) -> list[Path]:
+    """Return the files and folders of a folder that are not finished."""
+    return [file for file in folder.glob(".*.partial") if PARTIAL.fullmatch(file.name)]
+
+
+def remove_partial(path: Path) -> None:
+    """Remove a file or folder that is not finished."""
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(FileNotFoundError):  # another process removes it too
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync(path: Path, flags: int) -> None:

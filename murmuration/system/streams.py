@@ -6,7 +6,8 @@ with the numbers it would have drawn.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Literal, get_args
@@ -25,6 +26,7 @@ ORDER: dict[Stream, int] = {name: number for number, name in enumerate(get_args(
 ALL_MEMBERS = -1  # as the member of a stream that all members use
 Device = torch.device | str
 EDGE = 1 - 2.0**-24  # the largest single-precision number below one
+_global_generators = threading.RLock()  # held by the thread that uses torch's global generators
 
 
 def stream_seed(seed: int, stream: Stream, member: int, time: int = 0) -> int:
@@ -55,27 +57,39 @@ def global_generators(device: Device) -> list[torch.Generator]:
 
 
 @contextmanager
+def kept_generators(device: Device = "cpu") -> Iterator[list[torch.Generator]]:
+    """Use torch's global generators in one thread at a time, and restore them at the end of the block.
+
+    They belong to the whole process: a thread of the host that draws from them meanwhile sees our numbers.
+    """
+    with _global_generators:
+        generators = global_generators(device)
+        before = [source.get_state() for source in generators]
+        try:
+            yield generators
+        finally:
+            for source, state in zip(generators, before, strict=True):
+                source.set_state(state)
+
+
+@contextmanager
 def global_stream(
     seed: int, stream: Stream, member: int, time: int = 0, redirect: bool = True, device: Device = "cpu"
-) -> Iterator[None]:
+) -> Iterator[Callable[[], bool]]:
     """Make torch's global generators, those of the CPU and of `device`, draw from one stream inside this block.
 
-    Module constructors and layers with noise use them. They belong to the whole process, so `redirect` must be False
-    where several threads run.
+    Module constructors and layers with noise use them. Yields a function that tells whether any number was drawn.
+    Without `redirect` nothing changes.
     """
     if not redirect:
-        yield
+        yield lambda: False
         return
-    # Not torch.manual_seed: it also queues a seed, with a stack trace, for every accelerator that is not there.
-    generators = global_generators(device)
-    before = [source.get_state() for source in generators]
-    for source in generators:
-        source.manual_seed(stream_seed(seed, stream, member, time))
-    try:
-        yield
-    finally:
-        for source, state in zip(generators, before, strict=True):
-            source.set_state(state)
+    with kept_generators(device) as generators:
+        # Not torch.manual_seed: it also queues a seed, with a stack trace, for every accelerator that is not there.
+        for source in generators:
+            source.manual_seed(stream_seed(seed, stream, member, time))
+        start = [source.get_state() for source in generators]
+        yield lambda: not all(map(torch.equal, start, (source.get_state() for source in generators)))
 
 
 class Noise:

@@ -15,15 +15,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+_starting = threading.Lock()  # held while the process-wide number of cores is that of workers
+
+
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield the results of `work` on each item, in order, from `torch.get_num_threads()` threads of one core each.
+    """Yield the results of `work` on each item, in order, from `core_count()` threads of one core each.
 
     If that number is 1, as inside such a thread, everything runs in the calling thread.
 
     >>> list(parallel_map(lambda n: n * n, range(4)))
     [0, 1, 4, 9]
     """
-    workers = min(torch.get_num_threads(), len(items))
+    workers = min(core_count(), len(items))
     if workers < 2:
         yield from map(work, items)
         return
@@ -31,27 +34,45 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
         yield from pool.map(work, items)
 
 
+def core_count() -> int:
+    """Return the number of cores that operators use in this thread.
+
+    A thread takes the process-wide number when torch first asks for it: not while that is the number of workers.
+    """
+    with _starting:
+        return torch.get_num_threads()
+
+
 def single_core_pool(count: int) -> ThreadPoolExecutor:
     """Start a pool of threads, each with one core inside an operator.
 
-    `torch.set_num_threads` in a thread also sets the number with which threads made later start, for the whole process:
-    it is restored once all threads of the pool run, so that the host's own threads keep their cores.
+    `torch.set_num_threads` in a thread also sets the number with which threads made later start, for the whole process.
+    One pool starts at a time, and the number is restored as soon as its threads have set theirs, so that the host's own
+    threads keep their cores.
     """
-    default = _in_new_thread(torch.get_num_threads)
-    pool = ThreadPoolExecutor(count, initializer=_use_one_core)
-    started = threading.Barrier(count + 1)
-    for _ in range(count):
-        pool.submit(started.wait)
-    started.wait()
-    _in_new_thread(torch.set_num_threads, default)
+    pool, asked, limited = ThreadPoolExecutor(count), threading.Barrier(count + 1), threading.Barrier(count + 1)
+
+    def limit() -> None:
+        torch.get_num_threads()  # a thread that has not asked takes the process-wide number later, instead of its own
+        asked.wait()
+        torch.set_num_threads(1)
+        limited.wait()
+
+    def restore() -> None:
+        default = torch.get_num_threads()
+        asked.wait()
+        try:
+            limited.wait()
+        finally:
+            torch.set_num_threads(default)
+
+    with _starting, ThreadPoolExecutor(1) as helper:
+        try:
+            for started in [helper.submit(restore), *(pool.submit(limit) for _ in range(count))]:
+                started.result()
+        except BaseException:  # Ctrl-C, or no more threads
+            asked.abort()
+            limited.abort()
+            pool.shutdown()
+            raise
     return pool
-
-
-def _use_one_core() -> None:
-    torch.get_num_threads()  # a thread takes the process's number when it is first asked, and would overwrite its own
-    torch.set_num_threads(1)
-
-
-def _in_new_thread(function: Callable[..., Result], *arguments: int) -> Result:
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function, *arguments).result()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from murmuration.core.engines import Team
 from murmuration.core.population import Population
 from murmuration.core.weights import NetworkWeights, run_members
-from murmuration.system.streams import Noise, global_stream
+from murmuration.system.streams import Noise
 from murmuration.training.batches import batch_slices
 
 CHUNK = 512  # inputs of a batch
@@ -48,8 +48,7 @@ def refresh_batch_norm(
             tensors = deterministic.realise(population.own, population.shared, noise, buffers=population.buffers)
             tensors = tensors.with_buffers(population.buffers, population.fixed)
             inputs = part.to(population.device).expand(population.members, *part.shape)
-            redirect = team.engine.name == "loop"
-            with global_stream(seed, "noise", numbers[group][0], step + 1 + index, redirect, population.device):
+            with team.noise_stream(seed, numbers[group][0], step + 1 + index, population.device):
                 run_members(structure, tensors, inputs, noise, team.engine.direct)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum

@@ -14,7 +14,7 @@ from murmuration.core.step import step
 from murmuration.core.weights import POINT, Structure, run_members
 from murmuration.runs.checkpoints import Progress
 from murmuration.system.errors import Misuse
-from murmuration.system.streams import Noise
+from murmuration.system.streams import Noise, kept_generators
 from murmuration.training.batches import epoch_batches
 from murmuration.training.plan import Plan
 from murmuration.training.spec import TrainSpec
@@ -61,7 +61,7 @@ def draws_globally(module: nn.Module, x: Tensor) -> bool:
     """Whether a training pass takes numbers from torch's global generator that dropout interception does not cover."""
     population = populate(lambda _: module, 1)
     tensors = POINT.realise(population.own, {}, [Noise(0, 0)]).with_buffers(population.buffers)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with kept_generators(), torch.no_grad():
         before = torch.get_rng_state()
         run_members(Structure(module).train(True), tensors, x.expand(1, *x.shape), [Noise(0, 0)], False)
         after = torch.get_rng_state()

@@ -250,11 +250,11 @@ def continue_training(
         devices = [*(manifest.devices or [began_on]), plan.device]
         manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
     source = checked_source(source_again(manifest, own["net"], own["output"]), opened, likelihood, plan.device)
-    require_same_plain_tensors(source.build(), manifest.net)
+    require_same_plain_tensors(source.structure(), manifest.net)
     backbone = None
     if stored_recipe.sharing.frozen:
         stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
-        backbone = with_weights(source.build(), read_tensors(stored), stored)
+        backbone = with_weights(source.structure(), read_tensors(stored), stored)
     full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
     full_spec = with_ranks(full_spec, source.record)
     show = show if full_spec.ranks.first else show_nothing

@@ -53,7 +53,7 @@ def load(
     manifest = runs.read_run(Path(path))
     if manifest.given:
         if net is None and "name" in manifest.net:  # of `mm.Method`
-            net = source_again(manifest).build()
+            net = source_again(manifest).structure()
         return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
     if isinstance(net, list | tuple):
         raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
@@ -63,7 +63,7 @@ def load(
     for named in runs.group_tensors(tensors, manifest):
         population = population_from_tensors(named)
         place = _device_to_load(manifest) if device is None else resolve_device(device)
-        module = source_again(manifest, net, output).build()
+        module = source_again(manifest, net, output).structure()
         require_same_plain_tensors(module, manifest.net)
         require_same_tensors(module, population, Path(path))
         groups.append(MemberGroup(module, population.to(place)))

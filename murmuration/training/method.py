@@ -29,7 +29,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse, first_line, listed, require_integer, unknown
-from murmuration.system.streams import global_stream
+from murmuration.system.streams import global_stream, kept_generators
 from murmuration.system.workers import single_core_pool
 from murmuration.training.batch_norm import refresh_batch_norm, statistics
 from murmuration.training.batches import batch_slices
@@ -124,7 +124,7 @@ class Method:
         edges = None if self.inputs is None else edges_for(net, self.inputs)
         source = source_for(net, shape, likelihood, edges=edges)
         if self.inputs is not None:
-            with torch.random.fork_rng(devices=[]):
+            with kept_generators():
                 source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
         self._build = source.build
         by_name = "name" in source.record  # of shape and network that `mm.load` knows

@@ -41,6 +41,7 @@ from murmuration.runs.processes import refuse_several
 from murmuration.system.devices import CPU, refuse_autocast
 from murmuration.system.errors import Misuse, require_integer, unknown
 from murmuration.system.progress import counting_bar
+from murmuration.system.streams import kept_generators
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.loading import load
 from murmuration.training.plan import Plan
@@ -244,7 +245,7 @@ def make_spec(
     if pretrained:
         if init_from is not None:
             raise Misuse("pretrained= and init_from=: both are weights to begin with; leave one of them out")
-        published = pretrained_state(net, source.build(), pretrained, data.preparation)
+        published = pretrained_state(net, source.structure(), pretrained, data.preparation)
         source = keeping_statistics(source)
         init_from, patterns = None if recipe.sharing.frozen else published, (HEAD,)
     backbone = next(trained_networks(recipe.sharing.frozen, "backbone:frozen", net, source, published), None)
@@ -322,7 +323,7 @@ def starting_networks(
     states = given_weights(init_from)
     if len(states) not in (1, members):
         raise Misuse(f"init_from has {len(states)} networks for {members} members: give one, or one for each member")
-    return tuple(with_weights(source.build(), state, reset=reset) for state in states)
+    return tuple(with_weights(source.structure(), state, reset=reset) for state in states)
 
 
 def trained_networks(
@@ -334,10 +335,10 @@ def trained_networks(
         if weights is None:
             advice = f"give an nn.Module, pretrained=True, or a run's directory as {setting}=runs/x"
             raise Misuse(f"{setting.partition(':')[2]}=yes needs a trained net: {advice}")
-        yield with_weights(source.build(), weights, "the net")
+        yield with_weights(source.structure(), weights, "the net")
     elif what:
         run = load(str(what), net=None if isinstance(net, str) else net, posthoc=False, device=CPU)
-        yield from (with_weights(source.build(), run.member(i).state_dict(), what) for i in range(run.members))
+        yield from (with_weights(source.structure(), run.member(i).state_dict(), what) for i in range(run.members))
 
 
 def default_net(data: Data) -> str:
@@ -349,7 +350,7 @@ def default_net(data: Data) -> str:
 
 def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device: str) -> NetSource:
     """Return the source with networks on the CPU, from where members move to `device`; refuse unfit networks."""
-    with torch.random.fork_rng(devices=[]):
+    with kept_generators():
         module = source.build()
         kind = torch.device(device).type
         for plain in plain_tensors(module) if kind != CPU else ():

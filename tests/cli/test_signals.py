@@ -215,3 +215,23 @@ def test_a_negative_time_between_checkpoints_is_refused(murmur, tmp_path: Path):
     ended = murmur("train", "two-moons", "--checkpoint-seconds", "-1", "--out", tmp_path / "run")
     assert_refused(ended, 2, ("--checkpoint-seconds -1.0", "not negative"))
     assert not (tmp_path / "run").exists()
+
+
+INTERRUPTED_IMPORT = """
+import signal, sys
+from murmuration.__main__ import main
+
+class Interrupt:
+    def find_spec(self, name, *more):
+        if name == "murmuration.training.plan":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+
+
+def test_ctrl_c_while_the_program_is_imported_ends_quietly():
+    words = [sys.executable, "-c", f"{USUAL}\n{INTERRUPTED_IMPORT}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -12,7 +12,7 @@ import murmuration as mm
 from murmuration.cli import main
 from murmuration.data import Data
 from murmuration.runs import checkpoints, directory as runs, locks
-from murmuration.system import files
+from murmuration.system import files, process_names
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=2, epochs=1, batch_size=64, engine="loop", lr=3e-3)
@@ -163,7 +163,7 @@ def test_a_run_does_not_go_on_without_its_trajectory(tmp_path: Path, moons: Data
 
 def test_a_lost_manifest_of_a_killed_calibration_is_named(run: Path):
     killed = json.dumps({**locks.describe_holder(empty=False), "started": None})
-    (run / f"{locks.PREFIX}{locks.this_host()}.999999999").write_text(killed)
+    (run / f"{locks.PREFIX}{process_names.this_machine()}.999999999").write_text(killed)
     (run / "run.json").unlink()
     with pytest.raises(mm.Failure, match=r"run\.json is missing, and"):
         runs.read_run(run)

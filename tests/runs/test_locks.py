@@ -3,7 +3,10 @@
 import errno
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from process_fixtures import assert_refused_by_holder, created_at_once, until
 from murmuration.cli import main
 from murmuration.runs import directory as runs, locks
 from murmuration.runs.manifest import FORMAT
-from murmuration.system import files
+from murmuration.system import files, process_names
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import write_record
 
@@ -48,14 +51,14 @@ def test_the_lock_of_a_killed_process_does_not_matter(tmp_path: Path, holder):
 
 def test_a_process_that_was_not_reaped_yet_is_dead(tmp_path: Path, holder):
     holder.send_signal(signal.SIGKILL)
-    until(lambda: not locks.is_running(holder.pid))
+    until(lambda: not process_names.is_running(holder.pid))
 
 
 @pytest.mark.slow
 def test_a_number_that_another_process_has_now_is_dead(tmp_path: Path, holder):
     (found,) = locks.holders(tmp_path / "run")
     assert not found.is_dead
-    if locks.process_start(os.getpid()) is None:
+    if process_names.process_start(os.getpid()) is None:
         pytest.skip("this system does not say when a process began")
     found.file.write_text(json.dumps({**found.about, "started": "another time"}))
     (again,) = locks.holders(tmp_path / "run")
@@ -170,3 +173,66 @@ def test_a_link_to_itself_is_refused_in_one_line(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(Failure, match=r"cannot write .*loop"), locks.locked(tmp_path / "loop"):
         pass
+
+
+def test_a_live_lock_of_another_namespace_holds(tmp_path: Path, holder):
+    words = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("unshare --pid is not available or not permitted")
+    path = tmp_path / "run"
+    take = f"from murmuration.runs import directory as runs\nwith runs.locked(runs.Path({str(path)!r})): print('held')"
+    done = subprocess.run([*words, sys.executable, "-c", take], capture_output=True, text=True, check=False)
+    assert "held" not in done.stdout
+    assert f"process {holder.pid} on " in done.stderr
+    assert "another container" in done.stderr
+    (lock,) = locks.holders(path)
+    assert done.stderr.strip().endswith(f"if it has, remove {lock.file}")
+
+
+def test_a_lock_from_before_a_restart_does_not_matter(tmp_path: Path, monkeypatch):
+    machine = f"lab-0123abcd-{process_names.FIRST_NAMESPACE}"
+    (tmp_path / f"{locks.PREFIX}{machine}.7").write_text('{"empty": true}')
+    for module in (locks, process_names):
+        monkeypatch.setattr(module, "this_machine", lambda: machine.replace("0123abcd", "ffffffff"))
+    monkeypatch.setattr(process_names, "is_on_own_disk", lambda path: False)  # it may be another machine's of one name
+    with pytest.raises(Misuse, match=r"process 7 on lab in another container, or before a restart"):
+        locks.locked(tmp_path).__enter__()
+    monkeypatch.setattr(process_names, "is_on_own_disk", lambda path: True)
+    with runs.locked(tmp_path):
+        assert [holder.process for holder in locks.holders(tmp_path)] == [os.getpid()]
+
+
+def test_a_lock_is_not_written_through_a_link(tmp_path: Path):
+    target = tmp_path / "precious.txt"
+    target.write_text("precious")
+    (tmp_path / "run").mkdir()
+    locks.own_file(tmp_path / "run").symlink_to(target)
+    with runs.locked(tmp_path / "run"):
+        assert not locks.own_file(tmp_path / "run").is_symlink()
+    assert target.read_text() == "precious"
+
+
+def test_a_lock_is_flushed_before_anything_else_is_written(tmp_path: Path, monkeypatch):
+    flushed, fsync = [], os.fsync
+
+    def note(handle: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{handle}") if Path("/proc/self/fd").exists() else ".lock.")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with runs.locked(tmp_path):
+        assert len(flushed) == 1
+        assert locks.PREFIX in flushed[0]
+
+
+def test_a_lock_that_was_cut_in_an_empty_directory_does_not_hide_that_it_was_empty(tmp_path: Path):
+    """Killed while it wrote its lock, then killed again inside a file: the third command begins anew."""
+    (tmp_path / f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 1}").write_text('{"comm')
+    with runs.new_run(tmp_path):
+        lock = locks.own_file(tmp_path)
+        assert json.loads(lock.read_text())["empty"]
+        lock.rename(lock.with_name(f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 2}"))
+        (tmp_path / runs.MEMBERS).touch()
+    (tmp_path / f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 3}").touch()  # and killed in a lock again
+    with runs.new_run(tmp_path):
+        assert [file.name for file in tmp_path.iterdir()] == [locks.own_file(tmp_path).name]

@@ -13,6 +13,7 @@ import murmuration as mm
 from murmuration.data import Data
 from murmuration.runs import directory as runs, locks
 from murmuration.runs.manifest import Manifest
+from murmuration.system import process_names
 from murmuration.system.files import read_tensors, write_bytes, write_record, write_tensors
 from murmuration.training.plan import Plan
 
@@ -255,7 +256,7 @@ def killed_lock(path: Path, empty: bool) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     record = {**locks.describe_holder(empty), "started": None}
-    (path / f"{locks.PREFIX}{locks.this_host()}.{ended.pid}").write_text(json.dumps(record))
+    (path / f"{locks.PREFIX}{process_names.this_machine()}.{ended.pid}").write_text(json.dumps(record))
 
 
 def test_a_half_made_directory_of_a_killed_run_is_begun_anew(tmp_path: Path):
@@ -278,3 +279,83 @@ def test_files_that_may_be_of_others_are_not_removed(tmp_path: Path, name, empty
     with pytest.raises(mm.Misuse, match="exists and is not an empty directory"):
         runs.create_run(path, Manifest())
     assert [file.name for file in path.iterdir()] == [name]
+
+
+def test_nothing_is_removed_through_links(tmp_path: Path, digits: Data):
+    """Folders of a run may be links to a larger disk, where other runs have files of the same names."""
+    path, scratch = tmp_path / "run", tmp_path / "scratch"
+    mm.fit("mlp", digits, recipe="single", epochs=1, out=path, progress=False)
+    scratch.mkdir()
+    others = ["0-0.skops", runs.LATEST, "step-000000007.safetensors"]
+    for name in others:
+        (scratch / name).touch()
+    for folder in (runs.CHECKPOINTS, runs.TRAJECTORY, runs.MODELS):
+        (path / folder).symlink_to(scratch)
+    with runs.locked(path):
+        pass
+    runs.remove_files(path)
+    assert sorted(file.name for file in scratch.iterdir()) == others
+
+
+def test_only_names_of_checkpoints_are_removed(tmp_path: Path, digits: Data):
+    path = tmp_path / "run"
+    mm.fit("mlp", digits, recipe="single", epochs=1, out=path, progress=False)
+    (path / runs.CHECKPOINTS).mkdir()
+    for name in ("step-best.safetensors", "step-000000003.safetensors", "step-000000003-1-of-2.safetensors"):
+        (path / runs.CHECKPOINTS / name).touch()
+    with runs.locked(path):
+        pass
+    assert [file.name for file in (path / runs.CHECKPOINTS).iterdir()] == ["step-best.safetensors"]
+
+
+def test_checkpoints_behind_a_link_replace_those_of_their_own_run(tmp_path: Path, digits: Data):
+    path, scratch = tmp_path / "run", tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "step-000000000.safetensors").touch()  # of another run
+    counts = []
+
+    def link(message: str, done: int, total: int, record: dict | None) -> None:
+        if path.exists() and not (path / runs.CHECKPOINTS).exists():
+            (path / runs.CHECKPOINTS).symlink_to(scratch)
+        counts.append(len(list(scratch.glob(runs.STEPS))))
+
+    mm.fit("mlp", digits, recipe="single", epochs=4, out=path, progress=link, checkpoint_seconds=0)
+    assert max(counts) <= 3
+    assert (scratch / "step-000000000.safetensors").exists()
+
+
+def test_a_command_that_was_killed_begins_its_copy_again(tmp_path: Path, monkeypatch):
+    """`merge`, `drop-members` and `save` write copies: theirs goes, that of another command or a longer one stays."""
+    path = tmp_path / "run"
+
+    def killed(command: str, empty: bool = True) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        runs.create_run(path, Manifest())
+        for name in runs.EVALUATED:
+            (path / name).touch()
+        killed_lock(path, empty)
+        (lock,) = locks.holders(path)
+        lock.file.write_text(json.dumps({**lock.about, "command": command}))
+
+    killed(locks.command_line())
+    with runs.new_run(path, repeated=True):
+        assert [file.name for file in path.iterdir()] == [locks.own_file(path).name]
+    for command, empty, repeated in [("other", True, True), (locks.command_line(), False, True), ("", True, False)]:
+        killed(command or locks.command_line(), empty)
+        with pytest.raises(mm.Misuse, match="already holds a run"), runs.new_run(path, repeated=repeated):
+            pass
+        assert (path / runs.MANIFEST).exists()
+
+
+def test_a_copy_that_fails_is_removed(tmp_path: Path):
+    path = tmp_path / "run"
+
+    def fail() -> None:
+        with runs.new_run(path, repeated=True):
+            runs.create_run(path, Manifest())
+            (path / "metrics.json").touch()
+            raise mm.Failure("no report")
+
+    with pytest.raises(mm.Failure, match="no report"):
+        fail()
+    assert not path.exists()

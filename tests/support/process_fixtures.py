@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from murmuration.cli import main
-from murmuration.runs import directory as runs, locks
+from murmuration.runs import directory as runs
 from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.process_names import host_of, this_machine
 
 LIMIT = 120  # seconds
 HOLD = """
@@ -69,7 +70,8 @@ def assert_refused_by_holder(path: Path, holder: subprocess.Popen, command: Sequ
     code = main([*command, "--out", str(path)])
     message = capsys.readouterr().err
     assert code == 2
-    assert message.startswith(f"error: {path} is being written by process {holder.pid} on {locks.this_host()} since 20")
+    host = host_of(this_machine())
+    assert message.startswith(f"error: {path} is being written by process {holder.pid} on {host} since 20")
     assert message.endswith("): wait until it has ended\n")
     assert message.count("\n") == 1
 

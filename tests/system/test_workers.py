@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from murmuration.core.engines import assemble, engine
-from murmuration.system.workers import parallel_map
+from murmuration.system.workers import core_count, parallel_map
 
 
 def test_workers_have_one_core_each_and_keep_the_order(two_threads: None) -> None:
@@ -38,3 +38,32 @@ def test_threads_of_the_host_keep_their_cores(two_threads: None) -> None:
     with pytest.raises(ZeroDivisionError), assemble(engine("threads"), torch.nn.Linear(1, 1)) as team:
         team.map(lambda n: 1 // n, [0, 1])
     assert threads_of_a_new_thread() == torch.get_num_threads() == 2
+
+
+def test_pools_that_start_at_once_leave_the_number_of_cores(two_threads: None) -> None:
+    """Predictions in eight threads of a server at once: threads that start later have all cores."""
+
+    def serve(turn: int) -> int:
+        for _ in range(20):
+            list(parallel_map(lambda n: n, range(3)))
+        return core_count()
+
+    for _ in range(3):
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(serve, range(8))) == {2}
+        assert threads_of_a_new_thread() == 2
+
+
+def test_a_pool_that_cannot_start_leaves_the_number_of_cores(two_threads: None, monkeypatch) -> None:
+    start, turns = threading.Thread.start, iter(range(10**6))
+
+    def refuse(thread: threading.Thread) -> None:
+        if next(turns) == 2:  # the helper and one worker run
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        list(parallel_map(lambda n: n, range(4)))
+    assert list(parallel_map(lambda n: n, range(4))) == list(range(4))
+    assert threads_of_a_new_thread() == 2

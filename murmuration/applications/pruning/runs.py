@@ -237,7 +237,7 @@ def compact_source(planned: PruningPlan, population: Population) -> tuple[NetSou
     ensemble = planned.ensemble
     widths, fewer = compact_population(ensemble.groups[0].module, population, planned.trace)
     source, wide = narrow_source(planned.source, widths), with_population(ensemble, population)
-    small = replace(ensemble, groups=(MemberGroup(source.build(), fewer),))
+    small = replace(ensemble, groups=(MemberGroup(source.structure(), fewer),))
     require_same_outputs(wide.member(0), small.member(0), planned.data.train.prepared[:TRIED])
     return source, fewer
 

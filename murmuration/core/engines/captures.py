@@ -74,12 +74,13 @@ class Captures:
 
     def __init__(self, module: nn.Module) -> None:
         hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        self.possible = all(  # modules run the same operators at every step: none user-defined, and no hooks
+        self.built_in = all(  # modules run the same operators at every step: none user-defined, and no hooks
             type(part).__module__.startswith(PLAIN)
             and "forward" not in vars(part)
             and not any(getattr(part, hook) for hook in hooks)
             for part in module.modules()
         )
+        self.possible = self.built_in
         self._entries: dict[Any, Entry] = {}
 
     def replay(self, step: StepInputs) -> list[Tensor] | None:

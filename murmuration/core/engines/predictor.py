@@ -40,6 +40,7 @@ from murmuration.core.weights import NetworkWeights
 from murmuration.core.weights.kernel_trace import LINEARS
 from murmuration.core.weights.operators import in_order
 from murmuration.system.files import aligned
+from murmuration.system.workers import core_count
 
 FEW = 16  # inputs: up to so many, members run in the calling thread
 MANY = 256  # inputs: above, the operators of one member are large enough for several threads
@@ -160,7 +161,7 @@ class Predictor:
 
     def _uneven(self, x: Tensor, draws: int) -> bool:
         """Return whether there are many inputs, and members cannot be divided evenly among threads."""
-        members, threads = self.population.members * draws, torch.get_num_threads()
+        members, threads = self.population.members * draws, core_count()
         busiest = math.ceil(members / threads) * threads / members
         return self.runner.direct and len(x) > MANY and busiest > UNEVEN
 

@@ -12,11 +12,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 
 from murmuration.core.engines.captures import Captures
 from murmuration.core.engines.ranks import ALONE, Ranks, available_cores
 from murmuration.core.weights import Structure
+from murmuration.system.streams import global_stream
 from murmuration.system.workers import single_core_pool
 
 if TYPE_CHECKING:
@@ -76,12 +78,14 @@ class Team:
         engine: How members are grouped.
         ranks: Processes that members are divided among; collectives run in the calling thread only.
         captures: Captured steps of the training run.
+        may_draw: Whether the network may draw from torch's global generators, which engine loop redirects.
     """
 
     def __init__(
         self, engine: Engine, module: nn.Module, pool: ThreadPoolExecutor | None, ranks: Ranks = ALONE
     ) -> None:
         self.engine, self.ranks, self.captures = engine, ranks, Captures(module)
+        self.may_draw = engine.name == "loop"
         self._original, self._pool, self._local = module, pool, threading.local()
 
     def structure(self, training: bool) -> Structure:
@@ -97,6 +101,27 @@ class Team:
             self._local.structure = Structure(self._original)
         structure: Structure = self._local.structure
         return structure.train(training)
+
+    @contextmanager
+    def noise_stream(
+        self, seed: int, member: int, step: int, device: torch.device, repeats: bool = True
+    ) -> Iterator[None]:
+        """Redirect torch's global generators to the noise of a member, where its network may draw from them.
+
+        Several threads cannot redirect them at once, so a built-in network is watched in its first pass, and left alone
+        if it drew nothing.
+
+        Args:
+            seed: Seed of the noise.
+            member: The member whose noise it is.
+            step: Time of the stream.
+            device: Where the network runs.
+            repeats: Whether all objects besides the network do the same in every pass.
+        """
+        with global_stream(seed, "noise", member, step, self.may_draw, device) as has_drawn:
+            yield
+            if self.may_draw and repeats and self.captures.built_in:
+                self.may_draw = has_drawn()
 
     def call(self, task: "GroupStep") -> "GroupResult":
         """Run a task, or replay it if its operators were captured at earlier steps.

@@ -30,6 +30,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from murmuration.core.weights.dropout_masks import RANDOM, dropout_rate
 from murmuration.system.errors import Misuse
+from murmuration.system.streams import kept_generators
 
 # Operator -> axes behind the channel of its input, transposed or not.
 LINEARS: dict[Callable, tuple[int, bool]] = {F.linear: (0, False)}
@@ -247,7 +248,7 @@ def trace_kernels(module: nn.Module, x: Tensor) -> KernelTrace:
     ('0.weight', '3.weight')
     """
     tracer = KernelTracer(module)
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.no_grad(), kept_generators():
         outputs = tracer.run(x, training=False)
         final, side_by_side = tracer.final_layers(outputs)
         used, drawing = set(tracer.kernels), set(tracer.random)

@@ -74,7 +74,8 @@ def _write(estimator: Any, file: Path, package: str) -> None:
             raise Misuse(f"{type(estimator).__name__} holds a {surplus[0]}, which is not stored: only listed types are")
         files.write_bytes(file, content)
     else:
-        estimator.save_model(str(file), **({"format": "cbm"} if package == "catboost" else {}))
+        settings = {"format": "cbm"} if package == "catboost" else {}
+        files.write_named(file, lambda named: estimator.save_model(str(named), **settings))
 
 
 def _read(file: Path, digest: str, task: str) -> Any:

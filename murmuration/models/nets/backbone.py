@@ -16,6 +16,7 @@ from murmuration.models.nets.pixel_scale import set_pixel_scale
 from murmuration.models.nets.pretrained import pretrained_state
 from murmuration.models.nets.table import build_net
 from murmuration.system.errors import Misuse
+from murmuration.system.streams import kept_generators
 
 PASS = 16  # inputs of a forward pass: larger ones leave the cache of a core, and were slower
 USUAL_SIZE = (128, 128)  # pixels, of networks with published weights: a third of the cost of 224
@@ -88,7 +89,7 @@ def build_backbone(
     Returns:
         The backbone, in evaluation mode.
     """
-    with torch.random.fork_rng(devices=[]):
+    with kept_generators():
         network = build_net(net, shape, 1)
     if weights is not None:
         network.load_state_dict(pretrained_state(net, network, weights, inputs))

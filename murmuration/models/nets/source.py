@@ -13,6 +13,7 @@ from torch import nn
 from murmuration.models.nets import build_net
 from murmuration.models.nets.adapt import has_lazy_tensors, plain_module
 from murmuration.system.errors import Misuse, first_line
+from murmuration.system.streams import kept_generators
 
 Net = str | nn.Module | Callable[[], nn.Module]
 EVERY = ("*",)  # the pattern of every name
@@ -25,6 +26,11 @@ class NetSource:
 
     build: Callable[[], nn.Module]
     record: dict[str, Any]
+
+    def structure(self) -> nn.Module:
+        """Build a network whose random weights are not used; torch's global generator stays as it is."""
+        with kept_generators():
+            return self.build()
 
 
 def net_source(

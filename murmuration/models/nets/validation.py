@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from murmuration.core.weights.structure import describe_outputs
 from murmuration.models.nets.source import NetSource, freshly_initialised
 from murmuration.system.errors import Misuse, first_line
+from murmuration.system.streams import kept_generators
 
 PLAIN = "plain_tensors"  # in the record of a network
 MAX_STANDARD_ERRORS = 6.0  # by which statistics of an instance may differ from those of a new initialisation
@@ -137,8 +138,9 @@ def check_initialisation(module: nn.Module) -> None:
     recurrent layers must lie within the bounds of their uniform distribution, which training soon leaves. The standard
     deviation of every other tensor of 32 entries or more must be that of a new one within six standard errors.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with kept_generators() as generators:
+        for generator in generators:
+            generator.manual_seed(0)
         networks = (module, freshly_initialised(module), freshly_initialised(module))
     tensors, new, other = (dict((*net.named_parameters(), *net.named_buffers())) for net in networks)
     bounds = uniform_bounds(module)
