@@ -100,9 +100,10 @@ def measures() -> Entries:
 
 
 def calibrators() -> Entries:
-    from murmuration.prediction.posthoc import CALIBRATORS
+    from murmuration.prediction.posthoc.calibration import CALIBRATORS, method_named
 
-    return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in CALIBRATORS.items()}
+    rows = {name: method_named(name) for name in CALIBRATORS}
+    return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in rows.items()}
 
 
 def conformal() -> Entries:

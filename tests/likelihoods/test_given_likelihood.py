@@ -237,3 +237,26 @@ def test_a_distribution_that_is_not_gaussian_is_predicted_and_scored_as_it_is():
     data = mm.open_data(constant_inputs())
     ensemble = mm.fit("mlp", data, members=1, epochs=1, likelihood=Absolute())
     assert np.isfinite(ensemble.history[-1]["val_nll"][0])
+
+
+def test_the_default_calibrator_is_left_out_where_it_cannot_serve(tmp_path: Path):
+    data = mm.open_data(constant_inputs())
+    with pytest.warns(UserWarning, match="no calibrator: 'temperature' needs Gaussians, and Absolute") as notes:
+        ensemble = mm.fit("mlp", data, members=2, epochs=1, likelihood=Absolute())
+    assert len(notes) == 1
+    assert ensemble.posthoc is not None
+    assert ensemble.posthoc.calibrator is None
+    assert [rule.method for rule in ensemble.posthoc.conformal] == ["quantile", "absolute", "normalised"]
+    mm.report(ensemble, data, tmp_path / "report.html")
+    with pytest.warns(UserWarning, match="no calibrator") as notes:
+        evaluation = mm.evaluate(replace(ensemble, posthoc=None), data)
+    assert len(notes) == 1
+    assert evaluation.coverage
+    assert not evaluation.calibrated
+
+
+def test_a_calibrator_asked_for_by_name_is_refused_where_it_cannot_serve():
+    data = mm.open_data(constant_inputs())
+    ensemble = mm.fit("mlp", data, members=2, epochs=1, likelihood=Absolute(), posthoc=None)
+    with pytest.raises(mm.Misuse, match=r"mm.PostHocConfig\(calibrate=\"none\"\)"):
+        ensemble.fit_posthoc(data.val, config=mm.PostHocConfig(calibrate="temperature"))
