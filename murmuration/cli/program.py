@@ -253,7 +253,8 @@ def in_flags(message: str, arguments: list[str]) -> str:
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
     `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
     `--val`. A keyword that the user wrote inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays
-    as it is. `mm.resume('runs/x')` is the command `murmur resume runs/x`.
+    as it is, and so does a call in Python, `mm.load('runs/x', net=...)`; but `mm.resume('runs/x')` is the command
+    `murmur resume runs/x`.
     """
     message = re.sub(r"mm\.resume\('([^']*)'\)", lambda match: f"murmur resume {shlex.quote(match[1])}", message)
     command: Any = typer.main.get_command(app)
@@ -262,7 +263,8 @@ def in_flags(message: str, arguments: list[str]) -> str:
     for parameter in command.params:
         inside = re.compile(rf"[:,]\s*{parameter.name}\s*=")
         if parameter.opts[0].startswith("--") and not any(inside.search(word) for word in arguments):
-            message = _with_flag(message, parameter)
+            calls_and_rest = re.split(r"(\bmm\.\w+\([^()]*\))", message)  # every other part is a call
+            message = "".join(p if i % 2 else _with_flag(p, parameter) for i, p in enumerate(calls_and_rest))
     return message
 
 

@@ -41,7 +41,7 @@ from murmuration.likelihoods.regression import (
     Standardised as Standardised,
     standardisation,
 )
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, did_you_mean, unknown
 from murmuration.system.option_text import Answer, parse
 
 
@@ -156,6 +156,8 @@ def likelihood_by_name(text: str, task: str, classes: int, link: str | None = No
     >>> likelihood_by_name("logit-adjusted:tau=1.5", "classification", 10).tau
     1.5
     """
+    if (name := text.partition(":")[0]) not in ALL_LOSSES:
+        raise Misuse(f"likelihood='{name}' is unknown: {did_you_mean(name, ALL_LOSSES)}Known: {', '.join(ALL_LOSSES)}")
     likelihood: Any = parse(text, "loss", ALL_LOSSES)
     if task != likelihood.task:
         raise Misuse(f"loss {text} is for {likelihood.task}, and this data is a {task}: leave it out")
@@ -200,7 +202,7 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
         raise unknown("likelihood", record["kind"], kinds)
     name = record["name"] if record["kind"] == OWN else kinds[record["kind"]].__name__
     if given is None and record["kind"] == OWN:
-        raise Misuse(f"the run's likelihood is {name}, which is user-defined: pass it again as likelihood=")
+        raise Misuse(f"the run's likelihood is {name}, which is user-defined: pass it again in Python, likelihood={name}(...)")
     if given is not None and type(given).__name__ != name:
         raise Misuse(f"likelihood= is a {type(given).__name__}, and the run was trained with {name}: give that one")
     settings = record["settings"] if record["kind"] == OWN else {k: v for k, v in record.items() if k != "kind"}

@@ -51,7 +51,8 @@ class Positive(Number):
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
         if not 0 < value < math.inf:
-            raise Misuse(f"{name}={value}: need a positive number such as {self.example:g}")
+            kind = "finite number" if value == math.inf else "number"
+            raise Misuse(f"{name}={value}: need a positive {kind} such as {self.example:g}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class NonNegative(Number):
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
         if not value >= 0 or (value == math.inf and not self.infinite):
-            kind = f"number of {self.unit}" if self.unit else "number"
+            kind = ("finite " if value == math.inf else "") + (f"number of {self.unit}" if self.unit else "number")
             raise Misuse(f"{name}={value}: need a {kind} that is not negative, such as {self.example:g}")
 
 

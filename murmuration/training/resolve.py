@@ -294,7 +294,7 @@ def require_traceable_cosines(spec: TrainSpec) -> None:
     try:
         spec.method.trace  # noqa: B018
     except Misuse:
-        advice = "write likelihood='ldam:scale=1' (--loss ldam:scale=1), which leaves the last layer as it is"
+        advice = "write likelihood='ldam:scale=1', which leaves the last layer as it is"
         raise Misuse(f"recipe {spec.recipe.name} cannot act on a last layer of cosines: {advice}") from None
 
 
