@@ -202,7 +202,8 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
         raise unknown("likelihood", record["kind"], kinds)
     name = record["name"] if record["kind"] == OWN else kinds[record["kind"]].__name__
     if given is None and record["kind"] == OWN:
-        raise Misuse(f"the run's likelihood is {name}, which is user-defined: pass it again in Python, likelihood={name}(...)")
+        advice = f"pass it again in Python, likelihood={name}(...)"
+        raise Misuse(f"the run's likelihood is {name}, which is user-defined: {advice}")
     if given is not None and type(given).__name__ != name:
         raise Misuse(f"likelihood= is a {type(given).__name__}, and the run was trained with {name}: give that one")
     settings = record["settings"] if record["kind"] == OWN else {k: v for k, v in record.items() if k != "kind"}
