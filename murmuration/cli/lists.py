@@ -144,7 +144,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "calibrators": calibrators,
     "conformal": conformal,
     "measures": measures,
-    **{name: partial(described, rows) for name, rows in plugins("murmuration.lists").items()},
+    **{name: partial(described, rows) for name, rows in plugins("murmuration.lists", Mapping).items()},
 }
 
 

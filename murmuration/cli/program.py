@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
@@ -88,17 +88,22 @@ for _command in (
 ):
     _add(_command.__name__.removesuffix("_names").replace("_", "-"), _command, "Commands")
 plugins("murmuration.extensions")
-for _name, _command in plugins("murmuration.commands").items():
+for _name, _command in plugins("murmuration.commands", Callable).items():
     _add(_name, _command, "Studies and applications")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM."""
+def main(arguments: list[str] | None = None, notes: Sequence[Warning | str] = ()) -> int:
+    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM.
+
+    `notes` are warnings of the import of this module.
+    """
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     words = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = partial(_say_note, words)
+    for note in notes:
+        _say_note(words, note)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     take_stopped()

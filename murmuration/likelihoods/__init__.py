@@ -102,17 +102,23 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     Raises:
         Misuse: If it is not a likelihood, or does not fit the task or the targets.
     """
+    checked = checked_likelihood(likelihood)
+    if checked.task != task and (checked.task, task) != (MULTI_LABEL, REGRESSION):
+        raise Misuse(f"a likelihood of {checked.task} for data of {task}: give one that fits the targets")
+    return checked.for_targets(y)
+
+
+def checked_likelihood(likelihood: Any) -> Likelihood:
+    """Return a likelihood of the user; refuse one of another class, or without a task or a width."""
     name = type(likelihood).__name__
     if not isinstance(likelihood, Likelihood):
         raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
-    own_task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
-    if own_task not in TASKS:
-        raise Misuse(f"{name} has task {own_task!r}: write task = 'classification', 'multi-label' or 'regression'")
+    task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
+    if task not in TASKS:
+        raise Misuse(f"{name} has task {task!r}: write task = 'classification', 'multi-label' or 'regression'")
     if not isinstance(width, int) or width < 1:
         raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
-    if own_task != task and (own_task, task) != (MULTI_LABEL, REGRESSION):
-        raise Misuse(f"a likelihood of {own_task} for data of {task}: give one that fits the targets")
-    return likelihood.for_targets(y)
+    return likelihood
 
 
 BUILT_IN: tuple[type[Likelihood], ...] = (Categorical, Focal, LogitAdjusted, LDAM, Experts, MultiLabel)

@@ -19,6 +19,7 @@ from murmuration.likelihoods import (
     MULTI_LABEL,
     REGRESSION,
     Likelihood,
+    checked_likelihood,
     fit_likelihood,
     likelihood_by_name,
     likelihood_for,
@@ -267,7 +268,7 @@ def source_for(
     net: Net, input_shape: tuple[int, ...], likelihood: Likelihood, reset: Sequence[str] = EVERY, edges: Any = None
 ) -> NetSource:
     """Return the source of networks whose outputs a likelihood takes; a network by name may end in cosines."""
-    source = net_source(net, input_shape, likelihood.width, reset, edges)
+    source = net_source(net, input_shape, checked_likelihood(likelihood).width, reset, edges)
     return ending_in_cosines(source) if likelihood.takes_cosines and "name" in source.record else source
 
 
