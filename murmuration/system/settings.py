@@ -51,8 +51,8 @@ class Positive(Number):
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
         if not 0 < value < math.inf:
-            kind = "finite number" if value == math.inf else "number"
-            raise Misuse(f"{name}={value}: need a positive {kind} such as {self.example:g}")
+            finite = " that is finite," if value == math.inf else ""
+            raise Misuse(f"{name}={value}: need a positive number{finite} such as {self.example:g}")
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,9 @@ class NonNegative(Number):
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
         if not value >= 0 or (value == math.inf and not self.infinite):
-            kind = ("finite " if value == math.inf else "") + (f"number of {self.unit}" if self.unit else "number")
-            raise Misuse(f"{name}={value}: need a {kind} that is not negative, such as {self.example:g}")
+            kind = f"number of {self.unit}" if self.unit else "number"
+            finite = " and finite" if value == math.inf else ""
+            raise Misuse(f"{name}={value}: need a {kind} that is not negative{finite}, such as {self.example:g}")
 
 
 @dataclass(frozen=True)
