@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import murmuration as mm
-from murmuration.system.option_text import FIXED
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class ProbeSpace(mm.Space):
 
     probes: int = 64
     width: float = 3.0  # of the probes, in standard deviations of the training inputs
-    inputs: Tensor | None = field(default=None, repr=False, compare=False, metadata=FIXED)  # set by `prepare`
+    inputs: Tensor | None = field(default=None, repr=False, compare=False)  # set by `prepare`
 
     def prepare(self, x: Tensor) -> "ProbeSpace":
         generator = torch.Generator().manual_seed(0)

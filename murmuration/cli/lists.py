@@ -100,9 +100,10 @@ def measures() -> Entries:
 
 
 def calibrators() -> Entries:
-    from murmuration.prediction.posthoc import CALIBRATORS
+    from murmuration.prediction.posthoc.calibration import CALIBRATORS, method_named
 
-    return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in CALIBRATORS.items()}
+    rows = {name: method_named(name) for name in CALIBRATORS}
+    return {name: {"for": ", ".join(row.fits), "description": row.about} for name, row in rows.items()}
 
 
 def conformal() -> Entries:
@@ -143,7 +144,7 @@ LISTS: dict[str, Callable[[], Entries]] = {
     "calibrators": calibrators,
     "conformal": conformal,
     "measures": measures,
-    **{name: partial(described, rows) for name, rows in plugins("murmuration.lists").items()},
+    **{name: partial(described, rows) for name, rows in plugins("murmuration.lists", Mapping).items()},
 }
 
 

@@ -32,9 +32,9 @@ def option(help_text: str, panel: str, metavar: str, *names: str, default_text: 
     )
 
 
-def documented(panel: str, metavar: str) -> Any:
+def documented(panel: str, metavar: str, *names: str) -> Any:
     """Return an option whose help is its entry in the docstring of the command or record; `grouped` fills it in."""
-    return option("", panel, metavar)
+    return option("", panel, metavar, *names)
 
 
 def switch(name: str, help_text: str, panel: str = "Options") -> Any:
@@ -346,16 +346,16 @@ class LossOptions:
     Attributes:
         noise_std: Known noise (standard deviation) of a regression target; learned if left out.
         link: Output activation for classification: softmax or softplus.
-        loss: Loss by name, such as focal, or gaussian:outliers=0.02 for numbers; see `murmur list losses`.
+        likelihood: Loss by name, such as focal, or gaussian:outliers=0.02 for numbers; see `murmur list losses`.
     """
 
     noise_std: Annotated[float | None, documented("Training", "X")] = None
     link: Annotated[str | None, documented("Training", "NAME")] = None
-    loss: Annotated[str | None, documented("Training", "NAME")] = None
+    likelihood: Annotated[str | None, documented("Training", "NAME", "--loss")] = None
 
     def settings(self) -> dict[str, Any]:
         """Return the keywords of `mm.fit`."""
-        return {"noise_std": self.noise_std, "link": self.link, "likelihood": self.loss}
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

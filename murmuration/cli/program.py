@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import partial
@@ -88,17 +88,22 @@ for _command in (
 ):
     _add(_command.__name__.removesuffix("_names").replace("_", "-"), _command, "Commands")
 plugins("murmuration.extensions")
-for _name, _command in plugins("murmuration.commands").items():
+for _name, _command in plugins("murmuration.commands", Callable).items():
     _add(_name, _command, "Studies and applications")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM."""
+def main(arguments: list[str] | None = None, notes: Sequence[Warning | str] = ()) -> int:
+    """Run one command and return its exit code: 0 done, 2 misuse, 1 failure, 130 Ctrl-C, 143 SIGTERM.
+
+    `notes` are warnings of the import of this module.
+    """
     keep_freed_memory()  # before torch is imported and starts threads
     if "OMP_WAIT_POLICY" not in os.environ:  # idle OpenMP threads sleep sooner: spinning ones starve busy cores
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     words = sys.argv[1:] if arguments is None else arguments
     warnings.showwarning = partial(_say_note, words)
+    for note in notes:
+        _say_note(words, note)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     take_stopped()
@@ -253,7 +258,8 @@ def in_flags(message: str, arguments: list[str]) -> str:
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
     `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
     `--val`. A keyword that the user wrote inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays
-    as it is. `mm.resume('runs/x')` is the command `murmur resume runs/x`.
+    as it is, and so does a call in Python, `mm.load('runs/x', net=...)`; but `mm.resume('runs/x')` is the command
+    `murmur resume runs/x`.
     """
     message = re.sub(r"mm\.resume\('([^']*)'\)", lambda match: f"murmur resume {shlex.quote(match[1])}", message)
     command: Any = typer.main.get_command(app)
@@ -262,7 +268,8 @@ def in_flags(message: str, arguments: list[str]) -> str:
     for parameter in command.params:
         inside = re.compile(rf"[:,]\s*{parameter.name}\s*=")
         if parameter.opts[0].startswith("--") and not any(inside.search(word) for word in arguments):
-            message = _with_flag(message, parameter)
+            calls_and_rest = re.split(r"(\bmm\.\w+\([^()]*\))", message)  # every other part is a call
+            message = "".join(p if i % 2 else _with_flag(p, parameter) for i, p in enumerate(calls_and_rest))
     return message
 
 

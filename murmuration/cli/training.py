@@ -39,7 +39,11 @@ def resume_run(
 
 def load_run(path: Path, *, posthoc: bool = True, net: Any = None, device: str | None = None) -> mm.Ensemble:
     """Load the ensemble of a finished run, with its post-hoc steps if it has any and they fit."""
-    read_manifest(path)  # a damaged one is refused by what it lacks
+    manifest = read_run(path)
+    if manifest.given and net is None and "name" not in manifest.net:
+        raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=...)")
+    if not manifest.given:
+        read_manifest(path)  # a damaged one is refused by what it lacks
     ensemble = mm.load(path, posthoc=False, net=net, device=device)
     if not posthoc:
         return ensemble
@@ -69,7 +73,10 @@ def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a run; a missing part is a failure."""
     manifest = read_run(path)
     if manifest.given:
-        raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, mm.load('{path}', net=[...])")
+        named = "name" in manifest.net
+        also = f"; murmur predict and murmur evaluate {path} --on FILE take it"
+        load = f"mm.load('{path}'){also}" if named else f"mm.load('{path}', net=...)"
+        raise Misuse(f"{path} holds networks trained elsewhere: read it in Python, {load}")
     kind = run_kind(manifest)
     if kind is not None and kind.continue_run is not None:
         raise Misuse(f"{path} holds {kind.contents}: read its report.html, or continue it with murmur resume {path}")

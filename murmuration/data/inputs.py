@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from murmuration.data.preparation import (
 from murmuration.data.raw import Keys, LoadOptions, RawData, as_array, is_series, is_table, join_keys, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
 from murmuration.data.targets import Target, Task
-from murmuration.system.errors import Misuse, listed
+from murmuration.system.errors import Misuse, described, listed
 
 
 def input_dtype(preparation: Preparation | None) -> torch.dtype:
@@ -69,7 +70,7 @@ def prepare_inputs(
             raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
         return prepare_inputs(source.x, preparation)[0], source.keys
     if preparation is None:
-        return check_prepared(source, None, shape), {}
+        return check_prepared(_as_arrays(source, labelled=False)[0], None, shape), {}
     if isinstance(preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
         return preparation.apply(source), {}
     if isinstance(source, list) and not is_image_list(source):
@@ -92,6 +93,17 @@ def _open_stream(source: Any, preparation: Preparation | None, ordered: bool = T
     return inputs.prepared(as_given(inputs, None))
 
 
+def _as_arrays(source: Any, labelled: bool) -> tuple[Any, Any]:
+    """Return the inputs and targets of a file as they are stored; anything else is inputs."""
+    if not isinstance(source, str | Path):
+        return source, None
+    _, raw = load_source(source, LoadOptions(labelled=labelled, in_memory=True))
+    part = raw.test_parts()[0]
+    if not isinstance(part.inputs, np.ndarray):
+        raise Misuse(f"{source} holds no array of inputs, and these networks have no preparation: give a .npz file")
+    return part.inputs, raw.checked_targets(part) if labelled else None
+
+
 def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ...] | None) -> Tensor:
     """Check prepared inputs (N, ...) and convert them to the type that networks take.
 
@@ -112,6 +124,9 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
         inputs = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):  # torch raises any of them
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
+    if not inputs.is_floating_point() and inputs.dtype not in (torch.int64, torch.int32):
+        expected = "floating-point numbers, or int64 for tokens"
+        raise Misuse(f"inputs of type {str(inputs.dtype).removeprefix('torch.')}: expected {expected}; write x.float()")
     if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
         raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
     if shape is not None:
@@ -156,6 +171,9 @@ def open_labelled(
     if is_streamable(source):
         part = stream_part(source, LoadOptions())
         return Split(part.inputs, _plain_targets(part.targets, task), _open_stream(source, None, ordered=False))
+    source = _as_arrays(source, labelled=True) if isinstance(source, str | Path) else source
+    if not isinstance(source, list | tuple) or len(source) != 2:
+        raise Misuse(f"labelled examples are {described(source)}: expected a pair (x, y) of inputs and labels")
     x, y = source
     return Split(check_prepared(x, None, shape), _plain_targets(y, task))
 

@@ -276,7 +276,7 @@ def grid_of(
     flat, sizes = sums.reshape(len(sums), -1), np.bincount(groups).astype(float)
     resampled_means = bootstrap_means(flat, sizes, resamples=RESAMPLES, seed=0).reshape(RESAMPLES, *sums.shape[1:])
     means = sums.sum(0) / len(groups)
-    values, resampled = (measure.finish(measure.combine(values)) for values in (means, resampled_means))
+    values, resampled = (measure.finished(measure.combine(values)) for values in (means, resampled_means))
     counted = measure.proportion and bool((sums == sums.round()).all())  # not so with several targets
     return Grid(measure, values, resampled, len(groups) if counted else None)
 

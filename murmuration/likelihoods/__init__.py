@@ -41,7 +41,7 @@ from murmuration.likelihoods.regression import (
     Standardised as Standardised,
     standardisation,
 )
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, did_you_mean, unknown
 from murmuration.system.option_text import Answer, parse
 
 
@@ -88,25 +88,6 @@ def likelihood_for(
     return HeteroscedasticGaussian(*units) if noise_std is None else Gaussian(noise_std, *units)
 
 
-def check_likelihood(likelihood: Any) -> None:
-    """Refuse what is not a likelihood, or lacks a task or a width.
-
-    Args:
-        likelihood: Perhaps a likelihood.
-
-    Raises:
-        Misuse: If it is not complete.
-    """
-    name = type(likelihood).__name__
-    if not isinstance(likelihood, Likelihood):
-        raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
-    own_task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
-    if own_task not in TASKS:
-        raise Misuse(f"{name} has task {own_task!r}: write task = 'classification', 'multi-label' or 'regression'")
-    if not isinstance(width, int) or width < 1:
-        raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
-
-
 def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     """Check a likelihood that the user chose, and complete its settings from training targets.
 
@@ -121,11 +102,23 @@ def fit_likelihood(likelihood: Any, task: str, y: Tensor) -> Likelihood:
     Raises:
         Misuse: If it is not a likelihood, or does not fit the task or the targets.
     """
-    check_likelihood(likelihood)
-    own_task = likelihood.task
-    if own_task != task and (own_task, task) != (MULTI_LABEL, REGRESSION):
-        raise Misuse(f"a likelihood of {own_task} for data of {task}: give one that fits the targets")
-    return likelihood.for_targets(y)
+    checked = checked_likelihood(likelihood)
+    if checked.task != task and (checked.task, task) != (MULTI_LABEL, REGRESSION):
+        raise Misuse(f"a likelihood of {checked.task} for data of {task}: give one that fits the targets")
+    return checked.for_targets(y)
+
+
+def checked_likelihood(likelihood: Any) -> Likelihood:
+    """Return a likelihood of the user; refuse one of another class, or without a task or a width."""
+    name = type(likelihood).__name__
+    if not isinstance(likelihood, Likelihood):
+        raise Misuse(f"likelihood={likelihood!r:.60} is a {name}: derive its class from mm.Likelihood")
+    task, width = getattr(likelihood, "task", None), getattr(likelihood, "width", None)
+    if task not in TASKS:
+        raise Misuse(f"{name} has task {task!r}: write task = 'classification', 'multi-label' or 'regression'")
+    if not isinstance(width, int) or width < 1:
+        raise Misuse(f"{name} has width {width!r}: write width = the number of outputs a network needs")
+    return likelihood
 
 
 BUILT_IN: tuple[type[Likelihood], ...] = (Categorical, Focal, LogitAdjusted, LDAM, Experts, MultiLabel)
@@ -169,6 +162,8 @@ def likelihood_by_name(text: str, task: str, classes: int, link: str | None = No
     >>> likelihood_by_name("logit-adjusted:tau=1.5", "classification", 10).tau
     1.5
     """
+    if (name := text.partition(":")[0]) not in ALL_LOSSES:
+        raise Misuse(f"likelihood='{name}' is unknown: {did_you_mean(name, ALL_LOSSES)}Known: {', '.join(ALL_LOSSES)}")
     likelihood: Any = parse(text, "loss", ALL_LOSSES)
     if task != likelihood.task:
         raise Misuse(f"loss {text} is for {likelihood.task}, and this data is a {task}: leave it out")
@@ -213,7 +208,8 @@ def likelihood_from_json(record: dict[str, Any], given: Likelihood | None = None
         raise unknown("likelihood", record["kind"], kinds)
     name = record["name"] if record["kind"] == OWN else kinds[record["kind"]].__name__
     if given is None and record["kind"] == OWN:
-        raise Misuse(f"the run's likelihood is {name}, which is user-defined: pass it again as likelihood=")
+        advice = f"pass it again in Python, likelihood={name}(...)"
+        raise Misuse(f"the run's likelihood is {name}, which is user-defined: {advice}")
     if given is not None and type(given).__name__ != name:
         raise Misuse(f"likelihood= is a {type(given).__name__}, and the run was trained with {name}: give that one")
     settings = record["settings"] if record["kind"] == OWN else {k: v for k, v in record.items() if k != "kind"}

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from murmuration.likelihoods.mixtures import Components, Normals
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
 
 CLASSIFICATION, MULTI_LABEL, REGRESSION = "classification", "multi-label", "regression"
 TASKS = (CLASSIFICATION, MULTI_LABEL, REGRESSION)
@@ -240,12 +240,16 @@ def member_losses(likelihood: Likelihood, outputs: Tensor, y: Tensor, weight: Te
         Weighted losses (m, N).
 
     Raises:
-        Misuse: If `loss` returns another shape.
+        Misuse: If `loss` returns another shape, or losses without a gradient.
     """
     accepted = _arguments(type(likelihood))
     arguments = {name: value for name, value in (("weight", weight), ("member", member)) if name in accepted}
-    losses = likelihood.loss(outputs, y, **arguments)
-    if losses.shape != outputs.shape[:2]:
-        name, expected = type(likelihood).__name__, tuple(outputs.shape[:2])
+    losses: Any = likelihood.loss(outputs, y, **arguments)
+    name, expected = type(likelihood).__name__, tuple(outputs.shape[:2])
+    if not isinstance(losses, Tensor):
+        raise Misuse(f"{name}.loss returned {described(losses)}: expected a tensor {expected}, members and examples")
+    if losses.shape != expected:
         raise Misuse(f"{name}.loss returned shape {tuple(losses.shape)}: expected {expected}, members and examples")
+    if outputs.requires_grad and torch.is_grad_enabled() and not losses.requires_grad:
+        raise Misuse(f"{name}.loss returned losses without a graph to the outputs: do not detach or convert them")
     return losses if "weight" in accepted else weighted(losses, weight)

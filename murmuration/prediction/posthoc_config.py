@@ -12,8 +12,12 @@ class PostHocConfig:
     """What to fit on validation examples after training: a calibrator, conformal rules and abstention rules."""
 
     calibrate: Annotated[
-        str, Doc("Calibration method, see `murmur list calibrators`; settings may follow a colon. none: no calibrator.")
-    ] = "temperature"
+        str | None,
+        Doc(
+            "Calibration method, see `murmur list calibrators`; settings may follow a colon. none: no calibrator. By "
+            "default temperature, and none for regressions that it does not serve."
+        ),
+    ] = None
     coverage: Annotated[float, Doc("Target coverage of conformal prediction sets and intervals."), Fraction(0.9)] = 0.9
     conformal: Annotated[
         str | None,

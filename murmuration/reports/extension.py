@@ -35,5 +35,5 @@ class ReportSection:
 
 def report_sections(evaluation: "Evaluation | None" = None) -> list[ReportSection]:
     """Return the registered sections, or those that concern an evaluation."""
-    sections: list[ReportSection] = list(plugins("murmuration.report_sections").values())
+    sections: list[ReportSection] = list(plugins("murmuration.report_sections", ReportSection).values())
     return [section for section in sections if evaluation is None or section.key in evaluation.manifest.entries]

@@ -40,7 +40,7 @@ class RunKind:
 
 def run_kinds() -> list[RunKind]:
     """Return every registered kind of run."""
-    return list(plugins("murmuration.run_kinds").values())
+    return list(plugins("murmuration.run_kinds", RunKind).values())
 
 
 def run_kind(manifest: Manifest) -> RunKind | None:

@@ -73,7 +73,7 @@ def point_scores(probs: Any, labels: Tensor, measures: Sequence[str] = SCORED) -
     for name in measures:
         measure = measure_of(name, "classification")
         means = group_sums(measure.features(columns), together)[0] / len(labels)
-        scores.append(float(measure.finish(measure.combine(means))))
+        scores.append(float(measure.finished(measure.combine(means))))
     return np.array(scores)
 
 

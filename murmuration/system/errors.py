@@ -68,6 +68,19 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def described(value: object) -> str:
+    """Name an object that is not what was expected, by its type; arrays and tensors with their shape.
+
+    >>> described([1.0]), described(None), described(dict)
+    ('a list', 'None', 'the class dict')
+    """
+    if value is None or isinstance(value, type):
+        return "None" if value is None else f"the class {value.__name__}"
+    shape = f" of shape {tuple(shape)}" if isinstance(shape := getattr(value, "shape", None), tuple) else ""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}{shape}"
+
+
 def require_integer(name: str, value: object, least: int) -> None:
     """Refuse a setting that is not an integer, or below `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:

@@ -51,7 +51,8 @@ class Positive(Number):
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
         if not 0 < value < math.inf:
-            raise Misuse(f"{name}={value}: need a positive number such as {self.example:g}")
+            finite = " that is finite," if value == math.inf else ""
+            raise Misuse(f"{name}={value}: need a positive number{finite} such as {self.example:g}")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class NonNegative(Number):
         super().check(name, value)
         if not value >= 0 or (value == math.inf and not self.infinite):
             kind = f"number of {self.unit}" if self.unit else "number"
-            raise Misuse(f"{name}={value}: need a {kind} that is not negative, such as {self.example:g}")
+            finite = " and finite" if value == math.inf else ""
+            raise Misuse(f"{name}={value}: need a {kind} that is not negative{finite}, such as {self.example:g}")
 
 
 @dataclass(frozen=True)

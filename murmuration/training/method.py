@@ -20,7 +20,7 @@ from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import roles_of
 from murmuration.core.state import MEMORY, Batch, NoiseStreams, Probe, State
 from murmuration.core.step import step
-from murmuration.likelihoods import CLASSIFICATION, REGRESSION, Likelihood, check_likelihood
+from murmuration.likelihoods import CLASSIFICATION, REGRESSION, Likelihood, checked_likelihood
 from murmuration.likelihoods.regression import Standardised
 from murmuration.models.nets import edges_for
 from murmuration.models.nets.source import Net
@@ -382,7 +382,7 @@ def completed(likelihood: Any, targets: Any) -> Likelihood:
     """Return a likelihood with the settings that follow from training targets; refuse one that lacks them."""
     if not isinstance(likelihood, Likelihood):
         raise Misuse(f"likelihood={likelihood!r:.60}: give an object such as mm.Categorical(10)")
-    check_likelihood(likelihood)
+    checked_likelihood(likelihood)
     if targets is not None:
         return likelihood.for_targets(as_targets(as_finite(targets, "targets")[None], likelihood, known=False)[0])
     if isinstance(likelihood, Standardised) and likelihood.shift is None and likelihood.scale is None:

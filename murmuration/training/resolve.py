@@ -19,6 +19,7 @@ from murmuration.likelihoods import (
     MULTI_LABEL,
     REGRESSION,
     Likelihood,
+    checked_likelihood,
     fit_likelihood,
     likelihood_by_name,
     likelihood_for,
@@ -270,7 +271,7 @@ def source_for(
     net: Net, input_shape: tuple[int, ...], likelihood: Likelihood, reset: Sequence[str] = EVERY, edges: Any = None
 ) -> NetSource:
     """Return the source of networks whose outputs a likelihood takes; a network by name may end in cosines."""
-    source = net_source(net, input_shape, likelihood.width, reset, edges)
+    source = net_source(net, input_shape, checked_likelihood(likelihood).width, reset, edges)
     return ending_in_cosines(source) if likelihood.takes_cosines and "name" in source.record else source
 
 
@@ -297,7 +298,7 @@ def require_traceable_cosines(spec: TrainSpec) -> None:
     try:
         spec.method.trace  # noqa: B018
     except Misuse:
-        advice = "write likelihood='ldam:scale=1' (--loss ldam:scale=1), which leaves the last layer as it is"
+        advice = "write likelihood='ldam:scale=1', which leaves the last layer as it is"
         raise Misuse(f"recipe {spec.recipe.name} cannot act on a last layer of cosines: {advice}") from None
 
 

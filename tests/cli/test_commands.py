@@ -268,6 +268,10 @@ def test_help_of_train_has_the_words_of_the_field(murmur):
         ("val= and test=, or out=...", ["train"], "--val and --test, or --out DIR"),
         ("continue it with mm.resume('runs/a b')", ["train"], "continue it with murmur resume 'runs/a b'"),
         ("device='gpu' is no device", ["list"], "device='gpu' is no device"),
+        ("write mm.load('runs/x', net=...)", ["predict"], "write mm.load('runs/x', net=...)"),
+        ("net=7: write mm.load('x', net=...)", ["predict"], "--net 7: write mm.load('x', net=...)"),
+        ("likelihood='focl' is unknown", ["train"], "--loss focl is unknown"),
+        ("give it again in Python, likelihood=Own(...)", ["predict"], "give it again in Python, likelihood=Own(...)"),
         ("label=NAME or labels=FILE", ["audit", "p.csv"], "--label-column NAME or --label-file FILE"),
     ],
 )

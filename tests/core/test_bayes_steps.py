@@ -256,7 +256,7 @@ def test_training_finds_the_posterior_that_is_known(way: str, weighting: str, si
     settings = {"members": 12, "epochs": 250, "batch_size": size, "optimizer": "sgd", "momentum": 0.0}
     recipe = make_recipe("deep-ensemble", weights=weights)
     net = nn.Linear(1, 1, bias=False)
-    method = mm.Method(net, mm.Gaussian(0.5), recipe, inputs=x, engine="stacked", **settings)
+    method = mm.Method(net, mm.Gaussian(0.5, (0.0,), (1.0,)), recipe, inputs=x, engine="stacked", **settings)
     state, plan = method.init(), mm.Plan(lr=lr, **settings)
     for epoch in range(250):
         batches = epoch_batches(Split(x, y), plan, epoch, "cosine")  # of the members' own

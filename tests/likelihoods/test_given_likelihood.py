@@ -237,3 +237,70 @@ def test_a_distribution_that_is_not_gaussian_is_predicted_and_scored_as_it_is():
     data = mm.open_data(constant_inputs())
     ensemble = mm.fit("mlp", data, members=1, epochs=1, likelihood=Absolute())
     assert np.isfinite(ensemble.history[-1]["val_nll"][0])
+
+
+def test_the_default_calibrator_is_left_out_where_it_cannot_serve(tmp_path: Path):
+    data = mm.open_data(constant_inputs())
+    with pytest.warns(UserWarning, match="no calibrator: 'temperature' needs Gaussians, and Absolute") as notes:
+        ensemble = mm.fit("mlp", data, members=2, epochs=1, likelihood=Absolute())
+    assert len(notes) == 1
+    assert ensemble.posthoc is not None
+    assert ensemble.posthoc.calibrator is None
+    assert [rule.method for rule in ensemble.posthoc.conformal] == ["quantile", "absolute", "normalised"]
+    mm.report(ensemble, data, tmp_path / "report.html")
+    with pytest.warns(UserWarning, match="no calibrator") as notes:
+        evaluation = mm.evaluate(replace(ensemble, posthoc=None), data)
+    assert len(notes) == 1
+    assert evaluation.coverage
+    assert not evaluation.calibrated
+
+
+def test_a_calibrator_asked_for_by_name_is_refused_where_it_cannot_serve():
+    data = mm.open_data(constant_inputs())
+    ensemble = mm.fit("mlp", data, members=2, epochs=1, likelihood=Absolute(), posthoc=None)
+    with pytest.raises(mm.Misuse, match=r"mm.PostHocConfig\(calibrate=\"none\"\)"):
+        ensemble.fit_posthoc(data.val, config=mm.PostHocConfig(calibrate="temperature"))
+
+
+def own_classes(loss, **attributes) -> mm.Likelihood:
+    """Return a likelihood of two classes with this loss; None removes an attribute."""
+    attributes = {"task": "classification", "width": 2, **attributes}
+    kept = {name: value for name, value in attributes.items() if value is not None}
+    return type("Own", (mm.Likelihood,), {"loss": loss, **kept})()
+
+
+def cross_entropy(self, outputs: Tensor, y: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(outputs.movedim(-1, 1), y, reduction="none")
+
+
+WRONG_LOSSES = {
+    "nothing": (lambda self, outputs, y: None, "Own.loss returned None: expected a tensor .*, members and examples"),
+    "a number": (lambda self, outputs, y: 1.0, "Own.loss returned a float: expected a tensor"),
+    "a mean": (lambda self, outputs, y: cross_entropy(self, outputs, y).mean(), r"returned shape \(\): expected"),
+    "detached": (lambda self, outputs, y: cross_entropy(self, outputs, y).detach(), "without a graph to the outputs"),
+}
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize("case", WRONG_LOSSES)
+def test_a_loss_of_another_kind_is_refused_in_one_line(case: str, engine: str):
+    loss, told = WRONG_LOSSES[case]
+    with pytest.raises(mm.Misuse, match=told):
+        mm.fit("mlp", "two-moons", likelihood=own_classes(loss), members=2, epochs=1, engine=engine, posthoc=None)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"task": "classify"}, "Own has task 'classify': write task = 'classification'"),
+        ({"task": None}, "Own has task None"),
+        ({"width": None}, "Own has width None: write width = "),
+        ({"width": 2.0}, "Own has width 2.0"),
+    ],
+)
+def test_task_and_width_are_checked_everywhere(attributes: dict, told: str):
+    likelihood = own_classes(cross_entropy, **attributes)
+    with pytest.raises(mm.Misuse, match=told):
+        mm.fit("mlp", "two-moons", likelihood=likelihood, members=2, epochs=1, posthoc=None)
+    with pytest.raises(mm.Misuse, match=told):
+        mm.Method("mlp", likelihood, inputs=torch.randn(20, 2), members=2)

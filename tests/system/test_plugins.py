@@ -41,14 +41,56 @@ CALIBRATORS["halved"] = CalibrationMethod("half of the logits", {"classification
 """
 
 
+def install(site: Path, points: str) -> None:
+    """Write the metadata of a distribution with these entry points."""
+    info = site / "halving-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: halving\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(points)
+
+
+WRONG = """
+[murmuration.extensions]
+broken = halving_broken
+missing = halving_missing
+[murmuration.commands]
+number = halving_good:NUMBER
+[murmuration.lists]
+number = halving_good:NUMBER
+[murmuration.nets]
+number = halving_good:NUMBER
+[murmuration.run_kinds]
+number = halving_good:NUMBER
+[murmuration.report_sections]
+number = halving_good:NUMBER
+"""
+
+
+def test_a_wrong_entry_point_is_left_out_with_one_note(tmp_path: Path):
+    install(tmp_path, WRONG)
+    (tmp_path / "halving_broken.py").write_text("raise ValueError('first\\nsecond')\n")
+    (tmp_path / "halving_good.py").write_text("NUMBER = 3\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "murmuration", "list", "nets"]
+    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "resnet18" in ended.stdout
+    assert "subpixel" in ended.stdout
+    notes = ended.stderr.splitlines()
+    assert {line.partition("=")[0] for line in notes} == {
+        f"note: entry point '{name} " for name in ("broken", "missing", "number")
+    }
+    assert len(notes) == 5  # of two extensions, commands, lists and nets
+    assert "'broken = halving_broken' of halving in murmuration.extensions is left out: ValueError: first" in notes[1]
+    assert any("murmuration.commands is left out: it is an int, expected Callable" in line for line in notes)
+    assert any("murmuration.nets is left out: it is an int, expected NetEntry" in line for line in notes)
+
+
 @pytest.mark.slow
 def test_a_calibrator_of_an_installed_package_is_fitted_and_loaded_in_fresh_processes(tmp_path: Path):
     site, run = tmp_path / "site", tmp_path / "run"
-    info = site / "halving-1.0.dist-info"
-    info.mkdir(parents=True)
+    install(site, "[murmuration.extensions]\nhalving = halving\n")
     (site / "halving.py").write_text(PACKAGE)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: halving\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[murmuration.extensions]\nhalving = halving\n")
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     def python(*words: str) -> str:

@@ -138,3 +138,57 @@ def test_processes_that_are_started_again_pass_their_own_objects_on(moons: Data,
     assert all(torch.equal(tensor, expected[name]) for name, tensor in again.to_tensors().items())
     other = mm.fit("mlp:hidden=8", data, **settings, out=tmp_path / "run")  # complete by now: read
     assert other.members == 2
+
+
+@dataclass(frozen=True)
+class Returned(mm.Space):
+    """A space whose features are what a function makes of the inputs."""
+
+    make: object = None
+
+    def features(self, inputs: mm.SpaceInputs) -> Tensor:
+        return self.make(inputs)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda inputs: None, r"Returned.features returned None: need a tensor \(members, samples, numbers\)"),
+        (lambda inputs: [inputs.outputs], "Returned.features returned a list: need a tensor"),
+        (lambda inputs: inputs.outputs[0], r"Returned.features returned .*: need "),
+        (lambda inputs: inputs.outputs.sum(), r"Returned.features returned a Tensor of shape \(\): need a tensor"),
+        (lambda inputs: inputs.outputs.flatten(1), r"returned shape \(2, .*: need \(members, samples, numbers\)"),
+        (lambda inputs: inputs.features, "returned None: .* None unless needs holds 'features'"),
+        (lambda inputs: inputs.features.flatten(2), "'NoneType' .* None unless needs holds 'features'"),
+    ],
+)
+def test_features_of_another_kind_are_refused_in_one_line(moons: Data, engine: str, make, told: str):
+    recipe = mm.Recipe("own", coupling=mm.Repulsion(Returned(make=make)))
+    with pytest.raises(mm.Misuse, match=told) as refused:
+        mm.fit("mlp", moons, recipe=recipe, members=2, epochs=1, engine=engine, posthoc=None)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_space_without_features_keeps_its_own_errors(moons: Data):
+    recipe = mm.Recipe("own", coupling=mm.Repulsion(Returned(make=lambda inputs: inputs.outputs.none)))
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'none'"):
+        mm.fit("mlp", moons, recipe=recipe, members=2, epochs=1, engine="loop", posthoc=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(Margins, "the class Margins: .*, such as Margins"), ("outputs", "a str"), (None, "None")]
+)
+def test_a_repulsion_takes_an_object(given, told: str):
+    with pytest.raises(mm.Misuse, match=f"space= is {told}"):
+        mm.Repulsion(given)
+
+
+def test_needs_are_a_set():
+    class Listed(Margins):
+        @property
+        def needs(self):
+            return ["same-batch"]
+
+    with pytest.raises(mm.Misuse, match="needs of Listed is a list: write frozenset"):
+        Listed()

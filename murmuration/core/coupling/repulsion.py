@@ -12,7 +12,7 @@ from murmuration.core.coupling.space import Space, SpaceInputs, mean_cosine
 from murmuration.core.coupling.spaces import DivergenceSpace, FeatureSpace, OutputPrior, OutputSpace, WeightSpace
 from murmuration.core.dynamics.schedules import TrainTime, learning_rate_factor
 from murmuration.likelihoods.classes import identity
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, described, unknown
 from murmuration.system.option_text import INLINE, Answer, number, short
 
 ANNEALINGS = ("constant", "linear", "hyper", "cyclic")
@@ -92,6 +92,10 @@ class Repulsion:
     every: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.space, Space):
+            name = self.space.__name__ if isinstance(self.space, type) else "MySpace"
+            expected = f"give an object derived from mm.Space, such as {name}()"
+            raise Misuse(f"space= is {described(self.space)}: {expected}")
         if self.every < 1:
             raise Misuse(f"every={self.every}: need at least 1")
         if self.every > 1 and self.space.mixing_estimator:  # plain steps in between are M times as long and unmixed
@@ -186,11 +190,24 @@ class Coupling:
             Features (m, B, R) with their graph.
 
         Raises:
-            Misuse: If the space returned features that cannot be differentiated.
+            Misuse: If the space returned anything but one row of features a member, or features that cannot be
+                differentiated.
         """
-        features = self.space.features(inputs)
+        name, lacks_body = type(self.space).__name__, inputs.features is None
+        hint = "; inputs.features is None unless needs holds 'features'" if lacks_body else ""
+        try:
+            features: Any = self.space.features(inputs)
+        except (AttributeError, TypeError) as error:
+            if not lacks_body or "NoneType" not in str(error):
+                raise
+            raise Misuse(f"{name}.features: {error}{hint}") from error
+        expected = f"need a tensor (members, samples, numbers) of {len(inputs.losses)} members"
+        if not isinstance(features, Tensor):
+            raise Misuse(f"{name}.features returned {described(features)}: {expected}{hint}")
+        if features.shape[:1] != inputs.losses.shape:
+            raise Misuse(f"{name}.features returned {described(features)}: {expected}")
         if not features.is_floating_point() or not features.requires_grad:
-            problem = f"{type(self.space).__name__}.features returned {features.dtype} without a graph to the weights"
+            problem = f"{name}.features returned {features.dtype} without a graph to the weights"
             raise Misuse(f"{problem}: it must be differentiable; do not detach it or take it under no_grad")
         return features
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from murmuration.core.coupling.bandwidths import find_bandwidth
 from murmuration.core.coupling.estimators import ESTIMATORS, Interaction, Total, gradient_mixing
 from murmuration.likelihoods.classes import identity
-from murmuration.system.errors import Misuse, require_choices, unknown
+from murmuration.system.errors import Misuse, described, require_choices, unknown
 
 # What a space can need of the training step:
 INPUTS = "inputs"  # the pass whose outputs enter the loss is differentiable by its inputs
@@ -37,10 +37,10 @@ class SpaceInputs:
         y: Targets (m, B, ...).
         outputs: Outputs of the network (m, B, K).
         losses: Mean loss of each member (m,).
-        features: Outputs of the network's body (m, B, F), if the space needs `FEATURES`.
+        features: Outputs of the network's body (m, B, F), if the space needs "features"; otherwise None.
         run: Runs the network on (weights, x) and returns outputs (m, B', K); buffers stay unchanged.
         draw: Draws a standard normal tensor like one (m, ...), from one random stream per member.
-        sub_batch: Outputs (m, r, K) and inputs (m, r, ...) of a separate pass, if the space needs `SUB_BATCH`.
+        sub_batch: Outputs (m, r, K) and inputs (m, r, ...) of a separate pass, if the space needs "sub-batch".
         link: Maps outputs to logits; for a regression, to its means first (see `link_of`).
     """
 
@@ -81,12 +81,14 @@ class Space(ABC):
             problem = "it mixes the gradients of weights; write coupling weights"
             raise Misuse(f"estimator={self.estimator} in {type(self).__name__}: {problem}")
         find_bandwidth(self.bandwidth)  # raises Misuse if there is none
+        if not isinstance(self.needs, frozenset | set):
+            raise Misuse(f"needs of {type(self).__name__} is {described(self.needs)}: write frozenset(('same-batch',))")
         if not self.needs <= NEEDS:
             raise unknown("need of a space", min(self.needs - NEEDS), NEEDS)
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the training step must provide, a subset of `NEEDS`.
+        """What the training step must provide: names in a set, which replaces the default.
 
         "inputs": the outputs of the loss are differentiable by the inputs. "features": the network's body and head run
         one after the other. "sub-batch": the first examples run in a pass of their own, differentiable by its inputs.

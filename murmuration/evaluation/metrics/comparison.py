@@ -110,7 +110,7 @@ def paired_difference(
 
 def difference(measure: Measure, a: np.ndarray, b: np.ndarray) -> Any:
     """Return the difference (...) of the score between means a and b (..., F)."""
-    return measure.finish(measure.combine(a)) - measure.finish(measure.combine(b))
+    return measure.finished(measure.combine(a)) - measure.finished(measure.combine(b))
 
 
 def swap_test(measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int) -> float:

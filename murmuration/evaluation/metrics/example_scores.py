@@ -213,7 +213,7 @@ def placed(array: np.ndarray | None, values: np.ndarray, first: int) -> np.ndarr
 def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.ndarray) -> Score:
     """Return the score of means (F,) of features, with an interval by the columns or by resampled means (B, F)."""
     statistic = float(measure.combine(means))
-    measure.check(float(measure.finish(np.array(statistic))))
+    measure.check(float(measure.finished(statistic)))
     if measure.interval is not None:
         low, high = measure.interval(columns)
         return Score(statistic, *np.clip([min(low, statistic), max(high, statistic)], *measure.bounds))
@@ -222,7 +222,7 @@ def scored(measure: Measure, columns: Columns, means: np.ndarray, resampled: np.
         low, high = (float(end) for end in intervals.wilson(np.array(statistic * inputs), np.array(inputs)))
     else:
         low, high = intervals.percentile_interval(statistic, measure.combine(resampled))
-    value, low, high = (float(measure.finish(np.array(end))) for end in (statistic, low, high))
+    value, low, high = (float(measure.finished(end)) for end in (statistic, low, high))
     return Score(value, *np.clip([low, high], *measure.bounds))
 
 

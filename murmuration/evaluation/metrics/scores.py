@@ -18,7 +18,7 @@ import murmuration.evaluation.metrics.calibration_error as calibration_error
 import murmuration.evaluation.metrics.ranking as ranking
 from murmuration.evaluation.metrics.intervals import Feature
 from murmuration.evaluation.metrics.per_example import Columns
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, described, unknown
 
 Task = Literal["classification", "multi-label", "regression"]
 Better = Literal["lower", "higher", "neutral"]
@@ -49,6 +49,20 @@ def only(means: np.ndarray) -> np.ndarray:
 class Measure:
     """One score of one task: how it is computed, and how it is read and shown.
 
+    Columns have the inputs as their last axis: (N,), or (S, N) where they are of members, or (K, N) of labels and of
+    several targets. Those of a classification are label, predicted, correct, log_prob, brier, confidence, entropy,
+    expected_entropy, mutual_information, aleatoric, epistemic, aleatoric_predicted, epistemic_predicted, disagreement,
+    diversity, member_log_prob, member_brier, member_correct, expected_log_prob, expected_brier, expected_correct, with
+    two members or more brier_fair, and with two classes positive_prob.
+
+    Those of a regression are target, predicted, log_prob, squared_error, absolute_error, pit, inside_50, inside_90,
+    inside_95, interval_width, aleatoric_std, epistemic_std, total_std, member_log_prob, member_squared_error,
+    expected_log_prob, expected_squared_error, for Gaussians crps, for quantiles pinball, and with two members or more
+    squared_error_fair and crps_fair.
+
+    Those of a multi-label task are label, predicted, prob, correct, exact, log_prob, brier, entropy, expected_entropy,
+    mutual_information, member_log_prob, expected_log_prob, expected_correct.
+
     Attributes:
         name: Key of the score in records.
         label: Name of the score in tables.
@@ -56,7 +70,7 @@ class Measure:
         values: Turns the columns of N inputs into one number per input (N,), whose mean is the score; or into several
             features whose means (F,) `combine` makes a statistic of, and `finish` the score.
         task: Task that the score is for.
-        better: "lower", "higher" or "neither".
+        better: "lower", "higher" or "neutral".
         bounds: The score lies within, and so does its interval.
         combine: Turns means (..., F) of the features into the statistic (...).
         finish: Increasing function of the statistic that gives the score, such as a root.
@@ -100,7 +114,10 @@ class Measure:
             if error.args[0] in columns:
                 raise
             raise unknown(f"column of measure '{self.name}'", str(error.args[0]), sorted(columns)) from None
-        features = values if isinstance(values, list) else [Feature(np.asarray(values, dtype=float))]
+        if isinstance(values, list) and values and isinstance(values[0], Feature):
+            features = values
+        else:
+            features = [Feature(np.asarray(values, dtype=float))]
         valid = np.isfinite(columns["log_prob"]) if "log_prob" in columns else np.ones(len(features[0].values), bool)
         for feature in features:
             alike = feature.values.shape == valid.shape
@@ -110,6 +127,18 @@ class Measure:
                     f"values of measure '{self.name}' have {got}: need one number for each of {len(valid)} inputs"
                 )
         return features
+
+    def finished(self, statistic: Any) -> np.ndarray:
+        """Return the scores of statistics; refuse a `finish` that returns other numbers of them.
+
+        Args:
+            statistic: Statistics (...).
+        """
+        score = self.finish(np.asarray(statistic))
+        if score is None or isinstance(score, list | tuple) or np.shape(score) != np.shape(statistic):
+            expected = "expected an array of the shape of its argument, such as np.sqrt returns"
+            raise Misuse(f"finish of measure '{self.name}' returned {described(score)}: {expected}")
+        return score
 
     def check(self, score: float) -> float:
         """Return the score; refuse one outside its bounds.
@@ -525,7 +554,7 @@ def add_measure(measure: Measure) -> Measure:
         The same measure.
 
     Raises:
-        Misuse: If its task or a place is unknown, or its name is taken.
+        Misuse: If it is not a `Measure`, its task or a place is unknown, or its name is taken.
 
     >>> import murmuration as mm
     >>> half = mm.add_measure(mm.Measure("half", "Half", "Half the accuracy.", lambda columns: columns["correct"] / 2))
@@ -533,6 +562,8 @@ def add_measure(measure: Measure) -> Measure:
     0.25
     >>> mm.remove_measure(half)
     """
+    if not isinstance(measure, Measure):
+        raise Misuse(f"add_measure got {described(measure)}: write mm.Measure(name, label, meaning, values)")
     if measure.task not in MEASURES:
         raise unknown("task", measure.task, MEASURES)
     strange = [place for place in measure.shown if place not in PLACES]

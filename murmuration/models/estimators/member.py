@@ -134,7 +134,7 @@ def check_fit(estimator: Any, data: Data, likelihood: Likelihood) -> None:
     check_model(estimator, data.task)
     kind, link = type(likelihood), getattr(likelihood, "link", "softmax")
     if kind not in (Gaussian, HeteroscedasticGaussian, Quantiles, Categorical) or link != "softmax":
-        raise Misuse(f"{kind.__name__} with a model that is not a network: leave likelihood=, link= and --loss out")
+        raise Misuse(f"{kind.__name__} with a model that is not a network: leave likelihood= and link= out")
     if isinstance(data.train.prepared, Streamed):
         raise Misuse(f"{name_of(estimator)} on examples that are read when needed: write in_memory=True")
     if not len(data.val):

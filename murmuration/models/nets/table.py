@@ -64,7 +64,7 @@ NETS: dict[str, NetEntry] = {
 
 def nets() -> dict[str, NetEntry]:
     """Return the networks of this table and those that plug-ins register, by name."""
-    return {**NETS, **plugins("murmuration.nets")}
+    return {**NETS, **plugins("murmuration.nets", NetEntry)}
 
 
 def build_net(name: str, input_shape: Shape, outputs: int, *, edges: Edges | None = None, **options: Any) -> nn.Module:

@@ -28,7 +28,7 @@ from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TAS
 from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, described, unknown
 from murmuration.system.option_text import number
 from murmuration.system.records import damaged
 
@@ -466,6 +466,28 @@ class CalibrationMethod:
             if missing:
                 raise Misuse(f"the fit function {fit} takes no {missing[0]}: give the row settings=()")
 
+    def fit(self, pred: Predictive, y: Tensor, **options: Any) -> Calibrator:
+        """Call the fit function of the task.
+
+        Args:
+            pred: Predictions to fit on.
+            y: Their labels `(N,)`, or targets `(N, K)`.
+            **options: Settings of the row, and `counts` if it balances classes.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            Misuse: If it returned anything but a calibrator.
+        """
+        kind, fit = self.fits[pred.task]
+        calibrator = fit(pred, y, **options)
+        if not isinstance(calibrator, Calibrator):
+            name = getattr(fit, "__name__", fit)
+            expected = f"expected a calibrator, such as {kind.__name__}(...)"
+            raise Misuse(f"the fit function {name} of '{kind.name}' returned {described(calibrator)}: {expected}")
+        return calibrator
+
 
 TEMPERATURE = "one number for all members, fitted to their mixture: logits are divided by it, distributions stretched"
 NOISE = "one number for the noise of all members of a regression; their means stay"
@@ -497,6 +519,17 @@ CALIBRATORS: dict[str, CalibrationMethod] = {
 }
 
 
+def method_named(name: str) -> CalibrationMethod:
+    """Return a row of `CALIBRATORS`; refuse an unknown name, and a row that is something else."""
+    if name not in CALIBRATORS:
+        raise unknown("calibrator", name, CALIBRATORS)
+    row: Any = CALIBRATORS[name]
+    if not isinstance(row, CalibrationMethod):
+        expected = "write CALIBRATORS['{0}'] = CalibrationMethod(about, {{task: (class, fit function)}}, settings=())"
+        raise Misuse(f"row '{name}' of CALIBRATORS is {described(row)}: {expected.format(name)}")
+    return row
+
+
 def parse_method(text: str) -> tuple[str, dict[str, float]]:
     """Split a calibration method into its name and its settings.
 
@@ -504,9 +537,7 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
     (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
     """
     name, _, options = text.partition(":")
-    if name not in CALIBRATORS:
-        raise unknown("calibrator", name, CALIBRATORS)
-    settings, method = {}, CALIBRATORS[name]
+    settings, method = {}, method_named(name)
     for option in options.split(",") if options else ():
         key, _, value = option.partition("=")
         key = key.strip()
@@ -522,7 +553,7 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
 
 def calibrator_kinds() -> tuple[type, ...]:
     """Return the record classes of all calibrators, as `from_json` needs them."""
-    return tuple(kind for method in CALIBRATORS.values() for kind, _ in method.fits.values())
+    return tuple(kind for name in CALIBRATORS for kind, _ in method_named(name).fits.values())
 
 
 def calibrator_names(task: str) -> list[str]:
@@ -533,7 +564,7 @@ def calibrator_names(task: str) -> list[str]:
     """
     if task not in TASKS:
         raise unknown("task", task, TASKS)
-    return [name for name, method in CALIBRATORS.items() if task in method.fits]
+    return [name for name in CALIBRATORS if task in method_named(name).fits]
 
 
 def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None) -> Calibrator:
@@ -557,19 +588,21 @@ def fit_calibrator(method: str, pred: Predictive, y: Any, counts: Sequence[float
     """
     name, settings = parse_method(method)
     check_fit(name, pred)
-    options: dict[str, Any] = {"counts": counts, **settings} if CALIBRATORS[name].balances_classes else settings
-    return CALIBRATORS[name].fits[pred.task][1](pred, pred.checked(y), **options)
+    row = method_named(name)
+    options: dict[str, Any] = {"counts": counts, **settings} if row.balances_classes else settings
+    return row.fit(pred, pred.checked(y), **options)
 
 
 def check_fit(name: str, pred: Predictive) -> None:
     """Refuse predictions of a task that a method does not serve, too few of them, and outputs that are not finite."""
-    fits = CALIBRATORS[name].fits
+    fits = method_named(name).fits
     if pred.task not in fits:
         instead = f"write 'temperature' instead{', or take conformal intervals' if pred.task == REGRESSION else ''}"
         raise Misuse(f"calibrator '{name}' belongs to {next(iter(fits))}, and this is a {pred.task}: {instead}")
     if not fits[pred.task][0].serves(pred):
         other = type(pred.likelihood).__name__
-        raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: take conformal intervals")
+        intervals = 'take conformal intervals alone, mm.PostHocConfig(calibrate="none") or --calibrate none'
+        raise Misuse(f"calibrator '{name}' needs Gaussians, and {other} predicts others: {intervals}")
     if (inputs := pred.outputs.shape[1]) < MIN_EXAMPLES:
         least = f"expected at least {MIN_EXAMPLES}, better hundreds"
         raise Misuse(f"{inputs} example to fit calibrator '{name}' on: {least}")

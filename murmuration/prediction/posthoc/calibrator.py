@@ -12,7 +12,7 @@ from torch import Tensor
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import REGRESSION
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
 from murmuration.system.records import damaged
 
 VALID = 1e-9, 1e9  # range of a temperature or factor in a record
@@ -49,8 +49,9 @@ class Path:
 class Calibrator(ABC):
     """A map from predictives to predictives, fitted on held-out examples; its fields are the fitted numbers.
 
-    A subclass is a frozen dataclass with `name`, `about`, `__call__` and `identity`. One row of `CALIBRATORS` makes it
-    available by name; everything else has a default.
+    Fields are plain Python numbers or tuples of them, which a run directory holds as JSON. A subclass is a frozen
+    dataclass with `name`, `about`, `__call__` and `identity`. One row of `CALIBRATORS` makes it available by name;
+    everything else has a default.
 
     Attributes:
         name: The method that fits it, a key of `CALIBRATORS`.
@@ -109,13 +110,31 @@ def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) ->
             raise Misuse(f"calibrator '{calibrator.name}' was fitted on {count} {axis}, got {sizes[axis]}: {hint}")
 
 
+def calibrate(calibrator: Calibrator, pred: Predictive) -> Predictive:
+    """Return the calibrated predictive; refuse anything else, and NaN that `pred` does not have."""
+    calibrated = calibrator(pred)
+    if calibrated is pred:
+        return pred
+    name = f"{type(calibrator).__name__}.__call__ of calibrator '{calibrator.name}'"
+    if not isinstance(calibrated, Predictive):
+        raise Misuse(f"{name} returned {described(calibrated)}: expected a Predictive, such as pred.with_logits(...)")
+    if calibrated.outputs.isnan().any() and not pred.outputs.isnan().any():
+        raise Misuse(f"{name} returned NaN for outputs without NaN: expected numbers")
+    return calibrated
+
+
 def check_range(values: Any, name: str, low: float, high: float) -> None:
-    """Refuse numbers outside [low, high], NaN included, and empty tuples of numbers or tuples."""
+    """Refuse numbers outside [low, high], NaN included, empty tuples, and anything but plain numbers and tuples."""
     if isinstance(values, tuple):
         if not values:
             raise damaged(name, [], "at least one entry")
         for i, value in enumerate(values):
             check_range(value, f"{name}[{i}]", low, high)
+    elif not isinstance(values, int | float):
+        write = f"tuple({name})" if isinstance(values, list) else f"float({name})"
+        write = f"tuple({name}.tolist())" if getattr(values, "ndim", 0) else write
+        expected = "a number, or a tuple of numbers"
+        raise Misuse(f"field {name} of a calibrator is {described(values)}: expected {expected}, such as {write}")
     elif not low <= values <= high:
         raise damaged(name, values, f"a number from {low:g} to {high:g}")
 

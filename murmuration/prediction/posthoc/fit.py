@@ -18,16 +18,16 @@ import murmuration.prediction.posthoc.conformal as conformal
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION
 from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
-from murmuration.prediction.posthoc.calibrator import Calibrator, Path
+from murmuration.prediction.posthoc.calibrator import Calibrator, Path, calibrate
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
-from murmuration.system.errors import Failure, Misuse, shortened, unknown
+from murmuration.system.errors import Failure, Misuse, shortened, unknown, warn
 from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare
-NONE = "none"
+NONE, TEMPERATURE = "none", "temperature"
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
@@ -103,11 +103,11 @@ def choose_calibrator(
     scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments.
     """
     name, settings = calibration.parse_method(method)
-    if settings or calibration.CALIBRATORS[name].balances_classes:
+    if settings or calibration.method_named(name).balances_classes:
         return calibration.fit_calibrator(method, pred, y, counts), None
     calibration.check_fit(name, pred)
     targets = pred.checked(y)
-    if calibration.CALIBRATORS[name].fits[pred.task][0] is calibration.LabelTemperatures:
+    if calibration.method_named(name).fits[pred.task][0] is calibration.LabelTemperatures:
         return choose_label_temperatures(pred, targets)
     return best_or_identity(name, pred, targets, LEVEL)
 
@@ -121,7 +121,7 @@ def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tu
     p_value = luck(pred, fitted, gain) if gain > ERRORS * error else 1.0
     helps = gain > ERRORS * error and p_value <= level
     choice = Choice(name, helps, best.prior_std, gain, error, p_value)
-    return fitted if helps else calibration.CALIBRATORS[name].fits[pred.task][0].identity(pred), choice
+    return fitted if helps else calibration.method_named(name).fits[pred.task][0].identity(pred), choice
 
 
 def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, Choice]:
@@ -145,11 +145,12 @@ def choose_label_temperatures(pred: Predictive, y: Tensor) -> tuple[Calibrator, 
 
 def candidates(name: str, pred: Predictive, y: Tensor) -> Iterator[Candidate]:
     """Yield every candidate of a method: its calibrators under priors of several strengths."""
-    for method in (name, *calibration.CALIBRATORS[name].fits[pred.task][0].alternatives):
-        kind, fit = calibration.CALIBRATORS[method].fits[pred.task]
+    for method in (name, *calibration.method_named(name).fits[pred.task][0].alternatives):
+        row = calibration.method_named(method)
+        kind, _ = row.fits[pred.task]
         if kind.serves(pred):
             path = kind.path(pred, y)
-            yield from by_folds(fit, pred, y, kind.prior_stds) if path is None else on_path(path, kind.prior_stds)
+            yield from by_folds(row.fit, pred, y, kind.prior_stds) if path is None else on_path(path, kind.prior_stds)
 
 
 def by_folds(
@@ -163,7 +164,7 @@ def by_folds(
         held_out = torch.empty(len(y), dtype=torch.float64, device=y.device)
         for fold in folds:
             training = torch.from_numpy(np.setdiff1d(order, fold))
-            held_out[fold] = -fit_prior(pred.at(training), y[training])(pred.at(fold)).log_prob(y[fold])
+            held_out[fold] = -calibrate(fit_prior(pred.at(training), y[training]), pred.at(fold)).log_prob(y[fold])
         yield Candidate(prior_std, held_out, lambda _, fit_prior=fit_prior: fit_prior(pred, y))  # type: ignore[misc]
 
 
@@ -207,12 +208,13 @@ def own_gains(pred: Predictive, calibrator: Calibrator, draws: int) -> Tensor:
     """Compute by how much the calibrator lowers the losses (D, N) of targets drawn from the predictions."""
     rng, (members, count, _) = np.random.default_rng(0), pred.outputs.shape
     if pred.task != REGRESSION:
-        probs, other = (p.mean.clamp_min(SMALLEST_PROBABILITY) for p in (pred, calibrator(pred)))  # (N, K)
+        probs, other = (p.mean.clamp_min(SMALLEST_PROBABILITY) for p in (pred, calibrate(calibrator, pred)))  # (N, K)
         levels = torch.from_numpy(rng.random((count, draws))).to(probs)
         labels = torch.searchsorted(probs.cumsum(-1), levels).clamp_max(probs.shape[1] - 1)  # (N, D)
         return (other.log() - probs.log()).gather(1, labels).T
     mean, std, rows = pred.member_mean, pred.member_var.sqrt(), torch.arange(count)
-    after, gains, weights = calibrator(pred), [], (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
+    after, gains = calibrate(calibrator, pred), []
+    weights = (pred.member_weights / pred.member_weights.sum()).cpu().numpy()
     most = max(1, losses.ELEMENTS // (members * count * mean.shape[-1]))
     for size in [most] * (draws // most) + [draws % most] * (draws % most > 0):
         who = torch.from_numpy(rng.choice(members, (size, count), p=weights))
@@ -281,7 +283,7 @@ class PostHoc:
         Raises:
             Misuse: If the calibrator was fitted on other members or classes.
         """
-        calibrated = pred if self.calibrator is None else self.calibrator(pred)
+        calibrated = pred if self.calibrator is None else calibrate(self.calibrator, pred)
         if calibrated is pred:
             return pred
         return replace(calibrated, uncalibrated=pred, names=pred.names, posthoc=pred.posthoc, keys=pred.keys)
@@ -349,11 +351,11 @@ def posthoc_from_json(record: Any) -> PostHoc:
 
 def check_config(config: PostHocConfig, task: str) -> None:
     """Refuse a calibrator or conformal method that the task does not have."""
-    names, name = (*calibration.calibrator_names(task), NONE), config.calibrate.partition(":")[0]
-    if name not in names:
+    names, method = (*calibration.calibrator_names(task), NONE), config.calibrate or TEMPERATURE
+    if (name := method.partition(":")[0]) not in names:
         raise unknown(f"calibrator for {task}", name, names)
-    if config.calibrate != NONE:
-        calibration.parse_method(config.calibrate)
+    if name != NONE:
+        calibration.parse_method(method)
     if task == MULTI_LABEL:
         if config.conformal is not None:
             raise Misuse(f"conformal={config.conformal} for multi-label: there are no sets of labels; leave it out")
@@ -387,17 +389,28 @@ def fit_posthoc(
     check_config(config, pred.task)
     if len(targets := pred.checked(y)) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
+    method = default_calibrator(pred) if config.calibrate is None else config.calibrate
+    config = replace(config, calibrate=method)
     if pred.task == MULTI_LABEL:
-        fitted = (None, None) if config.calibrate == NONE else choose_calibrator(config.calibrate, pred, targets)
+        fitted = (None, None) if method == NONE else choose_calibrator(method, pred, targets)
         return PostHoc(fitted[0], (), (), 0 if fitted[0] is None else len(targets), 0, fitted[1])
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
-    if config.calibrate != NONE:
-        calibrator, choice = choose_calibrator(config.calibrate, pred.at(first), targets[first], counts)
-    held_out, y = pred.at(second) if calibrator is None else calibrator(pred.at(second)), targets[second]
+    if method != NONE:
+        calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts)
+    held_out, y = pred.at(second) if calibrator is None else calibrate(calibrator, pred.at(second)), targets[second]
     methods = conformal_methods(pred.task, config.conformal)
     rules = tuple(conformal.fit_conformal(method, held_out, y, coverage=config.coverage) for method in methods)
     return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice)
+
+
+def default_calibrator(pred: Predictive) -> str:
+    """Return the calibrator of a config that names none; predictions that it does not serve get a note and none."""
+    if calibration.method_named(TEMPERATURE).fits[pred.task][0].serves(pred):
+        return TEMPERATURE
+    other = type(pred.likelihood).__name__
+    warn(f"no calibrator: '{TEMPERATURE}' needs Gaussians, and {other} predicts others; conformal intervals are fitted")
+    return NONE
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:

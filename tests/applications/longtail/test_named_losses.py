@@ -65,7 +65,7 @@ def test_a_last_layer_of_cosines_comes_with_margins(moons: mm.Data) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"likelihood": "hinge"}, "unknown answer to --loss 'hinge'"),
+        ({"likelihood": "hinge"}, "^likelihood='hinge' is unknown: Known: cross-entropy, "),
         ({"likelihood": "focal:tau=1"}, "unknown setting of a loss"),
         ({"likelihood": "focal:classes=3"}, "unknown setting of a loss"),
         ({"likelihood": "ldam", "recipe": "bayes"}, "cannot act on a last layer of cosines: write .*ldam:scale=1"),

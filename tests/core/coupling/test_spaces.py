@@ -1,10 +1,14 @@
 """What members show of weights, outputs and features, and how they are pushed there."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from space_inputs import labels, networks, present, randn, repulsion
 from torch import Tensor, nn
 
+import murmuration.core.coupling as coupling
 from murmuration.core.coupling import (
     Coupling,
     FeatureSpace,
@@ -15,7 +19,7 @@ from murmuration.core.coupling import (
     WeightSpace,
 )
 from murmuration.core.coupling.estimators import ESTIMATORS, ssge_at
-from murmuration.core.coupling.space import mean_cosine
+from murmuration.core.coupling.space import NEEDS, mean_cosine
 from murmuration.core.coupling.spaces import leading_directions
 from murmuration.models.nets.dense import with_head
 from murmuration.system.errors import Misuse
@@ -206,3 +210,9 @@ def test_cosines_are_of_what_is_compared():
     assert mean_cosine(signatures) == pytest.approx(0.5)
     three = torch.tensor([[[1.0, 0.0]], [[0.0, 5.0]], [[-1.0, 0.0]]])
     assert mean_cosine(three) == pytest.approx(-1 / 3)  # pairs: 0, -1, 0
+
+
+def test_the_readme_lists_all_needs():
+    text = Path(coupling.__file__).with_name("README.md").read_text()
+    table = text.partition("| need | the step |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == NEEDS

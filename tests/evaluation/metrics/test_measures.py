@@ -1,11 +1,15 @@
 """The table of measures: what each says of itself, where it is shown, and measures of a user's own."""
 
+import re
+
 import numpy as np
 import pytest
+import torch
 from prediction_factories import classification_sample
 
 import murmuration as mm
 from murmuration.evaluation.metrics import MEASURES, describe, shown_in
+from murmuration.evaluation.metrics.per_example import columns
 from murmuration.evaluation.metrics.scores import PLACES
 from murmuration.system.errors import Misuse
 
@@ -104,3 +108,47 @@ def test_names_and_places_are_checked(cost):
         mm.add_measure(mm.Measure("x", "X", "X.", lambda columns: columns["correct"], task="ranking"))  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="'y' is not registered"):
         mm.remove_measure(mm.Measure("y", "Y", "Y.", lambda columns: columns["correct"]))
+
+
+def test_a_list_of_numbers_is_an_array():
+    plain = scored(lambda columns: columns["correct"] * 1.0)
+    assert scored(lambda columns: (columns["correct"] * 1.0).tolist()) == plain
+
+
+@pytest.mark.parametrize("finish", [lambda s: [float(s)], lambda s: None, lambda s: np.ones(3)])
+def test_finish_keeps_the_shape(finish):
+    with pytest.raises(Misuse, match=r"finish of measure 'mine' returned .*: expected an array of the shape of its"):
+        scored(lambda columns: columns["correct"] * 1.0, finish=finish)
+
+
+@pytest.mark.parametrize("given", [lambda columns: columns["correct"], mm.Measure, "accuracy"])
+def test_only_a_measure_is_registered(given):
+    with pytest.raises(Misuse, match=r"add_measure got .*: write mm.Measure\(name, label, meaning, values\)"):
+        mm.add_measure(given)
+
+
+PROSE = ("for", "Gaussians", "quantiles", "and", "with", "two", "classes", "members", "or", "more")
+
+
+def sample_columns() -> dict[str, set[str]]:
+    """Return the names of all columns that predictions of a task can have."""
+    outputs = torch.randn(3, 7, 2, generator=torch.Generator().manual_seed(0)).double()
+    values, labels = outputs[0, :, :1], torch.arange(7) % 2
+    quantiles = mm.Quantiles((0.1, 0.5, 0.9), shift=(0.0,), scale=(1.0,))
+    samples = {
+        "classification": [(mm.Predictive(outputs, mm.Categorical(2)), labels)],
+        "multi-label": [(mm.Predictive(outputs, mm.MultiLabel(2)), torch.stack([labels, 1 - labels], -1))],
+        "regression": [
+            (mm.Predictive.from_moments(outputs[..., :1], 1.0), values),
+            (mm.Predictive(torch.cat([outputs, outputs[..., :1]], -1), quantiles), values),
+        ],
+    }
+    return {task: {name for pair in pairs for name in columns(*pair)} for task, pairs in samples.items()}
+
+
+def test_the_documented_columns_are_those_that_exist():
+    documented = mm.Measure.__doc__.split("Those of a ")[1:]
+    paragraphs = {text.split()[0]: text.partition(" are ")[2].split("\n\n")[0] for text in documented}
+    for task, names in sample_columns().items():
+        words = set(re.findall(r"\w+", paragraphs[task]))
+        assert words - {*PROSE} == names

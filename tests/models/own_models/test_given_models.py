@@ -233,6 +233,56 @@ def test_the_command_line_says_that_they_are_read_in_python(tmp_path, capsys):
     mm.Ensemble.from_models([mlp()]).save(tmp_path / "run")
     assert main(["evaluate", str(tmp_path / "run")]) != 0
     assert "holds networks trained elsewhere: read it in Python" in capsys.readouterr().err
+    assert main(["predict", str(tmp_path / "run"), "x.npz", "--out", str(tmp_path / "p.csv")]) == 2
+    assert capsys.readouterr().err.strip().endswith(f"read it in Python, mm.load('{tmp_path / 'run'}', net=...)")
+
+
+@pytest.fixture
+def own_loop_run(tmp_path):
+    """An ensemble of `mm.Method`, of a network by name, and a file of examples."""
+    x, y = torch.randn(40, 3), torch.arange(40) % 2
+    method = mm.Method("mlp", mm.Categorical(2), members=2, inputs=x)
+    state = method.init(0)
+    method.step(state, x, y)
+    method.ensemble(state).save(tmp_path / "run")
+    np.savez(tmp_path / "rows.npz", x=x.numpy(), y=y.numpy())
+    return tmp_path / "run", tmp_path / "rows.npz", method.ensemble(state).predict(x)
+
+
+def test_the_command_line_reads_networks_by_name(own_loop_run, tmp_path, capsys):
+    run, rows, expected = own_loop_run
+    assert main(["predict", str(run), str(rows), "--out", str(tmp_path / "p.npz")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "p.npz")["probs"], expected.mean, rtol=1e-6)
+    assert main(["evaluate", str(run), "--on", str(rows)]) == 0
+    assert "Accuracy" in capsys.readouterr().out
+    assert main(["calibrate", str(run)]) == 2
+    assert f"mm.load('{run}'); murmur predict and murmur evaluate {run} --on FILE take it" in capsys.readouterr().err
+
+
+def test_inputs_that_networks_without_a_preparation_cannot_take(own_loop_run, tmp_path):
+    run, rows, _ = own_loop_run
+    ensembles = mm.load(run), mm.Ensemble.from_models([nn.Linear(3, 2)])
+    x, y = torch.randn(30, 3), torch.arange(30) % 2
+    for ensemble in ensembles:
+        for dtype in (torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64):
+            name = str(dtype).removeprefix("torch.")
+            with pytest.raises(mm.Misuse, match=f"inputs of type {name}: expected floating-point numbers, or int64"):
+                ensemble.predict(x.to(dtype))
+        with pytest.raises(mm.Misuse, match=r"labelled examples are a Tensor of shape \(30, 3\): expected a pair"):
+            ensemble.fit_posthoc(x)
+        assert ensemble.fit_posthoc((x, y)).posthoc == ensemble.fit_posthoc(x, y).posthoc
+        assert ensemble.fit_posthoc(rows).posthoc is not None
+        (tmp_path / "t.csv").write_text("a,b,c\n1,2,3\n")
+        with pytest.raises(mm.Misuse, match=r"t.csv holds no array of inputs, and .*: give a .npz file"):
+            ensemble.predict(tmp_path / "t.csv")
+    for wrong in (x[:, :2], x[0], x[:, None]):
+        with pytest.raises(mm.Misuse, match=r"of shape|have the shape"):
+            ensembles[0].predict(wrong)
+
+
+def test_token_networks_take_int64():
+    net = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(12, 2))
+    assert mm.Ensemble.from_models([net]).predict(torch.randint(10, (5, 3))).outputs.shape == (1, 5, 2)
 
 
 def test_a_plain_tensor_that_differs_is_noticed(tmp_path):
