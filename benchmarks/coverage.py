@@ -48,6 +48,7 @@ def defaults() -> dict[str, Any]:
     """
     recipe = mm.make_recipe(inspect.signature(mm.fit).parameters["recipe"].default)
     plan = mm.Plan().for_recipe(recipe).to_json()
+    plan["posthoc"]["calibrate"] = plan["posthoc"]["calibrate"] or "temperature"  # what None stands for here
     found = {"recipe": recipe.to_json(), "plan": {name: value for name, value in plan.items() if name != "seed"}}
     tables = {
         f"{rows} x 10": {**asdict(table_defaults(rows, 10)), "loss": table_noise(rows)} for rows in (500, TRAIN_ROWS)

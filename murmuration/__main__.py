@@ -15,8 +15,9 @@ def main() -> int:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if usual:
         signal.signal(signal.SIGINT, leave)
-    from murmuration.cli.program import main as run
+    from murmuration.cli import load
 
+    run = load()
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return run()

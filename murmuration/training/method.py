@@ -16,6 +16,7 @@ from murmuration.core.coupling.space import SAME_BATCH
 from murmuration.core.dynamics import Dynamics, TrainTime
 from murmuration.core.engines import Engine, Team, assemble, choose
 from murmuration.core.method import BoundRecipe, collect, collectable, final_members
+from murmuration.core.population import is_auxiliary
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import roles_of
 from murmuration.core.state import MEMORY, Batch, NoiseStreams, Probe, State
@@ -292,7 +293,8 @@ class Method:
         grows = [MEMORY] if callable(self.plan.optimizer) else []  # parts that steps add
         grows += [] if type(bound.dynamics) is Dynamics else ["path", "counts"]
         for name in tensors:
-            if name not in fresh and name.split("/")[0] not in grows:
+            known = name in fresh or name.split("/")[0] in grows
+            if not known and not is_auxiliary(name.rpartition("/")[2]):  # masks of pruning may be added
                 raise Misuse(f"'{name}' of the state is of another method: this one has no such tensor")
         return fresh
 

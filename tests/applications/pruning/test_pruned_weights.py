@@ -218,7 +218,7 @@ def test_the_proximal_step_by_hand():
     """
     recipe, x = make_recipe("bayes", weights="gaussian:beta=0"), torch.ones(3, 2)
     settings = {"members": 1, "optimizer": "sgd", "momentum": 0.0, "l1": 0.25}
-    method = mm.Method(nn.Linear(2, 1), mm.Gaussian(1.0), recipe, inputs=x, **settings)
+    method = mm.Method(nn.Linear(2, 1), mm.Gaussian(1.0, (0.0,), (1.0,)), recipe, inputs=x, **settings)
     state = method.init()
     own = state.population.own
     for name in ("weight", "weight" + STD_PARAM):

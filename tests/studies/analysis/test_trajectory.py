@@ -84,7 +84,7 @@ def test_a_killed_run_ends_with_the_same_files(tmp_path, monkeypatch, little, wh
     monkeypatch.setattr(checkpoints, "save_checkpoint", write_and_kill)
     with pytest.raises(Killed):
         mm.fit("mlp", little, plan=PLAN, **settings, checkpoint_seconds=1e9 if kill == "without a state" else 0)
-    (tmp_path / "run" / TRAJECTORY / ".step-1.partial").write_bytes(b"cut")
+    (tmp_path / "run" / TRAJECTORY / ".step-1.safetensors.lab.99.partial").write_bytes(b"cut")
     monkeypatch.setattr(checkpoints, "save_checkpoint", write)
     mm.resume(tmp_path / "run", data=little)
     assert files(tmp_path / "run") == whole
