@@ -11,7 +11,7 @@ from murmuration.runs.directory import versions
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.files import read_record, write_record
+from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
 
 RECORD = "record.json"
@@ -52,9 +52,10 @@ def new_record(setting: Setting, data: Data) -> Record:
 
 def continue_record(path: Path, setting: Setting, data: Data) -> Record:
     """Return the existing record, refused if it was made with other settings or data."""
-    record = read_record(path)
-    if record.get("experiment") != "embedded" or "cells" not in record:
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
         raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
+    record = unsealed(path, record)
     now = new_record(setting, data)
     for key, value in now["setting"].items():
         if record["setting"].get(key) != value:

@@ -19,7 +19,7 @@ from murmuration.studies.papers.landscape.settings import PARTS, Setting
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.trajectory import Trajectory, find_trajectory
 from murmuration.system.errors import Failure, Misuse, unknown
-from murmuration.system.files import read_json, read_record, write_record
+from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, load, resume
 from murmuration.training.plan import Plan
@@ -72,9 +72,10 @@ def setting_for(request: Request) -> Setting:
 
 def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
     """Return the existing record, refused if it was made with other settings; parts may be added."""
-    record = read_record(path)
-    if record.get("experiment") != "landscape" or "parts" not in record:
+    record = read_json(path)
+    if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
         raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
+    record = unsealed(path, record)
     for key, value in plain_json(setting).items():
         before = record["setting"].get(key)
         if key != "parts" and before != value:
