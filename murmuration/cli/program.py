@@ -1,5 +1,6 @@
 """The program `murmur`: its commands, its exit codes and its error messages."""
 
+import errno
 import os
 import re
 import shlex
@@ -202,7 +203,8 @@ def _message(error: Exception, arguments: list[str]) -> str:
     if isinstance(error, Misuse | Failure):
         return in_flags(" ".join(str(error).split()), arguments)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        return f"{reason}: {error.filename}" if error.filename else reason
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         needed = re.search(r"allocate (\d+) bytes", str(error))
         more = "" if needed is None else f": {int(needed[1]) / 2**30:.3g} GiB at once"

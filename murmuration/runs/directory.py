@@ -50,7 +50,7 @@ WRITTEN = (MANIFEST, MEMBERS, HISTORY, POSTHOC, BACKBONE, STORED, SWEEP)  # by a
 EVALUATED = ("metrics.json", "report.html")  # written again by every evaluation
 TRAJECTORY, ACTIVE = "trajectory", "active"  # weights along the path; (M,) bool: members that were still trained
 CHECKPOINTS, LATEST, STEPS = "checkpoints", "latest.json", "step-*.safetensors"
-STEP_FILE = re.compile(r"step-\d{9,}(-\d+-of-\d+)?\.safetensors")
+STEP_FILE = re.compile(r"step-\d+(-\d+-of-\d+)?\.safetensors")
 OWN = (MEMBERS, HISTORY, POSTHOC, BACKBONE, f"*/{LATEST}")  # files by which a run is known
 
 

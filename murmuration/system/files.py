@@ -183,7 +183,7 @@ def remove_dead_partials(path: Path) -> None:
     for stale in partials(path.parent):
         parts = PARTIAL.fullmatch(stale.name)
         if parts and parts["file"] == path.name and has_ended(parts["machine"], int(parts["process"]), stale):
-            with contextlib.suppress(OSError):  # it may be another user's
+            with contextlib.suppress(PermissionError):  # it may be another user's
                 remove_partial(stale)
 
 

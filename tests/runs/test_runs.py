@@ -301,7 +301,8 @@ def test_only_names_of_checkpoints_are_removed(tmp_path: Path, digits: Data):
     path = tmp_path / "run"
     mm.fit("mlp", digits, recipe="single", epochs=1, out=path, progress=False)
     (path / runs.CHECKPOINTS).mkdir()
-    for name in ("step-best.safetensors", "step-000000003.safetensors", "step-000000003-1-of-2.safetensors"):
+    others = ("step-000000003.safetensors", "step-000000003-1-of-2.safetensors", "step-4.safetensors")
+    for name in ("step-best.safetensors", *others):
         (path / runs.CHECKPOINTS / name).touch()
     with runs.locked(path):
         pass

@@ -26,6 +26,9 @@ def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
     told = json.loads(again.out)
     assert told["cells"] == record["cells"]
     assert [each["name"] for each in told["verdicts"]] == [f"P{n}" for n in range(1, 8)]
+    record["cells"][0]["accuracy"] = 0.99
+    (tmp_path / "x" / "record.json").write_text(json.dumps(record))
+    assert_refused(murmur("reproduce", "embedded", *ONCE, "--out", tmp_path / "x"), 1, ("record.json has changed",))
 
 
 @pytest.mark.parametrize(

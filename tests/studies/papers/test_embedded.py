@@ -37,6 +37,7 @@ from murmuration.studies.papers.embedded.predictions import (
 from murmuration.studies.papers.embedded.record import RECORD, Results, new_record, run
 from murmuration.studies.papers.embedded.settings import ARMS, MEANS, PROBED, Cell, Grid, Setting, between_name
 from murmuration.system.errors import Failure, Misuse
+from murmuration.system.files import write_record
 
 TINY = Setting(data="two-moons", base=4, epochs=1, inputs=3)
 GRID = Grid(widths=(1, 2), models=(1, 2), arms=("naive", "independent", "single"), seeds=(0,))
@@ -111,7 +112,7 @@ def test_what_is_known_is_not_computed_again(tmp_path, monkeypatch, made):
 
 
 def test_records_of_something_else_are_refused(tmp_path, made):
-    (tmp_path / RECORD).write_text(json.dumps(made))
+    write_record(tmp_path / RECORD, made)
     with pytest.raises(Misuse, match="was made with epochs=1, not 2"):
         run(tmp_path, replace(TINY, epochs=2), GRID, quiet)
     (tmp_path / RECORD).write_text("[]")

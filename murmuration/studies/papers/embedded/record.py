@@ -11,7 +11,7 @@ from murmuration.runs.directory import versions
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.files import read_json, write_json
+from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
 
 RECORD = "record.json"
@@ -37,7 +37,7 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
         show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
         if cell not in stored:
             record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
-            write_json(path, record)
+            write_record(path, record)
     show("", len(cells), len(cells))
     return record
 
@@ -55,6 +55,7 @@ def continue_record(path: Path, setting: Setting, data: Data) -> Record:
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
         raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
+    record = unsealed(path, record)
     now = new_record(setting, data)
     for key, value in now["setting"].items():
         if record["setting"].get(key) != value:

@@ -19,7 +19,7 @@ from murmuration.studies.papers.landscape.settings import PARTS, Setting
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.trajectory import Trajectory, find_trajectory
 from murmuration.system.errors import Failure, Misuse, unknown
-from murmuration.system.files import read_json, write_json
+from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, load, resume
 from murmuration.training.plan import Plan
@@ -37,17 +37,17 @@ def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Out
     new_record = {"experiment": "landscape", "setting": plain_json(setting), "versions": versions(), "parts": {}}
     record = continue_record(path, setting) if path.exists() else new_record
     out.mkdir(parents=True, exist_ok=True)
-    write_json(path, record)  # before training: a killed run may continue with these settings only
+    write_record(path, record)  # before training: a killed run may continue with these settings only
     laboratory = Laboratory(setting, out, show)
     bodies: dict[str, Markup] = {}
     for part in setting.parts:
         result, bodies[part] = laboratory.compute(part)
         record["parts"][part] = plain_json(result)
         record["networks"] = laboratory.about()
-        write_json(path, record)
+        write_record(path, record)
     judged_claims = claims(record["parts"])
     full_record = plain_json({**record, "claims": judged_claims})
-    write_json(path, full_record)
+    write_record(path, full_record)
     rows = [[claim.name, claim.verdict, claim.figure] for claim in judged_claims]  # the page has the numbers
     table = ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)
     return Outcome(full_record, page(full_record, judged_claims, bodies, command), [table])
@@ -75,6 +75,7 @@ def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
     record = read_json(path)
     if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
         raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
+    record = unsealed(path, record)
     for key, value in plain_json(setting).items():
         before = record["setting"].get(key)
         if key != "parts" and before != value:
