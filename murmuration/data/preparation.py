@@ -18,7 +18,8 @@ from torch import Tensor
 
 from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
 from murmuration.data.file_rows import FileRows, extremes, pieces
-from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, require_shape, several_inputs
+from murmuration.data.numpy_arrays import as_array
+from murmuration.data.raw import SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Misuse, listed, unknown, warn

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
@@ -158,7 +159,7 @@ def as_numbers(y: Any, otherwise: str) -> Tensor:
     """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
     if isinstance(y, Tensor):
         return y
-    values = np.asarray(y)
+    values = as_array(y)
     if values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
     return torch.as_tensor(values if values.flags.writeable else values.copy())  # not: a view of a pandas column
