@@ -26,10 +26,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from murmuration.core.recipe import Recipe
 from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
-from murmuration.data.numpy_arrays import unmasked
+from murmuration.data.numpy_arrays import as_array, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
-from murmuration.data.targets import as_text
+from murmuration.data.targets import as_text, refuse_mixed_labels
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -303,7 +303,8 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
-        labels = column_or_1d(unmasked(y), warn=True)
+        refuse_mixed_labels(as_array(y).ravel().tolist())
+        labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)

@@ -15,9 +15,12 @@ def as_array(values: Any) -> np.ndarray:
         return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
     plain = unmasked(values)
     try:
-        return np.asarray(plain)
+        array = np.asarray(plain)
     except ValueError as error:
         raise Misuse(f"examples have different shapes: expected one array of numbers ({error})") from None
+    if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(value, str) for value in plain):
+        return np.array(plain, dtype=object)  # numpy would spell numbers among texts: None stays missing, NaN too
+    return array
 
 
 def unmasked(values: Any) -> Any:
