@@ -26,9 +26,10 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from murmuration.core.recipe import Recipe
 from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
+from murmuration.data.numpy_arrays import as_array, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
-from murmuration.data.targets import as_text
+from murmuration.data.targets import as_text, refuse_mixed_labels
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -193,7 +194,7 @@ class EnsembleEstimator(BaseEstimator):
         else:
             dtype = None if not reset and self._has_texts else np.float64  # texts: rows are arrays of objects
             checks = {"dtype": dtype, "ensure_all_finite": "allow-nan", "ensure_min_samples": fewest}
-            values = validate_data(self, X, reset=reset, **checks)
+            values = validate_data(self, unmasked(X), reset=reset, **checks)
             table = pd.DataFrame(values, columns=[f"x{i}" for i in range(values.shape[1])])
         if reset:
             self._columns = [str(name) for name in getattr(self, "feature_names_in_", table.columns)]
@@ -302,6 +303,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
+        refuse_mixed_labels(as_array(y).ravel().tolist())
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
@@ -415,7 +417,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
+        values = check_array(unmasked(y), ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
         values = column_or_1d(values, warn=True) if values.shape[1:] == (1,) else values
         check_consistent_length(table, values)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
@@ -497,7 +499,7 @@ def seed_of(random_state: Any) -> int:
 
 def checked_weight(weight: Any, table: Any) -> np.ndarray:
     """Check sample weights: (N,) float64, none negative, not all zero."""
-    weights = _check_sample_weight(weight, table, dtype=np.float64, ensure_non_negative=True)
+    weights = _check_sample_weight(unmasked(weight), table, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
     return weights

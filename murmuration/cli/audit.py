@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import interruptible, print_json, print_table
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, listed, output_path
 from murmuration.system.errors import Misuse
 
@@ -58,14 +58,15 @@ def audit(
             raise Misuse(f"'{file}' names no file: expected .npz, .npy, .csv or .parquet")
     path = output_path(out, (".html", ".json"), force) if out else beside(Path(files[0]), force)
     settings: dict[str, Any] = {"label": label, "groups": listed(group), "task": task, "config": trust.config()}
-    report = mm.audit(files, labels, out=path, progress=not as_json, **settings)
-    record = {**report.to_json(), "report": str(path)}
-    if as_json:
-        return print_json(record)
-    show_scores(report.evaluations)
-    show_groups(report.evaluations)
-    show_sentences(record)
-    print(f"report: {path}")
+    with interruptible(path):
+        report = mm.audit(files, labels, out=path, progress=not as_json, **settings)
+        record = {**report.to_json(), "report": str(path)}
+        if as_json:
+            return print_json(record)
+        show_scores(report.evaluations)
+        show_groups(report.evaluations)
+        show_sentences(record)
+        print(f"report: {path}")
 
 
 def beside(file: Path, force: bool) -> Path:

@@ -2,7 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,33 @@ COMMON = {  # parameters of commands with many options that --help shows; --help
 
 class Interrupted(Exception):  # noqa: N818 - the user asked for it
     """Ctrl-C, with a message on how to continue."""
+
+
+@contextmanager
+def interruptible(path: Path) -> Iterator[None]:
+    """Remove a new file that an interrupted block has written, so that its command can be repeated.
+
+    A file that the block has replaced stays, and the interrupt says so.
+    """
+    before = _identity(path)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (after := _identity(path)) == before:
+            raise
+        if before is not None or after is None:
+            raise Interrupted(f"{path} is written") from None
+        path.unlink()
+        raise
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Return what tells a file from one that replaced it; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class PlainGroup(TyperGroup):

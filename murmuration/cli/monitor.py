@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import interruptible, print_json, print_table
 from murmuration.cli.options import Force, Json, RunPath, output_path
 
 if TYPE_CHECKING:
@@ -55,13 +55,14 @@ def monitor(
     table = read_table(data)
     changes = drift(ensemble, training, table)
     unusual = unusual_rows(ensemble, training.train.x, table)
-    write_bytes(path, monitor_page(run, Path(data).name, changes, unusual).encode())
-    if as_json:
-        rows = [{"row": row.row, "distance": row.distance, "columns": row.columns} for row in unusual]
-        print_json({"run": run, "data": data, **changes.to_json(), "unusual": rows, "page": str(path)})
-    else:
-        show(changes)
-        print(f"written: {path}")
+    with interruptible(path):
+        write_bytes(path, monitor_page(run, Path(data).name, changes, unusual).encode())
+        if as_json:
+            rows = [{"row": row.row, "distance": row.distance, "columns": row.columns} for row in unusual]
+            print_json({"run": run, "data": data, **changes.to_json(), "unusual": rows, "page": str(path)})
+        else:
+            show(changes)
+            print(f"written: {path}")
     if fail_on_drift and changes.drifted:
         raise typer.Exit(DRIFTED)
 

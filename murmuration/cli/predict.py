@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import print_json
+from murmuration.cli.console import interruptible, print_json
 from murmuration.cli.options import DataSource, Force, InMemory, Json, OwnNet, RunDevice, RunPath, network, output_path
 from murmuration.system.errors import Misuse, warn
 
@@ -65,7 +65,8 @@ def predict(
         if isinstance(rule, IntervalRule) and math.isinf(rule.threshold):
             reason = f"{rule.examples} validation examples are too few for a coverage of {100 * rule.coverage:g} %"
             warn(f"conformal intervals are infinite: {reason}; murmur calibrate fits others")
-    saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
-    if as_json:
-        return print_json({"run": run, "data": data, "out": str(path), "rows": saved.rows, "members": saved.members})
-    print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")
+    with interruptible(path):
+        saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
+        if as_json:
+            return print_json({"run": run, "data": data, "out": out, "rows": saved.rows, "members": saved.members})
+        print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")

@@ -10,8 +10,9 @@ import torch
 
 from murmuration.data.file_rows import is_streamed, rows_of
 from murmuration.data.npz import Archive, naming, open_archive, open_array
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.preparation import checked_array
-from murmuration.data.raw import LoadOptions, RawData, RawPart, as_array, is_table, several_inputs
+from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, several_inputs
 from murmuration.data.tables import table_raw
 from murmuration.system.errors import Misuse, listed
 

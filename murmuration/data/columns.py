@@ -16,6 +16,8 @@ def find_column(table: Any, name: str) -> Any:
     """Return the pandas column called `name`; the refusal lists the columns that exist."""
     if name not in table.columns:
         raise Misuse(f"no column '{name}' in the table: expected it; found {listed(map(str, table.columns))}")
+    if (count := int((table.columns == name).sum())) > 1:
+        raise Misuse(f"the table has {count} columns '{name}': expected every name once")
     return table[name]
 
 
@@ -43,6 +45,22 @@ def is_time(values: Any) -> bool:
     from pandas.api import types
 
     return bool(types.is_datetime64_any_dtype(values) or types.is_timedelta64_dtype(values))
+
+
+def quantity_of(values: Any) -> str | None:
+    """Return whether a column that is numeric holds "numbers", "dates" or "durations"; None if it is empty.
+
+    The first value of a column of objects decides: `to_numbers` refuses those that mix dates and numbers.
+    """
+    from pandas.api import types
+
+    present = values.dropna().iloc[:1]
+    if not len(present):
+        return None
+    if types.is_timedelta64_dtype(values):
+        return "durations"
+    is_date = is_time(values) or (values.dtype.kind == "O" and iso_seconds(present) is not None)
+    return "dates" if is_date else "numbers"
 
 
 def to_numbers(values: Any) -> np.ndarray:

@@ -132,9 +132,9 @@ def format_of(source: Any) -> Format:
 
 def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":
     """Add groups, times and weights that were given as arrays (N,) to the raw data."""
-    import numpy as np
+    from murmuration.data.numpy_arrays import as_array
 
-    arrays = {role: np.asarray(v) for role, v in options.roles.items() if v is not None and not isinstance(v, str)}
+    arrays = {role: as_array(v) for role, v in options.roles.items() if v is not None and not isinstance(v, str)}
     named = {role for role, v in options.roles.items() if isinstance(v, str)} if options.labelled else set()
     for role in named - set(raw.parts.get("all", next(iter(raw.parts.values()))).extra):
         raise Misuse(f"{role}='{options.roles[role]}' names a column, but {name} is not a table: give an array (N,)")

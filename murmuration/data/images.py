@@ -57,9 +57,13 @@ def is_image_file(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Return all image files below a folder, sorted by path."""
-    return sorted(path for path in folder.rglob("*") if is_image_file(path) and path.is_file())
+def image_files(folder: Path, left_out: list[Path] | None = None) -> list[Path]:
+    """Return all image files below a folder, sorted by path; what is named like one but is no file joins `left_out`."""
+    named = sorted(path for path in folder.rglob("*") if is_image_file(path) and not path.is_dir())
+    files = [path for path in named if path.is_file()]
+    if left_out is not None and len(files) < len(named):
+        left_out += [path for path in named if not path.is_file()]
+    return files
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -72,10 +76,14 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     named = {PART_FOLDERS.get(path.name.lower()): path for path in folders_in(folder)}
     has_parts = None not in named and named and all(folders_in(path) for path in named.values())
     part_folders = named if has_parts else {"all": folder}
-    files = {part: labelled_files(path, options.labelled) for part, path in part_folders.items()}
+    left_out: list[Path] = []
+    files = {part: labelled_files(path, options.labelled, left_out) for part, path in part_folders.items()}
     paths = [path for labelled in files.values() for path, _ in labelled]
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
+    if left_out:
+        what = f"{len(left_out)} of {len(paths) + len(left_out)} images are links to nothing, pipes or sockets"
+        warn(f"'{folder}': {what}, such as '{left_out[0].relative_to(folder)}': they are left out")
     planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     classes = sort_names(label for labelled in files.values() for _, label in labelled)
     index = {name: i for i, name in enumerate(classes)}
@@ -114,14 +122,28 @@ def load_image_list(source: Sequence[Any], options: LoadOptions) -> RawData:
     return RawData({"all": RawPart(planes, keys=keys)}, peak=255.0, resized=resized)
 
 
-def labelled_files(folder: Path, labelled: bool) -> list[tuple[Path, str]]:
+def labelled_files(folder: Path, labelled: bool, left_out: list[Path]) -> list[tuple[Path, str]]:
     """List all image files with the name of their class folder, or with "" if labels are not needed."""
     if not labelled:
-        return [(path, "") for path in image_files(folder)]
+        return [(path, "") for path in image_files(folder, left_out)]
     classes = folders_in(folder)
     if not classes and any(is_image_file(path) for path in folder.iterdir()):
         raise Misuse(f"'{folder}' holds images but no class folders: expected one folder for each class")
-    return [(path, subfolder.name) for subfolder in classes for path in image_files(subfolder)]
+    refuse_shared_folders(folder, classes)
+    return [(path, subfolder.name) for subfolder in classes for path in image_files(subfolder, left_out)]
+
+
+def refuse_shared_folders(folder: Path, classes: list[Path]) -> None:
+    """Refuse class folders that are links to a folder above them, or to a folder of another class."""
+    owners: dict[Path, Path] = {}
+    for subfolder in sorted(classes, key=lambda path: (path.is_symlink(), len(path.resolve().parts))):
+        place = subfolder.resolve()
+        if folder.resolve().is_relative_to(place):
+            raise Misuse(f"the class folder '{subfolder}' is a link to '{place}', which holds it: remove the link")
+        owner = next((owners[part] for part in (place, *place.parents) if part in owners), None)
+        if owner is not None:
+            raise Misuse(f"the class folder '{subfolder}' is a link into that of class '{owner.name}': remove the link")
+        owners[place] = subfolder
 
 
 def open_image(path: Path) -> Any:

@@ -17,6 +17,7 @@ from murmuration.data.dataset import Data, Split
 from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adaptation, is_image_list
+from murmuration.data.numpy_arrays import as_array, unmasked
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import (
     ImagePreparation,
@@ -26,7 +27,7 @@ from murmuration.data.preparation import (
     TokenPreparation,
     before_features,
 )
-from murmuration.data.raw import Keys, LoadOptions, RawData, as_array, is_series, is_table, join_keys, require_shape
+from murmuration.data.raw import Keys, LoadOptions, RawData, is_series, is_table, join_keys, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
 from murmuration.data.targets import Target, Task
 from murmuration.system.errors import Misuse, described, listed
@@ -74,7 +75,7 @@ def prepare_inputs(
     if isinstance(preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
         return preparation.apply(source), {}
     if isinstance(source, list) and not is_image_list(source):
-        source = np.asarray(source)
+        source = as_array(source)
     if is_series(source):
         if isinstance(preparation, TablePreparation) or preparation.shape != (1,):
             raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
@@ -120,6 +121,7 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
     """
     if isinstance(x, Streamed):
         return x  # type: ignore[return-value]  # reads like a tensor
+    x = unmasked(x)
     try:
         inputs = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):  # torch raises any of them

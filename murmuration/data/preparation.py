@@ -16,9 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.columns import column_values, find_column, is_numeric, row_number, to_numbers, to_texts
+from murmuration.data.columns import (
+    column_values,
+    find_column,
+    is_numeric,
+    quantity_of,
+    row_number,
+    to_numbers,
+    to_texts,
+)
 from murmuration.data.file_rows import FileRows, extremes, pieces
-from murmuration.data.raw import SeveralInputs, as_array, is_table, refuse_nonfinite, require_shape, several_inputs
+from murmuration.data.numpy_arrays import as_array
+from murmuration.data.raw import SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Misuse, listed, unknown, warn
@@ -138,7 +147,11 @@ class ArrayPreparation(JsonRecord, kind="array"):
             columns = listed(map(str, table.columns))
             expected = listed(self.names) or f"an array of shape {self.shape} an example"
             raise Misuse(f"a table with the columns {columns} for a run trained on an array: expected {expected}")
-        return table[list(self.names)].to_numpy(dtype=np.float64)
+        values = [find_column(table, name) for name in self.names]
+        for column in values:
+            if (quantity := quantity_of(column)) in ("dates", "durations"):
+                raise Misuse(f"column '{column.name}' holds {quantity}: expected numbers, as in training")
+        return np.stack([column.to_numpy(dtype=np.float64) for column in values], axis=1)
 
 
 @dataclass(frozen=True)
@@ -212,6 +225,7 @@ class NumericColumn(JsonRecord, kind="numeric"):
     flags_missing: bool
     clip: float | None = None
     quantiles: tuple[float, ...] = ()
+    quantity: str | None = None  # numbers, dates or durations; None: not known
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -221,8 +235,15 @@ class NumericColumn(JsonRecord, kind="numeric"):
     def prepared_names(self) -> tuple[str, ...]:
         return (self.name, f"{self.name} missing") if self.flags_missing else (self.name,)
 
+    def require_quantity(self, values: Any) -> None:
+        """Refuse a pandas column of dates for one of numbers, and the other way round."""
+        quantity = quantity_of(values)
+        if None not in (quantity, self.quantity) and quantity != self.quantity:
+            raise Misuse(f"column '{self.name}' holds {quantity}, and training had {self.quantity}: expected those")
+
     def apply(self, values: Any) -> np.ndarray:
         """Prepare one pandas column as (N, 1) or (N, 2) float64."""
+        self.require_quantity(values)
         numbers = to_numbers(values)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
@@ -346,7 +367,9 @@ def fit_column(values: Any, way: Way = "standardise") -> Column:
         filled = np.where(missing, median, array) if way == "standardise" or missing.all() else array[~missing]
         scaling = fit_scaling(filled[:, None], way, name)
         (centre,), (scale,), quantiles = scaling.centre, scaling.scale, next(iter(scaling.quantiles), ())
-        return NumericColumn(name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles)
+        return NumericColumn(
+            name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles, quantity_of(values)
+        )
     present = [text for text in array.tolist() if text is not None]
     categories = sort_names(present)
     refuse_local_numbers(f"column '{name}'", categories)

@@ -11,6 +11,7 @@ import torch
 
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.targets import LARGEST, Target, Task, as_values, encode_labels, refuse_missing
 from murmuration.system.errors import Misuse
 
@@ -144,17 +145,6 @@ def is_table(inputs: Any) -> bool:
 def is_series(inputs: Any) -> bool:
     """Return whether inputs are a pandas Series, without importing pandas."""
     return hasattr(inputs, "to_frame") and hasattr(inputs, "iloc") and not is_table(inputs)
-
-
-def as_array(values: Any) -> np.ndarray:
-    """Return the numpy array of a tensor (detached, on the CPU), an array or nested lists."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise Misuse(f"examples have different shapes: expected one array of numbers ({error})") from None
 
 
 def take_keys(keys: Keys, rows: Any) -> Keys:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.system.errors import Misuse, first_line, listed
 
 VAL_FRACTION, TEST_FRACTION = 0.1, 0.2  # the rest trains
@@ -155,7 +156,7 @@ def choose_rows(name: str, request: Any, inside: Candidates, rng: np.random.Gene
         return np.sort(train_rows), np.sort(held_out)
     if isinstance(request, int | float) and not isinstance(request, bool):
         return hold_out_share(name, float(request), inside, rng)
-    indices = np.asarray(request)
+    indices = as_array(request)
     if indices.dtype == bool and indices.ndim == 1:
         if len(indices) != len(inside.labels) or not indices.any():
             mask = f"{len(indices)} rows, {int(indices.sum())} of them chosen"

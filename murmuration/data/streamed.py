@@ -24,9 +24,10 @@ from torch.utils.data.dataloader import default_collate
 
 from murmuration.data.arrays import checked_part
 from murmuration.data.file_rows import FileRows
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import ImagePreparation, Preparation, SeveralPreparation, unchanged
-from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, as_array, hash_inputs, several_inputs
+from murmuration.data.raw import LoadOptions, RawData, RawPart, SeveralInputs, hash_inputs, several_inputs
 from murmuration.system.errors import Misuse, first_line, warn
 from murmuration.system.streams import ALL_MEMBERS, kept_generators, stream_seed
 

@@ -14,7 +14,7 @@ from murmuration.data.file_rows import is_streamed
 from murmuration.data.images import is_image_file, open_image, stack_images
 from murmuration.data.parquet import open_file_table, read_frame, size_of
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
-from murmuration.data.targets import Target, is_number
+from murmuration.data.targets import Target, is_number, refuse_mixed_labels
 from murmuration.system.errors import Failure, Misuse, did_you_mean, listed
 
 SEPARATORS = (",", ";", "\t")
@@ -169,4 +169,7 @@ def one_target(values: Any) -> np.ndarray:
     if types.is_integer_dtype(values) and not values.isna().any():
         return values.to_numpy(dtype=np.int64)
     numeric = types.is_numeric_dtype(values) and not types.is_bool_dtype(values)
-    return to_numbers(values) if numeric else to_texts(values)
+    if numeric:
+        return to_numbers(values)
+    refuse_mixed_labels(values.dropna())
+    return to_texts(values)

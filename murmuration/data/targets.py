@@ -1,5 +1,6 @@
 """Targets: the task they imply, the spelling and order of class names, and their encoding as tensors."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
@@ -96,12 +98,24 @@ def refuse_free_text(targets: np.ndarray, name: str) -> None:
         raise Misuse(f"{problem}: expected numbers or labels that repeat; {write}")
 
 
+def refuse_mixed_labels(labels: Iterable[Any]) -> None:
+    """Refuse a text among labels that is spelt like a label of another type: True and "True" would be one class."""
+    spelt: dict[str, bool] = {}
+    for label in labels:
+        if spelt.setdefault(as_text(label), isinstance(label, str)) is not isinstance(label, str):
+            raise Misuse(f"labels hold {as_text(label)} and also the text '{as_text(label)}': write them alike")
+
+
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
     """Return the distinct label names (L,) among targets (N,), and the index (N,) of each target in that list."""
     flat = targets.ravel()
     if len(targets) != len(flat):
         raise Misuse(f"labels of shape {targets.shape}: expected one label a row, ({len(targets)},)")
+    for row, value in enumerate(flat.tolist() if flat.dtype.kind in "fO" else ()):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Misuse(f"label {value} in row {row + 1}: expected the name or number of a class")
     if flat.dtype.kind == "O":
+        refuse_mixed_labels(flat.tolist())
         flat = np.array([as_text(value) for value in flat.tolist()], dtype=str)
     labels, indices = np.unique(flat, return_inverse=True)
     if names is None:
@@ -158,7 +172,7 @@ def as_numbers(y: Any, otherwise: str) -> Tensor:
     """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
     if isinstance(y, Tensor):
         return y
-    values = np.asarray(y)
+    values = as_array(y)
     if values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
     return torch.as_tensor(values if values.flags.writeable else values.copy())  # not: a view of a pandas column

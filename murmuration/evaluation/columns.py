@@ -17,7 +17,7 @@ from murmuration.data import Data, Split, TablePreparation
 from murmuration.data.columns import find_column, to_numbers, to_texts
 from murmuration.data.formats import load_source
 from murmuration.data.inputs import join_inputs
-from murmuration.data.preparation import CategoricalColumn
+from murmuration.data.preparation import CategoricalColumn, NumericColumn
 from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed
 from murmuration.evaluation.metrics import holm
@@ -446,6 +446,8 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     changes: list[Change] = []
     for column in preparation.columns:
         old, new = (find_column(frame, column.name) for frame in (data.train.x, table))
+        if isinstance(column, NumericColumn):
+            column.require_quantity(new)
         values_change = categories_change if isinstance(column, CategoricalColumn) else numbers_change
         missing = missing_change(column.name, old, new)
         changes += [*([] if missing is None else [missing]), values_change(column.name, old, new)]

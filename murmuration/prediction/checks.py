@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.numpy_arrays import as_array, unmasked
 from murmuration.data.targets import as_numbers
 from murmuration.likelihoods import Likelihood
 from murmuration.system.errors import Misuse
@@ -36,7 +36,7 @@ def check_weights(weights: Tensor | None, *, members: int) -> None:
 
 def as_weights(weights: Any) -> Tensor | None:
     """Return weights as a tensor (S,), float64, or None."""
-    return None if weights is None else torch.as_tensor(weights, dtype=torch.float64)
+    return None if weights is None else torch.as_tensor(unmasked(weights), dtype=torch.float64)
 
 
 def check_alike(likelihoods: Sequence[Likelihood]) -> None:
@@ -48,7 +48,7 @@ def check_alike(likelihoods: Sequence[Likelihood]) -> None:
 
 def checked_moments(mean: Any, std: Any) -> Tensor:
     """Check means and standard deviations and return them side by side (S, N, 2 K)."""
-    means, stds = torch.as_tensor(mean, dtype=torch.float64), torch.as_tensor(std, dtype=torch.float64)
+    means, stds = (torch.as_tensor(unmasked(v), dtype=torch.float64) for v in (mean, std))
     if means.ndim != 3:
         hint = "for one model's means m (N,) write m[None, :, None]"
         raise Misuse(f"means of shape {tuple(means.shape)}: expected (S, N, K); {hint}")
@@ -77,7 +77,7 @@ def checked_targets(y: Any, *, inputs: int, width: int) -> Tensor:
 
 def checked_members(members: Any, *, count: int) -> Tensor:
     """Return indices (C,) of members, int64; negative ones count from the end."""
-    indices = torch.as_tensor(members, dtype=torch.long)
+    indices = torch.as_tensor(unmasked(members), dtype=torch.long)
     if indices.ndim != 1 or not len(indices) or indices.min() < -count or indices.max() >= count:
         raise Misuse(f"members {indices.tolist()}: expected a list of indices 0..{count - 1}")
     return indices
@@ -88,7 +88,7 @@ def checked_logits(probs: Any) -> Tensor:
 
     Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
     """
-    values = probs if isinstance(probs, Tensor) else torch.as_tensor(np.asarray(probs))
+    values = probs if isinstance(probs, Tensor) else torch.as_tensor(as_array(probs))
     if values.ndim not in (2, 3):
         hint = "for one probability p per input write np.stack([1 - p, p], -1)"
         raise Misuse(f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); {hint}")

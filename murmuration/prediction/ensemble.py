@@ -20,6 +20,7 @@ from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
 from murmuration.data import Preparation, Split
 from murmuration.data.inputs import check_prepared, input_dtype, open_labelled, prepare_inputs
+from murmuration.data.numpy_arrays import unmasked
 from murmuration.data.raw import Keys, take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
@@ -256,7 +257,7 @@ class Ensemble:
             raise unknown("ending of an exported file", ending, EXPORTS)
         if x is None and self._input_shape is None:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
-        inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(x)
+        inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(unmasked(x))
         write_bytes(Path(path), EXPORTS[ending](self.as_module(**settings), inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from murmuration.system.errors import Misuse
 from murmuration.system.files import write_named
 
 Columns = dict[str, np.ndarray]
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")  # a spreadsheet computes a cell that begins so; or our own mark
+FORMULA = re.compile(r"[\s\ufeff\u200b-\u200f\u2060]*[=+@'-]|[\t\r\n]")  # cells that are computed; or our mark
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,13 @@ def save_predictions(
 def safe_text(text: str) -> str:
     """Return text for a CSV file that no spreadsheet takes for a formula: an apostrophe before = + - @.
 
+    Blanks and invisible characters before them do not matter, as some spreadsheets remove them.
     Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
 
     >>> [safe_text(text) for text in ("cat", "=1+1", "-1", "-a", "'n")]
     ['cat', "'=1+1", '-1', "'-a", "''n"]
     """
-    return f"'{text}" if text.startswith(FORMULA) and not is_number(text) else text
+    return f"'{text}" if FORMULA.match(text) and not is_number(text) else text
 
 
 def plain_text(text: str) -> str:
@@ -114,7 +116,7 @@ def plain_text(text: str) -> str:
     >>> [plain_text(safe_text(text)) for text in ("cat", "=1+1", "-1", "'=1", "''")]
     ['cat', '=1+1', '-1', "'=1", "''"]
     """
-    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+    return text[1:] if text.startswith("'") and FORMULA.match(text[1:]) else text
 
 
 def as_cell(value: Any) -> str:

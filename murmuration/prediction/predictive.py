@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import murmuration.likelihoods.mixtures as mixtures
+from murmuration.data.numpy_arrays import as_array, unmasked
 from murmuration.data.raw import Keys, join_keys, take_keys
 from murmuration.data.targets import encode_labels, is_number
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
@@ -444,7 +445,7 @@ class Predictive:
         """
         self._require_classes("a class index")
         if self.names and not isinstance(y, Tensor):
-            y = np.asarray(y)
+            y = as_array(y)
             numbers = all(map(is_number, self.names)) and self.names != tuple(map(str, range(len(self.names))))
             if y.ndim == 1 and (y.dtype.kind in "UO" or (y.dtype.kind in "iuf" and numbers)):
                 y = encode_labels(y, None, self.names)
@@ -490,7 +491,7 @@ class Predictive:
         Returns:
             The predictive of these inputs, in their order.
         """
-        index = inputs if isinstance(inputs, slice) else torch.as_tensor(inputs)
+        index = inputs if isinstance(inputs, slice) else torch.as_tensor(unmasked(inputs))
         rows = index if isinstance(index, slice) else index.cpu().numpy()
         before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
         return replace(self, outputs=self.outputs[:, index], keys=take_keys(self.keys, rows), uncalibrated=before)

@@ -97,7 +97,11 @@ def require_digest(path: Path, *accepted: str | None) -> Path:
     """Refuse a file that is missing, or whose SHA-256 is not among those accepted; return its path."""
     if not path.is_file():
         raise Failure(f"{path} is missing: {DAMAGED}")
-    if digest_of(path) not in accepted:
+    try:
+        digest = digest_of(path)
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror or error}") from error
+    if digest not in accepted:
         raise changed(path)
     return path
 

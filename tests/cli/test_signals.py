@@ -235,3 +235,27 @@ def test_ctrl_c_while_the_program_is_imported_ends_quietly():
     words = [sys.executable, "-c", f"{USUAL}\n{INTERRUPTED_IMPORT}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_an_interrupt_after_the_page_of_an_audit_is_written(tmp_path: Path, murmur, monkeypatch) -> None:
+    file, page = tmp_path / "a.csv", tmp_path / "a.html"
+    file.write_text("prob_0,prob_1,label\n" + "0.3,0.7,1\n0.8,0.2,0\n" * 4)
+    command = ("audit", file, "--out", page)
+
+    def interrupted(*_: object) -> None:
+        assert page.exists()
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("murmuration.cli.results.show_scores", interrupted)
+        ended = murmur(*command)
+    assert (ended.code, ended.err) == (143, "interrupted: nothing was written\n")
+    assert not page.exists()
+    assert murmur(*command).code == 0
+    first = page.stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr("murmuration.cli.results.show_scores", interrupted)
+        ended = murmur(*command, "--force")
+    assert (ended.code, ended.err) == (143, f"interrupted: {page} is written\n")
+    assert page.stat().st_ino != first
+    assert murmur(*command, "--force").code == 0

@@ -1,7 +1,10 @@
 """Image folders, idx and CIFAR files written byte by byte and read back."""
 
 import gzip
+import os
+import socket
 import struct
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -230,3 +233,38 @@ def test_very_long_images_are_cropped_before_they_are_scaled(tmp_path: Path) -> 
     assert {0, 255} >= set(np.unique(found[0, 0, :, 32])) or found[0, 0, :, 32].std() == 0
     usual = np.random.default_rng(0).integers(0, 256, (1, 3, 40, 90), dtype=np.uint8)
     assert np.array_equal(middle(usual, (8, 8)), usual)
+
+
+def test_names_of_images_that_are_no_files_are_noted_once(tmp_path: Path) -> None:
+    write_classes(tmp_path, 4, ("cats", "dogs"), (4, 4))
+    (tmp_path / "cats" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "cats" / "loop.png").symlink_to("loop.png")
+    os.mkfifo(tmp_path / "dogs" / "pipe.png")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tmp_path / "dogs" / "s.png"))
+    (tmp_path / "dogs" / "linked.png").symlink_to(tmp_path / "cats" / "000.png")  # a link to a file is a file
+    write = r"4 of 13 images are links to nothing, pipes or sockets, such as '(cats/)?gone.png': they are left out"
+    with pytest.warns(UserWarning, match=write) as notes:
+        data = open_data(tmp_path)
+    assert len(notes) == 1
+    assert len(data.train) + len(data.val) + len(data.test) == 9
+    with pytest.warns(UserWarning, match=r"2 of 6 images are links"):
+        open_inputs(tmp_path / "cats", preparation=data.preparation)
+
+
+@pytest.mark.parametrize("target", ["..", ".", "../..", "cats", "cats/kittens"])
+def test_class_folders_that_hold_each_other_are_refused(tmp_path: Path, target: str) -> None:
+    folder = tmp_path / "animals"
+    write_classes(folder, 4, ("cats", "dogs"), (4, 4))
+    write_classes(folder / "cats", 2, ("kittens",), (4, 4))
+    (folder / "all").symlink_to(folder / target, target_is_directory=True)
+    with pytest.raises(Misuse, match=r"class folder '.*all' is a link .*remove the link") as error:
+        open_data(folder)
+    assert "\n" not in str(error.value)
+    (folder / "all").unlink()
+    other = write_classes(tmp_path / "elsewhere", 3, ("birds",), (4, 4))
+    (folder / "birds").symlink_to(tmp_path / "elsewhere" / "birds", target_is_directory=True)
+    with warnings.catch_warnings(action="error"):
+        data = open_data(folder)
+    assert data.classes == ("birds", "cats", "dogs")
+    assert len(data.train) + len(data.val) + len(data.test) == 10 + len(other)

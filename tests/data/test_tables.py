@@ -1,8 +1,12 @@
 """Tables: three rows by hand, parity with scikit-learn, and the same numbers from a later file."""
 
+import datetime
 import json
 import warnings
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from murmuration.data import open_data, open_inputs, open_split, preparation_from_json
-from murmuration.data.preparation import CategoricalColumn, NumericColumn, fit_table
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, fit_array, fit_table
 from murmuration.system.errors import Misuse
 
 
@@ -219,3 +223,50 @@ def test_the_value_that_is_no_date_is_named(odd) -> None:
     preparation = fit_table(pd.DataFrame({"day": ["2024-01-01", "2024-01-02", "2024-01-05"]}))
     with pytest.raises(Misuse, match=f"column 'day' holds '{odd}' in row 3: expected a date such as 2024-01-31"):
         preparation.apply(pd.DataFrame({"day": ["2024-01-01", "2024-01-02", odd, "2024-01-05"]}))
+
+
+TIMES = {"dates": pd.Timestamp("2020-01-01"), "durations": pd.Timedelta("3 days")}
+
+
+def one_column(values: Any) -> pd.DataFrame:
+    return pd.DataFrame({"age": values})
+
+
+@pytest.mark.parametrize("quantity", TIMES)
+def test_dates_and_durations_are_no_numbers(quantity: str) -> None:
+    ages, times = one_column(np.arange(20.0)), one_column([TIMES[quantity] + pd.Timedelta(days=i) for i in range(20)])
+    for training, later, had in ((ages, times, "numbers"), (times, ages, quantity)):
+        preparation = fit_table(training)
+        with pytest.raises(Misuse, match=f"column 'age' holds .*, and training had {had}"):
+            preparation.apply(later)
+        again = preparation_from_json(json.loads(json.dumps(preparation.to_json())))
+        assert again == preparation
+        assert len(preparation.apply(one_column(later["age"].where(later["age"].isna())))) == 20
+
+
+def test_numbers_and_dates_in_other_types_are_as_in_training() -> None:
+    ages, dates = fit_table(one_column(np.arange(20.0))), fit_table(one_column(pd.date_range("2020-01-01", periods=20)))
+    as_numbers, texts = ages.apply(one_column([3.0])), pd.Series(["2020-01-02"])
+    for later in ([3], ["3"], [Decimal(3)], pd.array([3], dtype="Int64")):
+        assert torch.equal(ages.apply(one_column(later)), as_numbers)
+    for dated in (texts, pd.to_datetime(texts), pd.to_datetime(texts, utc=True), [datetime.date(2020, 1, 2)]):
+        assert torch.equal(dates.apply(one_column(dated)), dates.apply(one_column(pd.to_datetime(texts))))
+    for later in ("2020-01-02", datetime.date(2020, 1, 2)):
+        with pytest.raises(Misuse, match="holds dates, and training had numbers"):
+            ages.apply(one_column([later]))
+    for later in (1577923200, "1577923200"):
+        with pytest.raises(Misuse, match="holds numbers, and training had dates"):
+            dates.apply(one_column([later]))
+
+
+def test_a_table_for_a_run_of_arrays_has_numbers() -> None:
+    preparation = replace(fit_array(np.arange(20.0)[:, None], (), "standardise"), names=("age",))
+    assert torch.equal(preparation.apply(one_column([3.0])), preparation.apply(np.array([[3.0]])))
+    with pytest.raises(Misuse, match="column 'age' holds dates: expected numbers"):
+        preparation.apply(one_column(pd.to_datetime(["2020-01-02"])))
+
+
+def test_a_column_that_occurs_twice_is_refused() -> None:
+    ages = one_column(np.arange(20.0))
+    with pytest.raises(Misuse, match="2 columns 'age'"):
+        fit_table(ages).apply(pd.concat([ages, ages], axis=1))

@@ -1,18 +1,22 @@
 """Targets: the task they suggest, the order of classes, and what is refused."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from murmuration.data import open_data
 from murmuration.data.targets import (
     as_values,
     class_list,
     encode_labels,
     infer_task,
+    label_names,
     refuse_constant,
     refuse_free_text,
     refuse_missing,
 )
+from murmuration.sklearn import EnsembleClassifier
 from murmuration.system.errors import Misuse
 
 
@@ -78,7 +82,7 @@ def test_misuse() -> None:
         class_list([np.array(["a", "a"])], None)
     with pytest.raises(Misuse, match=r"label 'zebra' \(row 2\) is not among the classes: expected ant, bee"):
         encode_labels(np.array(["ant", "zebra"], dtype=object), None, ("ant", "bee"))
-    with pytest.raises(Misuse, match="label -1 has no name: expected 0 to 1"):
+    with pytest.raises(Misuse, match=r"label -1 has no name: expected 0 to 1"):
         encode_labels(np.array([0, -1]), ("ant", "bee"), ("ant", "bee"))
     with pytest.raises(Misuse, match=r"labels of shape \(2, 2\): expected one label a row"):
         encode_labels(np.zeros((2, 2)), None, ("0", "1"))
@@ -90,3 +94,36 @@ def test_misuse() -> None:
         refuse_free_text(np.array(["?", *map(str, range(39))], dtype=object), "y")
     with pytest.raises(Misuse, match="y is 2 in every row"):
         refuse_constant(torch.tensor([[1.0, 2.0], [3.0, 2.0]]), "y")
+
+
+@pytest.mark.parametrize(("label", "text"), [(True, "True"), (1, "1"), (1.0, "1")])
+def test_a_label_and_a_text_of_the_same_spelling_are_refused(label: object, text: str) -> None:
+    rows = [label, text, "other"] * 8
+    match = f"labels hold {text} and also the text '{text}'"
+    for targets in (np.array(rows, dtype=object), rows):
+        with pytest.raises(Misuse, match=match):
+            open_data((np.arange(24.0)[:, None], targets), task="classification")
+    with pytest.raises(Misuse, match=match):
+        open_data(pd.DataFrame({"x": range(24), "y": rows}), target="y", task="classification")
+    with pytest.raises(Misuse, match=match):
+        EnsembleClassifier(members=1, epochs=1).fit(np.arange(24.0)[:, None], rows)
+
+
+def test_equal_numbers_are_one_class_and_booleans_are_their_own() -> None:
+    names, indices = label_names(np.array([1, 1.0, True, "a"], dtype=object), None)
+    assert names == ["1", "True", "a"]
+    assert indices.tolist() == [0, 0, 1, 2]
+    with pytest.raises(Misuse, match="target is missing in 1 of 3 rows"):
+        open_data((np.eye(3), ["a", float("nan"), "b"]))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_infinite_numbers_are_no_classes(bad: float) -> None:
+    rows = np.array([0.0, 1.0, bad])
+    for targets in (rows, rows.astype(object)):
+        with pytest.raises(Misuse, match=r"label .*(inf|nan) in row 3"):
+            label_names(targets, None)
+    with pytest.raises(Misuse, match=r"label .*inf in row|missing in|infinite"):
+        open_data((np.arange(24.0)[:, None], np.resize(rows, 24)), task="classification")
+    with pytest.raises(Misuse, match=r"label .*inf in row|missing in|infinite"):
+        open_data(pd.DataFrame({"x": range(24), "y": np.resize(rows, 24)}), target="y", task="classification")

@@ -3,13 +3,20 @@
 import importlib.util
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.linear_model import BayesianRidge, RidgeCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
@@ -305,3 +312,68 @@ def test_the_table_is_complete():
     assert models_for(("ridge", "logistic"), "regression") == ("ridge",)
     forests = [estimator_class("sklearn.ensemble", "RandomForest", task).__name__ for task in BOTH]
     assert forests == ["RandomForestClassifier", "RandomForestRegressor"]
+
+
+def cut(estimator, name: str, damage: dict[str, int]):
+    """A change of the first node of an estimator's first tree."""
+    if name == "own":
+        tree = estimator.estimators_[0, 0].tree_
+    elif name == "random-forest":
+        tree = estimator.estimators_[0].tree_
+    else:
+        nodes = estimator._predictors[0][0].nodes
+        fields = {"left_child": "left", "right_child": "right", "feature": "feature_idx"}
+        for field, value in damage.items():
+            nodes[fields.get(field, field)][0] = value
+        return
+    state = tree.__getstate__()
+    for field, value in damage.items():
+        state["nodes"][field][0] = value
+    tree.__setstate__(state)
+
+
+@pytest.mark.parametrize("name", ["random-forest", "histograms", "own"])
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ({"left_child": 2**31 - 1}, "the left child of node 0"),
+        ({"right_child": 0}, "the right child of node 0"),
+        ({"feature": 1000}, "node 0 splits feature 1000 of 7"),
+    ],
+)
+def test_a_tree_that_cannot_be_followed_is_damage(name, damage, problem, regression: Data, tmp_path: Path):
+    import skops.io
+
+    given = {"random-forest": RandomForestRegressor(3), "histograms": HistGradientBoostingRegressor(max_iter=3)}
+    model = mm.fit(given.get(name, GradientBoostingRegressor(n_estimators=3)), regression, out=tmp_path / "run")
+    file = tmp_path / "run" / "models" / "0-0.skops"
+    estimator = model.models[0].estimators[0]
+    mm.load(tmp_path / "run")
+    cut(estimator, name, damage)
+    file.write_bytes(skops.io.dumps(estimator))
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
+    write_record(tmp_path / "run" / "run.json", manifest)
+    with pytest.raises(
+        Failure, match=rf"0-0.skops holds a tree that cannot be followed, {problem}.*: the run is damaged"
+    ):
+        mm.load(tmp_path / "run")
+    if (name, problem) == ("random-forest", "the left child of node 0"):  # in a process of its own, which could crash
+        load = f"import murmuration as mm; mm.load({str(tmp_path / 'run')!r}).predict([[0.0] * 7], prepared=True)"
+        ended = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
+        assert ended.returncode == 1, ended.stderr
+        assert "Failure: " in ended.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", [np.zeros(3), {"a": 1}, LinearSVC()])
+def test_a_file_that_holds_no_estimator_of_the_task_is_damage(content, classification: Data, tmp_path: Path):
+    import skops.io
+
+    mm.fit(GaussianNB(), classification, out=tmp_path / "run")
+    file = tmp_path / "run" / "models" / "0-0.skops"
+    file.write_bytes(skops.io.dumps(content))
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    manifest["models"][0]["files"][0]["sha256"] = digest_of(file)
+    write_record(tmp_path / "run" / "run.json", manifest)
+    with pytest.raises(Failure, match=r"0-0.skops holds a \w+ without predict_proba: the run is damaged"):
+        mm.load(tmp_path / "run")

@@ -100,6 +100,21 @@ def test_post_hoc_steps_of_another_run_are_refused(run: Path, tmp_path: Path, mo
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
+def test_a_history_without_permission_to_read_stops_no_prediction(run: Path, tmp_path: Path, monkeypatch, capsys):
+    def denied(path: Path) -> str:
+        if path.name == "history.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return digest_of(path)
+
+    digest_of = files.digest_of
+    monkeypatch.setattr(files, "digest_of", denied)
+    capsys.readouterr()
+    assert main(["predict", str(run), "two-moons", "--out", str(tmp_path / "p.csv")]) == 0
+    note = r"note: \S*history\.jsonl cannot be read: Permission denied: training curves are left out\n"
+    assert re.fullmatch(note, capsys.readouterr().err)
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
 @pytest.mark.parametrize("damage", [flipped("history.jsonl"), deleted("history.jsonl")])
 def test_a_damaged_history_stops_no_prediction(run: Path, tmp_path: Path, damage, capsys):
     out = ["--out", str(tmp_path / "p.csv")]

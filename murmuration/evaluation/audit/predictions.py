@@ -15,6 +15,7 @@ import torch
 import murmuration.evaluation.audit.targets as sources
 from murmuration.data import ArrayPreparation, Split, Task
 from murmuration.data.npz import Archive, naming, open_archive, open_array
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.raw import is_table
 from murmuration.evaluation.audit.arrays import archive_outputs, class_names
 from murmuration.evaluation.audit.outputs import Outputs, Rows
@@ -162,7 +163,7 @@ def open_predictions(
         origin = existing(labels)
         other = label_source(origin)
     elif labels is not None:
-        other, origin = sources.NamedValues("array", ("y",), lambda name: np.asarray(labels)), Path("y")
+        other, origin = sources.NamedValues("array", ("y",), lambda name: as_array(labels)), Path("y")
     with naming(origin):
         targets = sources.read_targets(other, label, names, alone=labels is not None)
     if labels is not None:
@@ -170,7 +171,7 @@ def open_predictions(
         targets = replace(targets, name=f"{targets.name} of '{origin}'" if in_file else "y", sources=())
     with naming(path):
         if isinstance(groups, Mapping):
-            columns = sources.NamedValues("array", tuple(groups), lambda name: np.asarray(groups[name]))
+            columns = sources.NamedValues("array", tuple(groups), lambda name: as_array(groups[name]))
             grouped = sources.read_groups([columns], columns.names, targets.rows) if groups else {}
         else:
             grouped = sources.read_groups([contents, other], groups, targets.rows)

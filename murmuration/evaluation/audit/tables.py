@@ -104,7 +104,7 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
     columns = next(iter(members.values()))
     for kind, prefixes in ((outputs.probabilities, PROBABILITY), (outputs.logits, LOGIT)):
         if matching := prefixed(columns, prefixes):
-            classes = tuple(whole_number(name.split("_", 1)[1]) for name in matching)
+            classes = class_names_of(sheet, [name.split("_", 1)[1] for name in matching], targets)
             if len(matching) == 1:
                 hint = "expected two or more; if it is the larger of two labels name it prob"
                 raise Misuse(f"column '{columns[matching[0]]}' is for only one class: {hint}")
@@ -114,6 +114,14 @@ def class_outputs(sheet: Sheet, members: Members, targets: Targets) -> Outputs |
     if named := named_like_labels(sheet, tuple(columns), targets):
         return outputs.probabilities(column_block(sheet, members, named), tuple(map(whole_number, named)))
     return None
+
+
+def class_names_of(sheet: Sheet, names: Sequence[str], targets: Targets) -> tuple[str, ...]:
+    """Return the classes that columns are named after; an apostrophe that labels of a .csv file lost is removed."""
+    marked = sheet.path.suffix.lower() == ".csv" and any(name.startswith("'") for name in names)
+    levels = set(label_names(targets.values, None)[0]) if marked and targets.values.ndim == 1 else set()
+    plain = (name if name in levels or plain_text(name) not in levels else plain_text(name) for name in names)
+    return tuple(map(whole_number, plain))
 
 
 def whole_number(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.evaluation.metrics.example_scores import ExampleScores, Score
 from murmuration.evaluation.metrics.intervals import CHUNK, bootstrap_means, group_of, group_sums, percentile_interval
 from murmuration.evaluation.metrics.ranking import selective
@@ -164,7 +165,7 @@ def by_group(evaluation: ExampleScores, groups: Any, *, seed: int = 0, resamples
     Raises:
         Misuse: If there is not one group per input.
     """
-    texts, inputs = np.asarray(groups).astype(str), evaluation.inputs
+    texts, inputs = as_array(groups).astype(str), evaluation.inputs
     if texts.shape != (inputs,):
         raise Misuse(f"groups of shape {texts.shape} for {inputs} inputs: expected one text per input, ({inputs},)")
     results, rows = [], rows_by_group(texts)

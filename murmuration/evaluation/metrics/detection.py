@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.evaluation.metrics.example_scores import Score
 from murmuration.evaluation.metrics.intervals import CHUNK, LEVEL
 from murmuration.evaluation.metrics.ranking import delong_interval
@@ -72,7 +73,7 @@ def score_detection(in_distribution: Any, ood: Any, *, seed: int = 0, resamples:
 
 def checked_scores(values: Any, group: str) -> np.ndarray:
     """Return scores (N,) in increasing order, float64."""
-    scores = np.asarray(values, dtype=np.float64)
+    scores = as_array(values).astype(np.float64)
     if scores.ndim != 1 or not len(scores):
         raise Misuse(f"{group} scores of shape {scores.shape}: expected one number per input, (N,), and at least one")
     bad = np.flatnonzero(np.isnan(scores))

@@ -1,6 +1,7 @@
 """Fitted models in files: skops with a list of types for scikit-learn, the formats of the other packages for theirs.
 
 Nothing is unpickled: skops rebuilds objects of the types that it or `TRUSTED` lists, and any other type is refused.
+Trees are checked before they are followed. That is no defence against strangers: do not load their runs.
 """
 
 import importlib
@@ -9,9 +10,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from murmuration.likelihoods import Likelihood
+from murmuration.likelihoods import CLASSIFICATION, Likelihood
 from murmuration.models.estimators.member import Layout, Model
 from murmuration.models.estimators.table import estimator_class, kind_of
+from murmuration.models.estimators.tree_checks import damaged_tree
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse, first_line
 
@@ -89,7 +91,7 @@ def _read(file: Path, digest: str, task: str) -> Any:
             content = file.read_bytes()
             if surplus := _unlisted(content):
                 raise Failure(f"{file} holds the type {surplus[0]}, which is not listed: it is not loaded")
-            return importlib.import_module("skops.io").loads(content, trusted=list(TRUSTED))
+            return _checked(importlib.import_module("skops.io").loads(content, trusted=list(TRUSTED)), file, task)
         if file.suffix == ".txt":
             return importlib.import_module("lightgbm").Booster(model_file=str(file))
         package, prefix, settings = CLASSES[file.suffix]
@@ -98,8 +100,18 @@ def _read(file: Path, digest: str, task: str) -> Any:
         return model
     except ImportError as error:
         raise Failure(f"{file} needs the package {error.name}: pip install {error.name}") from None
-    except (ValueError, KeyError, OSError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, LookupError, AttributeError, OSError, TypeError, zipfile.BadZipFile) as error:
         raise Failure(f"{file} is not a readable model: {first_line(error)}") from None
+
+
+def _checked(estimator: Any, file: Path, task: str) -> Any:
+    """Return what a file holds if it is an estimator for the task whose trees can be followed."""
+    method = "predict_proba" if task == CLASSIFICATION else "predict"
+    if isinstance(estimator, type) or not callable(getattr(estimator, method, None)):
+        raise Failure(f"{file} holds a {type(estimator).__name__} without {method}: {files.DAMAGED}")
+    if (problem := damaged_tree(estimator)) is not None:
+        raise Failure(f"{file} holds a tree that cannot be followed, {problem}: {files.DAMAGED}")
+    return estimator
 
 
 def _unlisted(content: bytes) -> list[str]:

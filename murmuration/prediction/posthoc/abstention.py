@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.system.errors import Misuse
 
 # Where the search for a certified threshold starts, in multiples of the smallest count that could pass. The error
@@ -222,7 +223,7 @@ def on_grid(values: np.ndarray) -> np.ndarray:
 
 def check_columns(values: Any, losses: Any) -> tuple[np.ndarray, np.ndarray]:
     """Check values and losses and return them as float arrays (N,)."""
-    numbers, costs = np.asarray(values, dtype=float), np.asarray(losses, dtype=float)
+    numbers, costs = (as_array(column).astype(float) for column in (values, losses))
     if numbers.ndim != 1 or numbers.shape != costs.shape or not len(numbers):
         raise Misuse(f"values of shape {numbers.shape} and losses of shape {costs.shape}: expected (N,) both, N >= 1")
     for name, column in (("value", numbers), ("loss", costs)):

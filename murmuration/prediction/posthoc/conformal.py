@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from murmuration.data.numpy_arrays import as_array
 from murmuration.prediction.checks import checked_labels
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Failure, Misuse, unknown
@@ -382,7 +383,7 @@ def fit_conformal_by_group(
     Raises:
         Misuse: As `fit_conformal`, or if there is not one group per input.
     """
-    names, labels = group_names(by, pred.outputs.shape[1]), np.asarray(y)
+    names, labels = group_names(by, pred.outputs.shape[1]), as_array(y)
     fit = partial(fit_conformal, method, coverage=coverage, seed=seed)
     groups = {str(name): names == name for name in np.unique(names)}
     rest = fit(pred, labels)
@@ -391,7 +392,7 @@ def fit_conformal_by_group(
 
 def group_names(by: Sequence[Any] | np.ndarray, inputs: int) -> np.ndarray:
     """Return the name (N,) of each input's group, as text."""
-    names = np.asarray(by)
+    names = as_array(by)
     if names.shape != (inputs,):
         raise Misuse(f"groups of shape {names.shape} for {inputs} inputs: expected ({inputs},)")
     return names.astype(str)
@@ -413,7 +414,7 @@ def covered(regions: Regions, y: Any) -> np.ndarray:
     """
     if isinstance(regions, tuple):
         low, high = regions
-        targets = np.asarray(y, dtype=float)
+        targets = as_array(y).astype(float)
         targets = targets[:, None] if targets.ndim == 1 and low.shape[1] == 1 else targets
         if targets.shape != low.shape:
             raise Misuse(f"targets of shape {targets.shape} for intervals of shape {low.shape}: expected the same")

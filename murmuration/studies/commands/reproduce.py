@@ -56,13 +56,13 @@ def reproduce(
     try:
         with locked(path), counting_bar(experiment, quiet=as_json) as show:
             outcome = reproduce_paper(experiment, request, path, show, this_command())
+        write_bytes(path / REPORT, outcome.page.encode())
+        if as_json:
+            return print_json({**outcome.record, "report": str(path / REPORT)})
+        for table in outcome.tables:
+            print_table(table.columns, table.rows, title=table.title, right=table.right)
+        if outcome.warning:
+            print(outcome.warning)
+        print(f"report: {path / REPORT}")
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
-    write_bytes(path / REPORT, outcome.page.encode())
-    if as_json:
-        return print_json({**outcome.record, "report": str(path / REPORT)})
-    for table in outcome.tables:
-        print_table(table.columns, table.rows, title=table.title, right=table.right)
-    if outcome.warning:
-        print(outcome.warning)
-    print(f"report: {path / REPORT}")

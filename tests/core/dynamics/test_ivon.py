@@ -135,7 +135,7 @@ def test_training_finds_the_posterior_that_is_known(estimator: str):
         dynamics=f"ivon:decay={1 / 3},hess_lr=0.01,hess_init=1,clip=inf",
     )
     settings = {"members": 24, "epochs": 300, "batch_size": 3, "engine": "stacked"}
-    method = mm.Method(nn.Linear(1, 1, bias=False), mm.Gaussian(0.5), answers, inputs=x, **settings)
+    method = mm.Method(nn.Linear(1, 1, bias=False), mm.Gaussian(0.5, (0.0,), (1.0,)), answers, inputs=x, **settings)
     state = method.init()
     for step in range(300):
         method.step(state, x, y, lr=0.005 * learning_rate_factor("cosine", TrainTime(step, 1, 300)))

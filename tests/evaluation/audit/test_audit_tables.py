@@ -183,3 +183,14 @@ class TestLabelsAndGroups:
         path = saved(tmp_path / "x.npz", probs=some_probs(3, 2), mean=[1.0, 2, 3], std=1.0, y=[0, 1, 1])
         assert open_predictions(path, task="classification").form == "probabilities"
         assert open_predictions(path, task="regression").form == "moments"
+
+
+def test_an_apostrophe_is_removed_from_labels_and_columns_alike(tmp_path: Path) -> None:
+    rows = {"prob_'-x": [0.9, 0.2], "prob_y": [0.1, 0.8], "label": ["'-x", "y"]}
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    opened = open_predictions(tmp_path / "a.csv")
+    assert opened.classes == ("-x", "y")
+    assert opened.targets.tolist() == [0, 1]
+    rows["label"] = ["''-x", "y"]  # as we write the class '-x
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    assert open_predictions(tmp_path / "a.csv").classes == ("'-x", "y")

@@ -1,6 +1,7 @@
 """`murmur reproduce`: files, tables, JSON and refusals."""
 
 import json
+import signal
 
 import pytest
 from check_report import report_check
@@ -50,3 +51,15 @@ def test_bad_requests_are_one_line(murmur, tmp_path, words, told):
 def test_experiments_are_listed(murmur):
     ended = murmur("list", "experiments", "--json")
     assert list(json.loads(ended.out)) == ["embedded", "landscape"]
+
+
+def test_an_interrupt_after_the_report_is_written(murmur, tmp_path, monkeypatch):
+    command = ("reproduce", "embedded", *SMALL[:-1], "independent", "--seeds", "0", "--epochs", "1")
+    command = (*command, "--out", tmp_path / "x")
+    with monkeypatch.context() as patch:
+        end = lambda *_, **__: signal.raise_signal(signal.SIGTERM)  # noqa: E731
+        patch.setattr("murmuration.studies.commands.reproduce.print_table", end)
+        ended = murmur(*command)
+    assert (ended.code, ended.err) == (143, "interrupted: the same command continues from here\n")
+    assert (tmp_path / "x" / "report.html").exists()
+    assert murmur(*command).code == 0

@@ -1,0 +1,33 @@
+"""Numpy arrays of what users give: tensors, arrays, nested lists. What numpy would misread is refused."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from murmuration.system.errors import Misuse
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return the numpy array of a tensor (detached, on the CPU), an array or nested lists."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+    plain = unmasked(values)
+    try:
+        array = np.asarray(plain)
+    except ValueError as error:
+        raise Misuse(f"examples have different shapes: expected one array of numbers ({error})") from None
+    if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(value, str) for value in plain):
+        return np.array(plain, dtype=object)  # numpy would spell numbers among texts: None stays missing, NaN too
+    return array
+
+
+def unmasked(values: Any) -> Any:
+    """Return values unchanged; refuse masked values of an array, or of arrays in a list, which numpy would reveal."""
+    parts = values if isinstance(values, list | tuple) else (values,)
+    hidden = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if hidden:
+        write = "fill them, x.filled(0.0), or give a pandas table with NaN for missing values"
+        raise Misuse(f"a masked array with {hidden} masked value{'s'[: hidden > 1]}: {write}")
+    return values
