@@ -215,7 +215,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "costs": ("costs", costs_table),
     "costs-projection": ("costs", projection_table),
     "coverage": ("coverage", coverage_table),
-    "fault-drill": ("fault-drill", fault_table),
+    "fault-drill": ("faults", fault_table),
     "scaling": ("scaling", scaling_sentence),
     "repulsion-cost": ("repulsion", repulsion_cost_table),
     "pruning-digits": ("pruning-digits", pruning_table),

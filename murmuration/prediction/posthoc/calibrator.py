@@ -111,10 +111,10 @@ def check_predictive(calibrator: Calibrator, pred: Predictive, **fitted: int) ->
 
 
 def calibrate(calibrator: Calibrator, pred: Predictive) -> Predictive:
-    """Return the calibrated predictive; refuse anything else, and NaN that `pred` does not have."""
+    """Return the calibrated predictive; refuse other results of user-defined calibrators, and NaN that is new."""
     calibrated = calibrator(pred)
-    if calibrated is pred:
-        return pred
+    if calibrated is pred or type(calibrator).__module__.startswith("murmuration."):
+        return calibrated
     name = f"{type(calibrator).__name__}.__call__ of calibrator '{calibrator.name}'"
     if not isinstance(calibrated, Predictive):
         raise Misuse(f"{name} returned {described(calibrated)}: expected a Predictive, such as pred.with_logits(...)")
