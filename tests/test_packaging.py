@@ -1,5 +1,7 @@
 """The distribution: its name where texts say how to install it, its files, its version, its bound of torch."""
 
+import hashlib
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -65,3 +67,11 @@ def test_the_oldest_torch_is_not_newer_than_that_of_the_tests_and_newer_ones_are
     (tested,) = re.findall(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     (least,) = re.findall(r"^torch>=(\d+)\.(\d+)$", wanted)
     assert tuple(map(int, least)) <= tuple(map(int, tested))
+
+
+def test_the_digest_of_plotly_is_the_recorded_one():
+    folder = ROOT / "murmuration" / "reports" / "plotly"
+    origin, script = json.loads((folder / "ORIGIN.json").read_text()), (folder / "plotly-cartesian.min.js").read_bytes()
+    assert hashlib.sha256(script).hexdigest() == origin["sha256"]
+    assert f"v{origin['version']}" in script[:200].decode()
+    assert origin["registry"].endswith(f"{origin['package']}-{origin['version']}.tgz")

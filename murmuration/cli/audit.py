@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import interruptible, print_json, print_table
+from murmuration.cli.console import interruptible, print_json, print_table, say
 from murmuration.cli.options import Force, Json, Names, PostHocOptions, listed, output_path
 from murmuration.system.errors import Misuse
 
@@ -66,7 +66,7 @@ def audit(
         show_scores(report.evaluations)
         show_groups(report.evaluations)
         show_sentences(record)
-        print(f"report: {path}")
+        say(f"report: {path}")
 
 
 def beside(file: Path, force: bool) -> Path:

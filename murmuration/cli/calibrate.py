@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from murmuration.cli.console import say
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, network
 from murmuration.system.errors import Misuse
 
@@ -43,4 +44,4 @@ def calibrate(
         files = {POSTHOC: json_bytes(to_json(ensemble.posthoc))}  # written last: interrupted before, all is as it was
         leave_results(path, evaluation, as_json=as_json, files=files, command=this_command())
     if not as_json:
-        print(f"post-hoc steps: {path / 'posthoc.json'}")
+        say(f"post-hoc steps: {path / 'posthoc.json'}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted
+from murmuration.cli.console import CONTINUES, NOTHING_WRITTEN, Interrupted, say
 from murmuration.cli.evaluate import require_corruptions, suite_of
 
 
@@ -76,4 +76,4 @@ def compare(
         raise Interrupted(CONTINUES if (path / SETTINGS).exists() else NOTHING_WRITTEN) from None
     show_results(comparison.evaluations, comparison.to_json(), as_json=as_json)
     if not as_json:
-        print(f"report: {path / REPORT}")
+        say(f"report: {path / REPORT}")

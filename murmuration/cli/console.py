@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from murmuration.system.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -123,6 +125,11 @@ def console() -> "Console":
     return screen if screen.is_terminal else Console(highlight=False, width=WIDTH)
 
 
+def say(text: str) -> None:
+    """Print a sentence, with names from data files in printable characters."""
+    print(printable(text))
+
+
 def print_json(record: Any) -> None:
     """Print a record as JSON."""
     from murmuration.system.records import plain_json
@@ -137,12 +144,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     from rich.text import Text
 
     if title:
-        print(title)  # a title inside the table would be folded to its width
+        say(title)  # a title inside the table would be folded to its width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     wide = right and max((len(row[0]) for row in rows), default=0) > NAME
     for place, column in enumerate(columns):
         justify: Any = "right" if right and place else "left"
-        table.add_column(Text(column), justify=justify, overflow="fold", no_wrap=bool(place) == wide)
+        table.add_column(Text(printable(column)), justify=justify, overflow="fold", no_wrap=bool(place) == wide)
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: names of classes and files may hold brackets
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: names may hold brackets, and keeps ESC
     console().print(table)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from murmuration.cli.console import CONTINUES, Interrupted, print_json
+from murmuration.cli.console import CONTINUES, Interrupted, print_json, say
 from murmuration.cli.options import DataSource, Force, Json, Names, documented, image_size, named_targets, output_path
 from murmuration.system.progress import counting_bar
 
@@ -46,14 +46,14 @@ def embed(
     from murmuration.models.features import feature_source, write_features
 
     path = output_path(out, (".npz",), force)
-    say = (lambda text: None) if as_json else print
+    report = (lambda text: None) if as_json else say
     try:
         with counting_bar(f"features by {net}", as_json) as count:
-            embedder = feature_source(net, weights or True, image_size(size), out=path, count=count, say=say)
+            embedder = feature_source(net, weights or True, image_size(size), out=path, count=count, say=report)
             record = write_features(data, embedder, path, LoadOptions(named_targets(target)))
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
     if as_json:
         return print_json(record)
     examples = ", ".join(f"{count:,} {part}" for part, count in record["examples"].items())
-    print(f"written: {path} ({examples}; {record['features']:,} features)")
+    say(f"written: {path} ({examples}; {record['features']:,} features)")

@@ -10,6 +10,7 @@ import typer
 
 import murmuration as mm
 import murmuration.cli.options as options
+from murmuration.cli.console import say
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
@@ -89,7 +90,7 @@ def evaluate(
         show_results([evaluation], record, as_json=as_json)
         if not as_json:
             for file in [*([path / REPORT] if on is None else []), *extra]:
-                print(f"written: {file}")
+                say(f"written: {file}")
 
 
 def shift_request(shift: options.ShiftOptions, eval_set: "mm.EvalSet") -> tuple[Any, dict[str, Any]]:

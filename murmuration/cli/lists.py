@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import print_json, print_table, say
 from murmuration.cli.options import Force, Json, output_path
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.plugins import plugins
@@ -191,7 +191,7 @@ def list_names(
         rows = [[entry, *map(foldable, texts.values())] for entry, texts in entries.items()]
         print_table(columns, rows, right=False)
     if sheet is not None:
-        print(f"sheet: {sheet}")
+        say(f"sheet: {sheet}")
 
 
 def foldable(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmuration.cli.console import interruptible, print_json, print_table
+from murmuration.cli.console import interruptible, print_json, print_table, say
 from murmuration.cli.options import Force, Json, RunPath, output_path
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def monitor(
             print_json({"run": run, "data": data, **changes.to_json(), "unusual": rows, "page": str(path)})
         else:
             show(changes)
-            print(f"written: {path}")
+            say(f"written: {path}")
     if fail_on_drift and changes.drifted:
         raise typer.Exit(DRIFTED)
 
@@ -75,4 +75,4 @@ def show(drift: "Drift") -> None:
     heads = ["quantity", "kind", "before", "now", "size", "corrected p", "drift"]
     print_table(heads, rows, title=f"{drift.rows:,} new rows, the largest of {len(drift.changes)} changes")
     for sentence in drift.verdict:
-        print(f"- {sentence}")
+        say(f"- {sentence}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import show_all_options
+from murmuration.cli.console import say, show_all_options
 from murmuration.data.formats import format_usage
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.system.errors import Misuse, unknown
@@ -126,7 +126,7 @@ class DataOptions:
         }
         if not self.features:
             return mm.open_data(source, **settings)
-        settings |= {"out": out, "progress": not quiet, "say": say_nothing if quiet else print}
+        settings |= {"out": out, "progress": not quiet, "say": say_nothing if quiet else say}
         return mm.embed(source, net=self.features, weights=self.features_from or True, **settings)
 
 

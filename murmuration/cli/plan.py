@@ -5,7 +5,7 @@ from typing import Annotated
 
 import murmuration as mm
 import murmuration.cli.options as options
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import print_json, print_table, say
 
 PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a command begins
 
@@ -88,15 +88,15 @@ def show_estimate(estimate: "mm.CostEstimate") -> None:
     print_table(["memory of a process", "MB"], with_sum(estimate.memory, "peak, about"))
     print_table(["disk", "MB"], with_sum(estimate.disk, "sum"))
     if estimate.ranks > 1 and not estimate.exchanges:
-        print("communication in a step: none, for members are independent of each other\n")
+        say("communication in a step: none, for members are independent of each other\n")
     for exchange in estimate.exchanges:
         terms = ", ".join(f"{name} = {value:,}" for name, value in exchange.terms.items())
-        print(f"{exchange.what}: {exchange.formula} = {exchange.bytes_per_step:,.0f} bytes a step and rank ({terms})")
+        say(f"{exchange.what}: {exchange.formula} = {exchange.bytes_per_step:,.0f} bytes a step and rank ({terms})")
     if estimate.exchanges:
         megabytes = estimate.bytes_in_total / 1e6
-        print(f"communication: {estimate.bytes_per_step:,.0f} bytes a step, {megabytes:,.1f} MB in total\n")
+        say(f"communication: {estimate.bytes_per_step:,.0f} bytes a step, {megabytes:,.1f} MB in total\n")
     measured = " and ".join(map(str, estimate.measured_members))
-    print(f"- Measured with {measured} members on this machine as it is now.")
+    say(f"- Measured with {measured} members on this machine as it is now.")
 
 
 def with_sum(terms: dict[str, int], name: str) -> list[list[str]]:
@@ -112,7 +112,7 @@ def show_proposal(estimate: "mm.CostEstimate", budget: str | None) -> None:
     if budget is None:
         return
     if estimate.proposal is None:
-        return print(f"- Nothing fits {budget}: even the smallest proposal takes longer. Give more time, or less data.")
+        return say(f"- Nothing fits {budget}: even the smallest proposal takes longer. Give more time, or less data.")
     proposal = estimate.proposal
     flags = f"--recipe {proposal.recipe} --members {proposal.members} --epochs {proposal.epochs}"
-    print(f"- Fits {budget}: {flags}, predicted {duration(proposal.seconds)}; given up: {proposal.given_up}.")
+    say(f"- Fits {budget}: {flags}, predicted {duration(proposal.seconds)}; given up: {proposal.given_up}.")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import interruptible, print_json
+from murmuration.cli.console import interruptible, print_json, say
 from murmuration.cli.options import DataSource, Force, InMemory, Json, OwnNet, RunDevice, RunPath, network, output_path
 from murmuration.system.errors import Misuse, warn
 
@@ -69,4 +69,4 @@ def predict(
         saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory)
         if as_json:
             return print_json({"run": run, "data": data, "out": out, "rows": saved.rows, "members": saved.members})
-        print(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")
+        say(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")

@@ -35,7 +35,7 @@ from murmuration.cli import (
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup
 from murmuration.cli.options import RecipeOptions, grouped
-from murmuration.system.errors import Failure, Misuse, shortened, unknown
+from murmuration.system.errors import Failure, Misuse, printable, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
@@ -192,7 +192,7 @@ def _silent() -> bool:
 
 def _end(text: str, code: int) -> int:
     if not _silent():
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
     return code
 
 

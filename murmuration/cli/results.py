@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import print_json, print_table, say
 from murmuration.data import Data
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble, held_out_set
 from murmuration.evaluation.metrics import MEASURES, describe, shown_in
@@ -35,7 +35,7 @@ def finish_run(path: Path, ensemble: Ensemble, data: Data | EvalSet, *, as_json:
     """
     if not isinstance(data, EvalSet):
         if not len(data.held_out):
-            return print(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
+            return say(f"not evaluated, for {data.name} has neither test nor validation examples: {path}")
         data = held_out_set(ensemble, data)
     evaluation = evaluate_ensemble(ensemble, data)
     try:
@@ -58,7 +58,7 @@ def leave_results(
     replace_files(path, {**(files or {}), **results_bytes(record, report)})
     show_results([evaluation], record, as_json=as_json)
     if not as_json:
-        print(f"report: {path / REPORT}")
+        say(f"report: {path / REPORT}")
 
 
 def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, a
         return print_json(record)
     show_scores(evaluations)
     if caution := words_of(evaluations[0].eval_set).caution:
-        print(caution)
+        say(caution)
     for show in (show_shift, show_ood):
         for evaluation in evaluations:
             show(evaluation)
@@ -77,7 +77,7 @@ def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, a
 def show_sentences(record: dict[str, Any]) -> None:
     """Print the findings, then the verdict."""
     for sentence in (*record["notes"], *record["verdict"]):
-        print(f"- {sentence}")
+        say(f"- {sentence}")
 
 
 def show_scores(evaluations: Sequence[Evaluation]) -> None:

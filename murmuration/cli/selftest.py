@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import print_json, print_table, say
 from murmuration.cli.options import Json
 
 
@@ -30,7 +30,7 @@ def selftest(as_json: Json = False) -> None:
     else:
         rows = [["✓" if e["passed"] else "✗", e["name"], e["detail"], f"{e['seconds']:.1f} s"] for e in outcomes]
         print_table(["", "check", "found", "time"], rows, right=False)
-        print("all checks passed" if passed else "some checks failed: see the rows with ✗")
+        say("all checks passed" if passed else "some checks failed: see the rows with ✗")
     if not passed:
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ import typer
 
 import murmuration as mm
 import murmuration.cli.options as options
+from murmuration.cli.console import say
 from murmuration.system.errors import Misuse
 
 
@@ -78,7 +79,7 @@ def train(
     with with_resume_hint(path, reading.features is not None), hold(path if is_first() else None):
         opened = reading.open(data, path, quiet=quiet)
         if not quiet:
-            print(about_data(opened, folds))
+            say(about_data(opened, folds))
         settings |= {"folds": folds, "checkpoint_seconds": checkpoint_seconds, **objective.settings()}
         settings |= {"init_from": init_from, "reset": tuple(options.listed(reset))}
         settings |= {"pretrained": True if pretrained == "yes" else pretrained or False}

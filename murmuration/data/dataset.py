@@ -177,7 +177,7 @@ def open_data(
     groups: Any = None,
     time: Any = None,
     weight: Any = None,
-    drop: str | Sequence[str] = (),
+    drop: str | Sequence[str] | None = (),
     size: int | tuple[int, int] | None = None,
     imbalance: float | None = None,
     features: FeatureNetwork | None = None,
@@ -227,7 +227,7 @@ def open_data(
     for name, value, literal in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
         if value is not None and value not in get_args(literal):
             raise unknown(name, value, get_args(literal))
-    dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop)
+    dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop or ())
     roles = {"groups": groups, "time": time, "weight": weight}
     if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
         test = 0.0  # the source is (train, val)

@@ -17,7 +17,7 @@ from murmuration.data.dataset import Data, Split
 from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adaptation, is_image_list
-from murmuration.data.numpy_arrays import as_array, unmasked
+from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import (
     ImagePreparation,
@@ -121,7 +121,7 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
     """
     if isinstance(x, Streamed):
         return x  # type: ignore[return-value]  # reads like a tensor
-    x = unmasked(x)
+    x = dense(x) if isinstance(x, Tensor) else unmasked(x)
     try:
         inputs = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):  # torch raises any of them

@@ -11,8 +11,8 @@ from murmuration.system.errors import Misuse
 def as_array(values: Any) -> np.ndarray:
     """Return the numpy array of a tensor (detached, on the CPU), an array or nested lists."""
     if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+        values = dense(values).detach().cpu()
+        return (values.float() if values.dtype is torch.bfloat16 else values).resolve_conj().resolve_neg().numpy()
     plain = unmasked(values)
     try:
         array = np.asarray(plain)
@@ -21,6 +21,21 @@ def as_array(values: Any) -> np.ndarray:
     if array.ndim == 1 and array.dtype.kind == "U" and not all(isinstance(value, str) for value in plain):
         return np.array(plain, dtype=object)  # numpy would spell numbers among texts: None stays missing, NaN too
     return array
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor unchanged; refuse a sparse, nested or quantised one, and one without data."""
+    kinds = {
+        "nested": tensor.is_nested,
+        "sparse": tensor.layout is not torch.strided,
+        "quantized": tensor.is_quantized,
+        "meta": tensor.is_meta,
+    }
+    if any(kinds.values()):
+        kind = next(kind for kind, is_so in kinds.items() if is_so)
+        write = "x.to_dense()" if kind == "sparse" else "an array of numbers"
+        raise Misuse(f"a {kind} tensor: expected a dense one with data, write {write}")
+    return tensor
 
 
 def unmasked(values: Any) -> Any:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -30,8 +30,8 @@ from murmuration.data.numpy_arrays import as_array
 from murmuration.data.raw import SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
-from murmuration.system.errors import Misuse, listed, unknown, warn
-from murmuration.system.records import plain_json
+from murmuration.system.errors import Failure, Misuse, listed, unknown, warn
+from murmuration.system.records import fits, plain_json
 
 Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
 Inputs = Literal["numbers", "images", "tokens"]
@@ -136,6 +136,11 @@ class ArrayPreparation(JsonRecord, kind="array"):
         values = values[:, None] if values.ndim == 1 and self.shape == (1,) else values
         require_shape(values, self.shape)
         return torch.from_numpy(self.scaling.apply(values))
+
+    def __post_init__(self) -> None:
+        counts = {len(self.mean), len(self.std), *([len(self.quantiles)] if self.quantiles else []), *self.shape[:1]}
+        if len(counts) > 1:
+            raise Failure(f"the preparation of arrays {self.shape} is damaged: it has {len(self.mean)} means")
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -476,8 +481,12 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
 def _from_json(value: Any) -> Any:
     """Restore a JSON value: an object as the record of its kind, a list as a tuple."""
     if isinstance(value, dict):
+        kind = JsonRecord.kinds[value["kind"]]
         fields_of = {name: _from_json(entry) for name, entry in value.items() if name != "kind"}
-        return JsonRecord.kinds[value["kind"]](**fields_of)
+        for name, of in get_type_hints(kind).items():
+            if name in fields_of and not fits(fields_of[name], of):
+                raise Failure(f"the {value['kind']} preparation is damaged: '{name}' is {value[name]!r:.40}")
+        return kind(**fields_of)
     return tuple(map(_from_json, value)) if isinstance(value, list | tuple) else value
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.numpy_arrays import as_array
+from murmuration.data.numpy_arrays import as_array, dense
 from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
 Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot compare
 MOST_LABELS = 20  # more distinct integers than this are a quantity
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -171,8 +172,11 @@ def refuse_constant(targets: Tensor, name: str) -> None:
 def as_numbers(y: Any, otherwise: str) -> Tensor:
     """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
     if isinstance(y, Tensor):
-        return y
+        y = dense(y)
+        return y if y.dtype not in UNSIGNED else y.double() if y.dtype is torch.uint64 else y.long()
     values = as_array(y)
     if values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
+    if values.dtype.kind == "u":
+        values = values.astype(np.float64 if values.dtype.itemsize == 8 else np.int64)
     return torch.as_tensor(values if values.flags.writeable else values.copy())  # not: a view of a pandas column

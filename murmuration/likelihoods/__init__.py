@@ -41,7 +41,7 @@ from murmuration.likelihoods.regression import (
     Standardised as Standardised,
     standardisation,
 )
-from murmuration.system.errors import Misuse, did_you_mean, unknown
+from murmuration.system.errors import Misuse, did_you_mean, require_number, unknown
 from murmuration.system.option_text import Answer, parse
 
 
@@ -75,6 +75,8 @@ def likelihood_for(
     Raises:
         Misuse: For a setting of another task.
     """
+    if noise_std is not None:
+        require_number("noise_std", noise_std, 0.1)
     if link is not None and task != CLASSIFICATION:
         raise Misuse(f"link={link} is for classification, and this data is a regression: leave it out")
     if noise_std is not None and task != REGRESSION:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from murmuration.likelihoods.base import REGRESSION, Likelihood, softplus, weighted
 from murmuration.likelihoods.mixtures import HALF_LOG_TWO_PI, Normals, QuantileCurves, contaminated_log_prob
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, require_number
 from murmuration.system.option_text import FIXED
 
 SMALLEST_STD = 1e-3  # in standard deviations of the target: the density of a memorised example stays finite
@@ -149,6 +149,7 @@ class Gaussian(GaussianOutputs):
     outliers: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
+        require_number("noise_std", self.noise_std, 0.1)
         if not 0 < self.noise_std < math.inf:
             raise Misuse(f"noise_std={self.noise_std:g}: expected a positive number such as 0.1, in the target's units")
         odd = [scale for scale in self.units[1] if not 1 / LARGEST_RATIO < self.noise_std / scale < LARGEST_RATIO]

@@ -26,7 +26,7 @@ from murmuration.reports.page import render, write_report
 from murmuration.reports.report import Report, report_of, this_command
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, printable
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -272,7 +272,9 @@ class Trainer:
                 return resume(run, data=self.data, recipe=recipe, **own)
         members, requested = recipe.members or self.base.members, self.base.members
         if requested not in (0, members) and not self.quiet:
-            print(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
+            print(
+                printable(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
+            )
         settings = {**self.training, **({"members": members} if members else {}), "likelihood": self.likelihood}
         settings |= {"noise_std": self.noise_std, "link": self.link, "checkpoint_seconds": self.checkpoint_seconds}
         return fit(self.net, self.data, recipe=recipe, plan=self.plan, out=run, progress=not self.quiet, **settings)
@@ -284,7 +286,7 @@ class Trainer:
             with repair_hint(run):
                 return resume(run, data=self.data)
         if not self.quiet:
-            print(f"{name}: fitting")
+            print(printable(f"{name}: fitting"))
         return fit(name, self.data, noise_std=self.noise_std, plan=replace(self.base, members=1), out=run)
 
 

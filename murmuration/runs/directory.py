@@ -40,7 +40,7 @@ from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
 from murmuration.runs.manifest import FORMAT, Manifest
 from murmuration.system import files
-from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.errors import Failure, Misuse, first_line, warn
 from murmuration.system.records import plain_json
 
 MANIFEST, MEMBERS, HISTORY, POSTHOC = "run.json", "members.safetensors", "history.jsonl", "posthoc.json"
@@ -82,6 +82,8 @@ def new_run(path: Path | None, *, repeated: bool = False) -> Iterator[None]:
 
 def check_new(out: str | Path | None) -> None:
     """Refuse a directory that a new run cannot have, before anything is computed; None: no directory."""
+    if "\0" in str(out):
+        raise Misuse(f"out={str(out)!r} holds a null character: write a path such as 'runs/x'")
     with new_run(None if out is None else Path(out)):
         pass
 
@@ -277,6 +279,23 @@ def read_run(path: Path) -> Manifest:
     if version != FORMAT:
         raise Failure(f"{file}: format {version}, expected {FORMAT}; written by another version?")
     return Manifest.from_json(files.unsealed(file, record), str(file))
+
+
+@contextmanager
+def named_damage(path: Path, *own: Any) -> Iterator[None]:
+    """Report whatever goes wrong inside the block as damage of the manifest, unless objects of the caller take part.
+
+    The digest of a manifest finds accidents, not a wrong value that was written with its digest.
+    """
+    try:
+        yield
+    except (Misuse, Failure):
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        if any(value is not None and not isinstance(value, str | Path) for value in own):
+            raise
+        problem = f"an entry is missing or has another value ({first_line(error)})"
+        raise Failure(f"{path / MANIFEST} is damaged: {problem}") from error
 
 
 def has_lost_manifest(path: Path) -> bool:

@@ -6,9 +6,35 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from murmuration.system.errors import Failure
+from murmuration.system.records import fits
 
 FORMAT = 2  # 1: without digests; such runs are refused
 Record = dict[str, Any]
+INNER: Record = {  # entries inside others that are used as they are, and their types
+    "plan.seed": int,
+    "plan.members": int,
+    "plan.first_member": int,
+    "plan.precision": str,
+    "plan.device": str,
+    "net.name": str,
+    "data.name": str,
+    "data.task": str,
+    "data.fingerprint": str,
+    "data.classes": tuple[str, ...] | None,
+    "data.class_counts": tuple[int, ...] | None,
+    "data.targets": int | None,
+    "data.examples": dict,
+    "data.source": dict | None,
+    "data.preparation": dict,
+    "engine.name": str,
+    "engine.workers": int,
+    "engine.stacked": bool,
+    "engine.direct": bool,
+    "likelihood.classes": int,
+    "likelihood.noise_std": float,
+    "likelihood.shift": tuple[float, ...] | None,
+    "likelihood.scale": tuple[float, ...] | None,
+}
 
 
 @dataclass(frozen=True)
@@ -133,6 +159,11 @@ class Manifest:
                 raise Failure(
                     f"{source}: '{name}' is {record[name]!r:.40}, expected {types[0].__name__}: it is damaged"
                 )
+        for place, types in INNER.items():
+            name, _, entry = place.partition(".")
+            inside = record.get(name) or {}
+            if entry in inside and not fits(inside[entry], types):
+                raise Failure(f"{source}: '{entry}' of '{name}' is {inside[entry]!r:.40}: it is damaged")
         known = {name: value for name, value in record.items() if name in _types()}
         return Manifest(**known, entries={name: value for name, value in record.items() if name not in known})
 

@@ -19,7 +19,17 @@ def shortened(text: str, most: int = LONGEST) -> str:
     """
     cut = text if len(text) <= most else f"{text[: (most - 5) * 2 // 5]} ... {text[len(text) - (most - 5) * 3 // 5 :]}"
     line = cut if cut.isprintable() else " ".join(cut.splitlines())
-    return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
+    return printable(line)
+
+
+def printable(text: str) -> str:
+    r"""Spell out characters that a terminal would obey or hide: control characters, and those that turn the direction.
+
+    >>> printable("two\nlines" + chr(27) + "[2J" + chr(0x202e))
+    'two\nlines\\x1b[2J\\u202e'
+    """
+    plain = text.replace("\n", "")
+    return text if plain.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 class Misuse(ValueError):  # noqa: N818 - the caller's mistake

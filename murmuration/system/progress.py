@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from murmuration.system.errors import printable
+
 Show = Callable[[str, int, int, dict[str, Any] | None], None]  # message, steps done, steps in all, last epoch's record
 
 
@@ -23,7 +25,7 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
     The bar appears on a terminal and in a notebook; elsewhere messages are printed, unless `quiet`.
     """
     if quiet or not is_watched():
-        yield lambda text, done, total, record: print(text) if text and not quiet else None
+        yield lambda text, done, total, record: print(printable(text)) if text and not quiet else None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,13 +34,15 @@ def training_bar(epochs: int, quiet: bool, name: str = "") -> Iterator[Show]:
     columns = words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeRemainingColumn(), words[2]
     screen = Console(stderr=True, highlight=False)
     with Progress(*columns, console=screen, redirect_stdout=sys.stdout.isatty()) as bar:
-        task = bar.add_task(f"{name} getting ready".strip(), total=None, note="")
+        task = bar.add_task(printable(f"{name} getting ready".strip()), total=None, note="")
 
         def show(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
             if text:
-                return print(text)
+                return print(printable(text))
             epoch = min(done * epochs // total + 1, epochs)
-            bar.update(task, completed=done, total=total, description=f"{name} epoch {epoch}/{epochs}".strip())
+            bar.update(
+                task, completed=done, total=total, description=printable(f"{name} epoch {epoch}/{epochs}".strip())
+            )
             if record is not None:
                 bar.update(task, note=f"left, val NLL {record['ensemble']['val_nll']:.4g}")
 
@@ -56,9 +60,9 @@ def counting_bar(what: str, quiet: bool) -> Iterator[Callable[[str, int, int], N
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(printable(what), total=None)
         yield lambda text, done, total: bar.update(
-            task, completed=done, total=total, description=f"{what}: {text}" if text else what
+            task, completed=done, total=total, description=printable(f"{what}: {text}" if text else what)
         )
 
 

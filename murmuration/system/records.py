@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from math import inf, isfinite
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from murmuration.system.errors import Failure, Misuse
 
@@ -94,8 +94,30 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     raise damaged(where, value, " or ".join(names))
 
 
+def fits(value: Any, of: Any) -> bool:
+    """Return whether a JSON value, of which lists may be tuples, is of a type: a scalar, tuple, dict, union or class.
+
+    >>> fits([1, 2.5], tuple[float, ...] | None), fits(True, int), fits({}, dict[str, int])
+    (True, False, True)
+    """
+    return any(_fits_option(value, option) for option in _options(of))
+
+
+def _fits_option(value: Any, of: Any) -> bool:
+    """Return whether a JSON value is of a type that is no union."""
+    origin, inside = get_origin(of), get_args(of)
+    if of is Any or origin is Literal:
+        return of is Any or value in inside
+    if origin is tuple and isinstance(value, list | tuple):
+        types = [inside[0]] * len(value) if inside[-1] is ... else inside
+        return len(types) == len(value) and all(map(fits, value, types))
+    if isinstance(value, bool):
+        return of is bool
+    return isinstance(value, (int, float) if of is float else origin or of)
+
+
 def _options(of: Any) -> tuple[Any, ...]:
-    return get_args(of) if isinstance(of, UnionType) else (of,)
+    return get_args(of) if isinstance(of, UnionType) or get_origin(of) is Union else (of,)
 
 
 def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:

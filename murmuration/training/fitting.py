@@ -240,33 +240,34 @@ def continue_training(
     path: Path, manifest: Manifest, data: Any, device: str | None, show: Show, checkpoint_seconds: float, **own: Any
 ) -> Ensemble:
     """Train the members of a killed run to the end; `own` are the user-defined objects that it needs again."""
-    opened = reopen(manifest, data, path)
-    likelihood = likelihood_from_json(manifest.likelihood, own["likelihood"])
-    stored_recipe = recipe_from_json(manifest.recipe, own["recipe"])
-    plan = plan_from_json(manifest.plan, own["optimizer"], device)
-    refuse_autocast(plan.device)
-    began_on = manifest.plan.get("device", CPU)
-    if plan.device != began_on:
-        devices = [*(manifest.devices or [began_on]), plan.device]
-        manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
-    source = checked_source(source_again(manifest, own["net"], own["output"]), opened, likelihood, plan.device)
-    require_same_plain_tensors(source.structure(), manifest.net)
-    backbone = None
-    if stored_recipe.sharing.frozen:
-        stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
-        backbone = with_weights(source.structure(), read_tensors(stored), stored)
-    full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
-    full_spec = with_ranks(full_spec, source.record)
-    show = show if full_spec.ranks.first else show_nothing
-    spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
-    progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
-    trained = stored_recipe.weights.init_from or "init_from" in manifest.net
-    if progress is None and (trained or run_kind(manifest) is not None):
-        lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
-        raise Failure(f"{lost}: remove {path} and begin anew")
-    engine, ranks = engine_from(manifest), spec.ranks
-    if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
-        engine = engine_named(engine.name, engine.direct, ranks.cores)
+    with runs.named_damage(path, data, *own.values()):
+        opened = reopen(manifest, data, path)
+        likelihood = likelihood_from_json(manifest.likelihood, own["likelihood"])
+        stored_recipe = recipe_from_json(manifest.recipe, own["recipe"])
+        plan = plan_from_json(manifest.plan, own["optimizer"], device)
+        refuse_autocast(plan.device)
+        began_on = manifest.plan.get("device", CPU)
+        if plan.device != began_on:
+            devices = [*(manifest.devices or [began_on]), plan.device]
+            manifest = replace(manifest, plan={**manifest.plan, "device": plan.device}, devices=devices)
+        source = checked_source(source_again(manifest, own["net"], own["output"]), opened, likelihood, plan.device)
+        require_same_plain_tensors(source.structure(), manifest.net)
+        backbone = None
+        if stored_recipe.sharing.frozen:
+            stored = runs.require_unchanged(path, manifest, runs.BACKBONE)
+            backbone = with_weights(source.structure(), read_tensors(stored), stored)
+        full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
+        full_spec = with_ranks(full_spec, source.record)
+        show = show if full_spec.ranks.first else show_nothing
+        spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
+        progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
+        trained = stored_recipe.weights.init_from or "init_from" in manifest.net
+        if progress is None and (trained or run_kind(manifest) is not None):
+            lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
+            raise Failure(f"{lost}: remove {path} and begin anew")
+        engine, ranks = engine_from(manifest), spec.ranks
+        if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
+            engine = engine_named(engine.name, engine.direct, ranks.cores)
     show(f"engine {engine.name}: as before", 0, 0, None)
     callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
     return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)

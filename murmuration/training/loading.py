@@ -6,7 +6,7 @@ from typing import Any
 from murmuration.core.engines import Engine
 from murmuration.core.population import population_from_tensors
 from murmuration.core.recipe import Recipe, recipe_from_json
-from murmuration.data import Data, open_data, preparation_from_json
+from murmuration.data import Data, TablePreparation, open_data, preparation_from_json
 from murmuration.likelihoods import Likelihood, likelihood_from_json, width_of
 from murmuration.models.estimators.storage import load_models
 from murmuration.models.features import features_again, stored_preparation
@@ -50,35 +50,42 @@ def load(
             missing.
     """
     plugins("murmuration.extensions")
-    manifest = runs.read_run(Path(path))
-    if manifest.given:
-        if net is None and "name" in manifest.net:  # of `mm.Method`
-            net = source_again(manifest).structure()
-        return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
-    if isinstance(net, list | tuple):
-        raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
-    tensors, manifest = runs.load_tensors(Path(path))
-    likelihood = likelihood_from_json(manifest.likelihood, likelihood)
-    groups = []
-    for named in runs.group_tensors(tensors, manifest):
-        population = population_from_tensors(named)
-        place = _device_to_load(manifest) if device is None else resolve_device(device)
-        module = source_again(manifest, net, output).structure()
-        require_same_plain_tensors(module, manifest.net)
-        require_same_tensors(module, population, Path(path))
-        groups.append(MemberGroup(module, population.to(place)))
-    return Ensemble(
-        tuple(groups),
-        likelihood,
-        engine_from(manifest),
-        recipe_from_json(manifest.recipe, recipe),
-        manifest.without_files(),
-        runs.checked_history(Path(path), manifest),
-        load_posthoc(Path(path)) if posthoc else None,
-        stored_preparation(manifest.data["preparation"], Path(path), manifest.files),
-        load_models(Path(path), manifest.models, likelihood),
-        tuple(manifest.weights),
-    )
+    with runs.named_damage(Path(path), net, recipe, likelihood, output):
+        manifest = runs.read_run(Path(path))
+        if manifest.given:
+            if net is None and "name" in manifest.net:  # of `mm.Method`
+                net = source_again(manifest).structure()
+            return load_given(Path(path), net, likelihood, posthoc, output, recipe).to(device or CPU)
+        if isinstance(net, list | tuple):
+            raise Misuse(f"net= is a list, and {path} holds members of one network: give that network alone")
+        tensors, manifest = runs.load_tensors(Path(path))
+        likelihood = likelihood_from_json(manifest.likelihood, likelihood)
+        groups = []
+        for named in runs.group_tensors(tensors, manifest):
+            population = population_from_tensors(named)
+            place = _device_to_load(manifest) if device is None else resolve_device(device)
+            module = source_again(manifest, net, output).structure()
+            require_same_plain_tensors(module, manifest.net)
+            require_same_tensors(module, population, Path(path))
+            groups.append(MemberGroup(module, population.to(place)))
+        ensemble = Ensemble(
+            tuple(groups),
+            likelihood,
+            engine_from(manifest),
+            recipe_from_json(manifest.recipe, recipe),
+            manifest.without_files(),
+            runs.checked_history(Path(path), manifest),
+            load_posthoc(Path(path)) if posthoc else None,
+            stored_preparation(manifest.data["preparation"], Path(path), manifest.files),
+            load_models(Path(path), manifest.models, likelihood),
+            tuple(manifest.weights),
+        )
+        if not ensemble.members or not ensemble.names:  # which also reads them
+            raise Failure(f"{path} holds no members: the run is damaged")
+        width = len(ensemble.preparation.names) if isinstance(ensemble.preparation, TablePreparation) else None
+        if width not in (None, *manifest.input_shape):
+            raise Failure(f"{path} prepares {width} columns for inputs {manifest.input_shape}: the run is damaged")
+        return ensemble
 
 
 def engine_from(manifest: Manifest) -> Engine:
@@ -101,21 +108,23 @@ def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Dat
 
     Features, where it has some, are those stored in its directory `run`.
     """
-    record = manifest.data
-    reading = record["source"]
-    if data is None and "source" not in (reading or {}):
-        raise Misuse(f"the run was trained on {record['name']} of the caller's own: give it again in Python, as data=")
-    if not isinstance(data, Data):
-        if reading is None:
-            what = "the run's data was split by an object of the caller's own"
-            raise Misuse(f"{what}: give data=mm.open_data(...) as before")
-        reading = reading if data is None else {**reading, "source": data}
-        if "features" in reading:
-            reading = {**reading, "features": features_again(run, record["preparation"], manifest.files)}
-        data = open_data(**reading)
-    if data.fingerprint != record["fingerprint"]:
-        raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
-    return data
+    with runs.named_damage(run or Path(), data):
+        record = manifest.data
+        reading = record["source"]
+        if data is None and "source" not in (reading or {}):
+            what = f"the run was trained on {record['name']} of the caller's own"
+            raise Misuse(f"{what}: give it again in Python, as data=")
+        if not isinstance(data, Data):
+            if reading is None:
+                what = "the run's data was split by an object of the caller's own"
+                raise Misuse(f"{what}: give data=mm.open_data(...) as before")
+            reading = reading if data is None else {**reading, "source": data}
+            if "features" in reading:
+                reading = {**reading, "features": features_again(run, record["preparation"], manifest.files)}
+            data = open_data(**reading)
+        if data.fingerprint != record["fingerprint"]:
+            raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
+        return data
 
 
 def source_again(manifest: Manifest, net: Net | None = None, output: Output | None = None) -> NetSource:

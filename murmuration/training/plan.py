@@ -143,8 +143,8 @@ class Plan:
                 object.__setattr__(self, name, value.item())
             elif isinstance(value, torch.device):
                 object.__setattr__(self, name, str(value))
-            elif name in ("augment", "same") and isinstance(value, str):
-                object.__setattr__(self, name, tuple(item.strip() for item in value.split(",")))
+            elif name in ("augment", "same") and isinstance(value, str | None):
+                object.__setattr__(self, name, tuple(item.strip() for item in value.split(",")) if value else ())
         if isinstance(self.posthoc, bool):
             object.__setattr__(self, "posthoc", PostHocConfig() if self.posthoc else None)
         check_settings(self)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from murmuration.runs.processes import refuse_several
 from murmuration.system.devices import CPU, refuse_autocast
 from murmuration.system.errors import Misuse, require_integer, unknown
 from murmuration.system.progress import counting_bar
+from murmuration.system.settings import settings_of
 from murmuration.system.streams import kept_generators
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.loading import load
@@ -185,16 +186,18 @@ def resolve(
 def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the keywords of `fit` that are fields of `Plan`, and those that are keywords of `open_data`.
 
+    None is a keyword that is left out, unless it is a value of the field.
     Refuses unknown keywords, and fields that do nothing for this network or model.
     """
-    planned = {field.name for field in fields(Plan)}
+    planned = {setting.name: setting for setting in settings_of(Plan)}
     reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
     for name in settings:
         if name in FOREIGN:
             raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
-        if name not in planned | reading:
+        if name not in {*planned, *reading}:
             raise unknown("keyword of fit", name, {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES})
-    training, of_data = ({name: settings[name] for name in settings if name in names} for names in (planned, reading))
+    given = {n: value for n, value in settings.items() if value is not None or (n in planned and planned[n].optional)}
+    training, of_data = ({name: given[name] for name in given if name in names} for names in (planned, reading))
     refuse_unused(net, training)
     return training, of_data
 
@@ -214,7 +217,7 @@ def make_spec(
     output: Output | None = None,
 ) -> tuple[TrainSpec, NetSource]:
     """Return the specification of training a network on data by a recipe, and the source of its networks."""
-    patterns = (reset,) if isinstance(reset, str) else tuple(reset)
+    patterns = (reset,) if isinstance(reset, str) else tuple(reset or ())
     if patterns and init_from is None:
         raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
     if isinstance(data.preparation, FeaturePreparation) and recipe.sharing.frozen:

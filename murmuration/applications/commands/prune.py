@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from murmuration.cli.console import print_table
+from murmuration.cli.console import print_table, say
 from murmuration.cli.options import CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, grouped, option, switch
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, training_bar
@@ -83,5 +83,5 @@ def prune(
         if rows and not as_json:
             print_table(columns, rows, title=f"{record['of']} on validation examples, before any fine-tuning")
         if not as_json:
-            print("\n".join(sentences(record)))
+            say("\n".join(sentences(record)))
         leave_results(path, evaluation, as_json=as_json)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from murmuration.cli.console import print_json, print_table
+from murmuration.cli.console import print_json, print_table, say
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, columns but the first, rows
 
@@ -23,5 +23,5 @@ def leave_page(
     title, columns, rows = table
     print_table(["", *columns], rows, title=title)
     for sentence in sentences:
-        print(f"- {sentence}")
-    print(f"report: {path / REPORT}")
+        say(f"- {sentence}")
+    say(f"report: {path / REPORT}")

@@ -58,6 +58,8 @@ def load_models(path: Path, records: list[dict[str, Any]], likelihood: Likelihoo
     """Read the models of a run directory, by their records in the manifest."""
     models = []
     for record in records:
+        if not record["files"]:
+            raise Failure(f"{path} names no file of the model {record['name']}: the run is damaged")
         layout = Layout(tuple((str(kind), int(width)) for kind, width in record["columns"]))
         files_of_model = [(path / FOLDER / Path(file["file"]).name, file["sha256"]) for file in record["files"]]
         estimators = tuple(_read(*file, likelihood.task) for file in files_of_model)

@@ -105,7 +105,7 @@ def hf_net(name: str, input_shape: Shape, outputs: int) -> nn.Module:
     if images:
         config.num_channels, config.image_size = input_shape[0], input_shape[1]
     kind = "Image" if images else "Sequence"
-    net = getattr(transformers, f"AutoModelFor{kind}Classification").from_config(config)
+    net = getattr(transformers, f"AutoModelFor{kind}Classification").from_config(config, trust_remote_code=False)
     inside = f"{net.base_model_prefix}."
     linear = {part: layer for part, layer in net.named_modules() if isinstance(layer, nn.Linear)}
     dense = [part for part in linear if linear[part].out_features == outputs and not part.startswith(inside)]
@@ -121,13 +121,13 @@ def hf_net(name: str, input_shape: Shape, outputs: int) -> nn.Module:
 
 
 def hf_config(name: str) -> Any:
-    """Load the configuration of a local folder, or create that of a type with settings."""
+    """Load the configuration of a local folder, whose code is never run, or create that of a type with settings."""
     from transformers import AutoConfig
 
     kind, _, text = name.partition(":")
     if Path(name).is_dir():
         try:
-            return AutoConfig.from_pretrained(name, local_files_only=True)
+            return AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise Misuse(f"hf:{name}: {first_line(error)}; expected a folder with config.json") from error
     settings = hf_settings(text)

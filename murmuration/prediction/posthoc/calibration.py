@@ -536,6 +536,8 @@ def parse_method(text: str) -> tuple[str, dict[str, float]]:
     >>> parse_method("logit_adjustment:tau=1"), parse_method("temperature")
     (('logit_adjustment', {'tau': 1.0}), ('temperature', {}))
     """
+    if not isinstance(text, str):
+        raise Misuse(f"calibrator {text!r}: need a name as text, such as 'temperature'")
     name, _, options = text.partition(":")
     settings, method = {}, method_named(name)
     for option in options.split(",") if options else ():

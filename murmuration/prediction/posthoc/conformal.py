@@ -16,7 +16,7 @@ import torch
 from murmuration.data.numpy_arrays import as_array
 from murmuration.prediction.checks import checked_labels
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Failure, Misuse, unknown
+from murmuration.system.errors import Failure, Misuse, require_number, unknown
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
 PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
@@ -77,6 +77,7 @@ def fewest_examples(coverage: float) -> int:
 
 def check_rule(coverage: float, examples: int) -> None:
     """Refuse a nominal coverage outside (0, 1), and less than one calibration example."""
+    require_number("coverage", coverage, 0.9)
     if not 0 < coverage < 1:
         raise Misuse(f"coverage {coverage} is outside (0, 1): write for example 0.9")
     if examples < 1:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import murmuration.cli.options as options
-from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table
+from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table, say
 from murmuration.cli.options import Names, is_whole, listed, option
 from murmuration.system.errors import Misuse, unknown, warn
 from murmuration.system.progress import counting_bar
@@ -228,7 +228,7 @@ def explore(
         stages = {diagnosis.stage: diagnosis for diagnosis in diagnoses}
         return print_json({"run" if request.is_run else "data": where, **facts, **stages})
     show_kernels(where, diagnoses)
-    print(f"written: {path}" if path else "add --out FILE.html for a page with figures")
+    say(f"written: {path}" if path else "add --out FILE.html for a page with figures")
 
 
 def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | None) -> None:
@@ -260,15 +260,15 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     page = out or path / "explore" / f"{what}.html"
     subject = Subject(ensemble, data, test, find_trajectory(path, net=net), landscape.choices(ensemble))
     if not request.quiet:
-        print(cost_text(evaluation_seconds(subject, study.networks(subject)), len(test)))
+        say(cost_text(evaluation_seconds(subject, study.networks(subject)), len(test)))
     with locked(page.with_suffix("")), counting_bar(what, request.quiet) as show:
         subject = replace(subject, folder=page.with_suffix(""), show=show)
         record = run_study(what, study, subject, page, path, landscape.image)
     if request.quiet:
         return print_json(record)
     for sentence in record["sentences"]:
-        print(f"- {sentence}")
-    print(f"written: {', '.join(record['written'])}")
+        say(f"- {sentence}")
+    say(f"written: {', '.join(record['written'])}")
 
 
 def run_study(
@@ -373,8 +373,8 @@ def show_kernels(where: str, diagnoses: Sequence["KernelDiagnosis"]) -> None:
     rows = [[label, *texts] for label, texts, _ in rows_of(diagnoses)]
     print_table(["", *(WHEN[diagnosis.stage] for diagnosis in diagnoses)], rows, title=title)
     if first.shares:
-        print(room_of(first))
+        say(room_of(first))
     for diagnosis in diagnoses:
-        print(verdict_sentence(diagnosis))
+        say(verdict_sentence(diagnosis))
     for line in first.advice:
-        print(f"- {line}")
+        say(f"- {line}")

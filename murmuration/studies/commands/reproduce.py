@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table
+from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table, say
 from murmuration.cli.options import Json, Names, listed, option
 from murmuration.system.progress import counting_bar
 
@@ -62,7 +62,7 @@ def reproduce(
         for table in outcome.tables:
             print_table(table.columns, table.rows, title=table.title, right=table.right)
         if outcome.warning:
-            print(outcome.warning)
-        print(f"report: {path / REPORT}")
+            say(outcome.warning)
+        say(f"report: {path / REPORT}")
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None

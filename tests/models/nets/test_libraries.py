@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from murmuration.cli.options import network
 from murmuration.models.nets import build_net
+from murmuration.models.nets.libraries import hf_config
 from murmuration.models.nets.pretrained import pretrained_state
 from murmuration.system.errors import Misuse
 
@@ -182,3 +183,17 @@ def test_refusals_of_transformers(name, message):
     usable("transformers")
     with pytest.raises(Misuse, match=message):
         build_net(name, (5,), 3)
+
+
+def test_code_in_a_folder_of_transformers_is_not_run(monkeypatch, tmp_path):
+    calls = []
+
+    def from_pretrained(name: str, **settings: object):
+        calls.append(settings)
+        raise ValueError("the configuration needs its own code")
+
+    module = SimpleNamespace(AutoConfig=SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setitem(sys.modules, "transformers", module)
+    with pytest.raises(Misuse, match=r"needs its own code; expected a folder with config.json"):
+        hf_config(str(tmp_path))
+    assert calls == [{"local_files_only": True, "trust_remote_code": False}]
