@@ -44,7 +44,7 @@ def step(team: Team, config: StepConfig, state: State, batch: Batch, probe: Prob
 
     def move(result: GroupResult) -> GroupResult:
         updater.move(state, result, batch)
-        return replace(result, own=[])  # frees the memory that the next group's gradients take
+        return replace(result, own=[]) if len(groups) > 1 else result  # frees the memory of the next group's gradients
 
     groups = team.engine.groups(state.population.members)
     if config.coupling_at(state.step) is not None:

@@ -417,7 +417,7 @@ def as_targets(y: Tensor, likelihood: Likelihood, known: bool = True) -> Tensor:
 
 def as_labels(y: Tensor, classes: float) -> Tensor:
     """Return class labels as int64; refuse numbers other than 0 to `classes` - 1."""
-    low, high = (bound.item() for bound in y.aminmax())
+    low, high = map(Tensor.item, y.aminmax())
     if y.is_floating_point() or low < 0 or high >= classes:
         raise Misuse(f"labels of type {y.dtype} from {low} to {high}: expected whole numbers from 0 to {classes - 1}")
     return y.long()
