@@ -387,7 +387,6 @@ def test_lists_switches_and_sizes(tmp_path: Path) -> None:
         ({"lr": "a"}, "lr='a': need a number such as 0.001"),
         ({"momentum": "a"}, "momentum='a': need a number such as 0.9"),
         ({"members": 2.5}, "members=2.5: need a whole number, at least 1"),
-        ({"members": None}, "members=None: need a whole number, at least 1"),
         ({"epochs": "3"}, "epochs='3': need a whole number, at least 1"),
         ({"seed": -1}, "seed=-1: need a whole number, at least 0"),
         ({"patience": 0}, "patience=0: need a whole number, at least 1"),

@@ -33,7 +33,7 @@ INNER: Record = {  # entries inside others that are used as they are, and their 
     "likelihood.classes": int,
     "likelihood.noise_std": float,
     "likelihood.shift": tuple[float, ...] | None,
-    "likelihood.scale": tuple[float, ...] | None,
+    "likelihood.scale": tuple[float, ...] | float | None,  # a number where outputs are cosines
 }
 
 

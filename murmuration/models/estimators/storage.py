@@ -108,9 +108,9 @@ def _read(file: Path, digest: str, task: str) -> Any:
 
 def _checked(estimator: Any, file: Path, task: str) -> Any:
     """Return what a file holds if it is an estimator for the task whose trees can be followed."""
-    method = "predict_proba" if task == CLASSIFICATION else "predict"
-    if isinstance(estimator, type) or not callable(getattr(estimator, method, None)):
-        raise Failure(f"{file} holds a {type(estimator).__name__} without {method}: {files.DAMAGED}")
+    methods = ("predict_proba",) if task == CLASSIFICATION else ("predict", "mean_std")
+    if isinstance(estimator, type) or not any(callable(getattr(estimator, name, None)) for name in methods):
+        raise Failure(f"{file} holds a {type(estimator).__name__} without {methods[0]}: {files.DAMAGED}")
     if (problem := damaged_tree(estimator)) is not None:
         raise Failure(f"{file} holds a tree that cannot be followed, {problem}: {files.DAMAGED}")
     return estimator
