@@ -112,16 +112,21 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
     x = dense(x) if isinstance(x, Tensor) else unmasked(x)
     try:
         inputs = torch.as_tensor(x)
-    except (TypeError, ValueError, RuntimeError):  # torch raises any of them
+    except (TypeError, ValueError, LookupError, RuntimeError):  # torch raises any of them
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
+    if not inputs.ndim:
+        raise Misuse(f"one number, {inputs.item()}: expected inputs (N, ...)")
+    if inputs.is_complex():
+        raise Misuse("the inputs are complex: expected real numbers")
+    dtype = input_dtype(preparation)
+    if inputs.is_floating_point() and not dtype.is_floating_point:
+        raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
+    inputs = inputs if preparation is None else inputs.to(dtype)
     if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
         raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
     if shape is not None:
         require_shape(inputs, shape)
-    dtype = input_dtype(preparation)
-    if inputs.is_floating_point() and not dtype.is_floating_point:
-        raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
-    return inputs if preparation is None else inputs.to(dtype)
+    return inputs
 
 
 def open_labelled(
@@ -159,7 +164,10 @@ def open_labelled(
         part = stream_part(source, LoadOptions())
         return Split(part.inputs, _plain_targets(part.targets, task), _open_stream(source, None, ordered=False))
     x, y = source
-    return Split(check_prepared(x, None, shape), _plain_targets(y, task))
+    inputs, targets = check_prepared(x, None, shape), _plain_targets(y, task)
+    if len(inputs) != len(targets):
+        raise Misuse(f"x has {len(inputs)} rows but its targets have {len(targets)}: expected equal numbers")
+    return Split(inputs, targets)
 
 
 def _plain_targets(y: Any, task: str) -> Tensor:
