@@ -204,6 +204,18 @@ def fuzz_table(record: dict[str, Any]) -> str:
     return markdown(([kind, *map("{:,.0f}".format, row)] for kind, row in counts.iterrows()), columns)
 
 
+def fuzz_api_table(record: dict[str, Any]) -> str:
+    """The outcomes of calls of the Python API with hostile values, a row an area."""
+    verdicts = ("right", "refused", "failed", "internal", "wrong")
+    titles = ("calls", "right", "refused (`Misuse`)", "failed (`Failure`)", "internal exceptions", "wrong")
+    lines = head(["area", *titles])
+    rows = {**record["kinds"], "all": {v: sum(c.get(v, 0) for c in record["kinds"].values()) for v in verdicts}}
+    for area, counts in rows.items():
+        cells = [sum(counts.values()), *(counts.get(verdict, 0) for verdict in verdicts)]
+        lines.append(f"| {area} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    return "\n".join(lines)
+
+
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
     "speed": ("members", speed_table),
     "corruptions": ("corruptions", corruptions_table),
@@ -232,6 +244,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-mnist": ("embedded-mnist", embedded_quality_table),
     "fine-tuning": ("fine-tuning", fine_tuning_table),
     "fuzz": ("fuzz", fuzz_table),
+    "fuzz-api": ("fuzz-api", fuzz_api_table),
     "photo-folder": ("photo-folder", photo_folder_table),
     "networks": ("networks", networks_table),
     "longtail": ("longtail", longtail_table),

@@ -22,11 +22,12 @@ from sklearn.utils import assert_all_finite, check_array, check_consistent_lengt
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
 
 from murmuration.core.recipe import Recipe
 from murmuration.data import open_data
 from murmuration.data.dataset import open_training_data
-from murmuration.data.numpy_arrays import as_array, unmasked
+from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
 from murmuration.data.targets import as_text, refuse_mixed_labels
@@ -36,7 +37,7 @@ from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.conformal import Rule
 from murmuration.prediction.posthoc.fit import FEWEST, fit_posthoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, require_number, unknown, warn
+from murmuration.system.errors import Misuse, require_integer, require_number, unknown, warn
 from murmuration.system.settings import settings_of
 from murmuration.training.fitting import fit, load
 from murmuration.training.folds import out_of_fold
@@ -127,6 +128,13 @@ class EnsembleEstimator(BaseEstimator):
     def fit_settings(self) -> dict[str, Any]:
         """Return the settings as keywords of `murmuration.fit`, without `net` and data."""
         keywords = {name: getattr(self, name) for name in PASSED_ON if getattr(self, name) is not None}
+        for name in ("members", "n_estimators"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), 1)
+        if not isinstance(self.verbose, int | np.bool_):
+            raise Misuse(f"verbose={self.verbose!r:.60}: expected True or False")
+        if not isinstance(self.calibrate, str | bool | None):
+            raise Misuse(f"calibrate={self.calibrate!r:.60}: expected the name of a calibrator, True, False or None")
         if None not in (self.members, self.n_estimators) and self.members != self.n_estimators:
             raise Misuse(f"members={self.members} and n_estimators={self.n_estimators} are the same: give one of them")
         members = self.n_estimators if self.members is None else self.members
@@ -176,6 +184,8 @@ class EnsembleEstimator(BaseEstimator):
         """Return the inputs of training as a pandas table."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        if isinstance(y, Tensor):
+            dense(y)
         table = self._table(X, reset=True)
         check_consistent_length(table, y)
         return table
@@ -194,7 +204,7 @@ class EnsembleEstimator(BaseEstimator):
         else:
             dtype = None if not reset and self._has_texts else np.float64  # texts: rows are arrays of objects
             checks = {"dtype": dtype, "ensure_all_finite": "allow-nan", "ensure_min_samples": fewest}
-            values = validate_data(self, unmasked(X), reset=reset, **checks)
+            values = validate_data(self, numeric(X), reset=reset, **checks)
             table = pd.DataFrame(values, columns=[f"x{i}" for i in range(values.shape[1])])
         if reset:
             self._columns = [str(name) for name in getattr(self, "feature_names_in_", table.columns)]
@@ -303,11 +313,14 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
+        y = as_array(y) if isinstance(y, Tensor) else y
         refuse_mixed_labels(as_array(y).ravel().tolist())
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
+        if not isinstance(self.class_weight, str | Mapping | None):
+            raise Misuse(f"class_weight={self.class_weight!r:.60}: expected 'balanced', a dict of weights, or None")
         if self.class_weight is not None:
             by_class = compute_sample_weight(self.class_weight, labels)
             weight = by_class if weight is None else weight * by_class
@@ -417,7 +430,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
-        values = check_array(unmasked(y), ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
+        values = check_array(numeric(y), ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
         values = column_or_1d(values, warn=True) if values.shape[1:] == (1,) else values
         check_consistent_length(table, values)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
@@ -488,6 +501,16 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         return {f"{key}_{name}": values[:, k] for k, name in names for key, values in columns.items()}
 
 
+def numeric(values: Any) -> Any:
+    """Return values for the checks of scikit-learn; refuse what they would take for other numbers: masked, dates."""
+    values = as_array(values) if isinstance(values, Tensor) else unmasked(values)
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    kind = as_array(values).dtype.kind if isinstance(values, list | tuple) and kind is None else kind
+    if kind in ("m", "M"):
+        raise Misuse("dates or durations in an array: expected numbers, or a pandas table with columns of dates")
+    return values
+
+
 def seed_of(random_state: Any) -> int:
     """Return a whole number itself, else a seed drawn from numpy's generator."""
     if isinstance(random_state, Integral) and not isinstance(random_state, bool):
@@ -499,7 +522,7 @@ def seed_of(random_state: Any) -> int:
 
 def checked_weight(weight: Any, table: Any) -> np.ndarray:
     """Check sample weights: (N,) float64, none negative, not all zero."""
-    weights = _check_sample_weight(unmasked(weight), table, dtype=np.float64, ensure_non_negative=True)
+    weights = _check_sample_weight(numeric(weight), table, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("Sample weights must contain at least one non-zero number.")
     return weights

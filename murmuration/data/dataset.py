@@ -36,7 +36,7 @@ from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
-from murmuration.system.errors import Misuse, listed, require_number, unknown, warn
+from murmuration.system.errors import Misuse, listed, names_of, require_number, unknown, warn
 from murmuration.system.progress import html_table
 
 NO_TEST = "none"  # as `test`: all rows train and validate
@@ -225,9 +225,11 @@ def open_data(
     if isinstance(source, Data):
         return source
     for name, value, literal in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
-        if value is not None and value not in get_args(literal):
+        if value is not None and (not isinstance(value, str) or value not in get_args(literal)):
             raise unknown(name, value, get_args(literal))
-    dropped = tuple(name.strip() for name in drop.split(",")) if isinstance(drop, str) else tuple(drop or ())
+    if not isinstance(in_memory, bool | np.bool_ | None):
+        raise Misuse(f"in_memory={in_memory!r:.60}: need True, False or None")
+    dropped = names_of("drop", drop)
     roles = {"groups": groups, "time": time, "weight": weight}
     if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
         test = 0.0  # the source is (train, val)

@@ -5,6 +5,7 @@ help of the command line are made from this table. Loaders are imported when the
 does not load torch.
 """
 
+import os.path
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -106,7 +107,7 @@ def resolve(source: Any) -> Any:
     if not isinstance(source, str | Path) or any(entry.kind == "name" and entry.matches(source) for entry in FORMATS):
         return source
     path, text = Path(source).expanduser(), str(source)
-    if path.exists():
+    if os.path.exists(path):  # False for a name that is too long, of which Path.exists raises an error
         return path
     if isinstance(source, Path) or path.suffix or "/" in text or "\\" in text:
         raise Misuse(f"no file or folder '{text}': expected {format_usage('name', 'path')}")

@@ -124,19 +124,24 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
     x = dense(x) if isinstance(x, Tensor) else unmasked(x)
     try:
         inputs = torch.as_tensor(x)
-    except (TypeError, ValueError, RuntimeError):  # torch raises any of them
+    except (TypeError, ValueError, LookupError, RuntimeError):  # torch raises any of them
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
+    if not inputs.ndim:
+        raise Misuse(f"one number, {inputs.item()}: expected inputs (N, ...)")
+    if inputs.is_complex():
+        raise Misuse("the inputs are complex: expected real numbers")
     if not inputs.is_floating_point() and inputs.dtype not in (torch.int64, torch.int32):
         expected = "floating-point numbers, or int64 for tokens"
         raise Misuse(f"inputs of type {str(inputs.dtype).removeprefix('torch.')}: expected {expected}; write x.float()")
+    dtype = input_dtype(preparation)
+    if inputs.is_floating_point() and not dtype.is_floating_point:
+        raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
+    inputs = inputs if preparation is None else inputs.to(dtype)
     if inputs.is_floating_point() and not (math.isfinite(inputs.sum()) or inputs.isfinite().all()):
         raise Misuse("the inputs hold NaN or infinite values: expected finite numbers")
     if shape is not None:
         require_shape(inputs, shape)
-    dtype = input_dtype(preparation)
-    if inputs.is_floating_point() and not dtype.is_floating_point:
-        raise Misuse(f"prepared inputs of type {inputs.dtype} for a run trained on tokens: expected whole numbers")
-    return inputs if preparation is None else inputs.to(dtype)
+    return inputs
 
 
 def open_labelled(
@@ -177,7 +182,10 @@ def open_labelled(
     if not isinstance(source, list | tuple) or len(source) != 2:
         raise Misuse(f"labelled examples are {described(source)}: expected a pair (x, y) of inputs and labels")
     x, y = source
-    return Split(check_prepared(x, None, shape), _plain_targets(y, task))
+    inputs, targets = check_prepared(x, None, shape), _plain_targets(y, task)
+    if len(inputs) != len(targets):
+        raise Misuse(f"x has {len(inputs)} rows but its targets have {len(targets)}: expected equal numbers")
+    return Split(inputs, targets)
 
 
 def _plain_targets(y: Any, task: str) -> Tensor:

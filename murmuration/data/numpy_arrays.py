@@ -23,6 +23,17 @@ def as_array(values: Any) -> np.ndarray:
     return array
 
 
+def to_tensor(array: np.ndarray) -> torch.Tensor:
+    """Convert an array of numbers to a tensor, of a type that torch has and computes with."""
+    kind = array.dtype.kind
+    if (array.dtype.itemsize > 8 and kind == "f") or (kind == "u" and array.dtype.itemsize == 8):
+        array = array.astype(np.float64)
+    elif kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)  # no view of a pandas column
+    return torch.as_tensor(array.copy() if any(stride < 0 for stride in array.strides) else array)
+
+
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor unchanged; refuse a sparse, nested or quantised one, and one without data."""
     kinds = {

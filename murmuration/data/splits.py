@@ -1,6 +1,7 @@
 """Splits: the rows that train, validate and test: stratified by class, by groups, by time, or as the caller says."""
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,7 +210,7 @@ def long_tail_counts(largest: int, classes: int, factor: float) -> list[int]:
     >>> long_tail_counts(5000, 10, 100)
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     """
-    if factor < 1:
+    if not 1 <= factor < math.inf:
         raise Misuse(f"imbalance={factor:g}: expected the size of the largest class over the smallest, at least 1")
     if classes < 2:
         raise Misuse(f"imbalance={factor:g} of {classes} class: expected at least 2")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.numpy_arrays import as_array, dense
+from murmuration.data.numpy_arrays import as_array, dense, to_tensor
 from murmuration.system.errors import Misuse, listed
 
 Task = Literal["classification", "multi-label", "regression"]
@@ -148,6 +148,8 @@ def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: t
 
 def as_values(targets: np.ndarray, name: str) -> np.ndarray:
     """Convert numbers, or strings of numbers, (N,) or (N, K), to regression targets (N, K) float64 in their units."""
+    if targets.ndim > 2:
+        raise Misuse(f"{name} of shape {targets.shape}: expected one row of numbers a row")
     if targets.dtype.kind not in "iufb":
         for position, value in enumerate(targets.ravel().tolist()):
             if not is_number(as_text(value)):
@@ -172,11 +174,9 @@ def refuse_constant(targets: Tensor, name: str) -> None:
 def as_numbers(y: Any, otherwise: str) -> Tensor:
     """Convert targets to a tensor; refuse strings and objects with the message `otherwise`."""
     if isinstance(y, Tensor):
-        y = dense(y)
+        y = dense(y).detach()
         return y if y.dtype not in UNSIGNED else y.double() if y.dtype is torch.uint64 else y.long()
     values = as_array(y)
     if values.dtype.kind not in "iufb":
         raise Misuse(otherwise)
-    if values.dtype.kind == "u":
-        values = values.astype(np.float64 if values.dtype.itemsize == 8 else np.int64)
-    return torch.as_tensor(values if values.flags.writeable else values.copy())  # not: a view of a pandas column
+    return to_tensor(values)

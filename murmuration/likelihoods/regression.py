@@ -97,6 +97,7 @@ class GaussianOutputs(Standardised):
         def outliers(self) -> float: ...
 
     def __post_init__(self) -> None:
+        require_number("outliers", self.outliers, 0.02)
         if not 0 <= self.outliers < 0.5:
             problem = "expected a share of the targets from 0 to below 0.5, such as 0.02"
             raise Misuse(f"outliers={self.outliers:g}: {problem}")

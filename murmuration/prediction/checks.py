@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from murmuration.data.numpy_arrays import as_array, unmasked
+from murmuration.data.numpy_arrays import dense, unmasked
 from murmuration.data.targets import as_numbers
 from murmuration.likelihoods import Likelihood
 from murmuration.system.errors import Misuse
@@ -36,7 +36,17 @@ def check_weights(weights: Tensor | None, *, members: int) -> None:
 
 def as_weights(weights: Any) -> Tensor | None:
     """Return weights as a tensor (S,), float64, or None."""
-    return None if weights is None else torch.as_tensor(unmasked(weights), dtype=torch.float64)
+    return None if weights is None else as_doubles(weights, "weights")
+
+
+def as_doubles(values: Any, what: str) -> Tensor:
+    """Return numbers (...) in double precision; tensors keep their gradients."""
+    if torch.compiler.is_exporting():  # an exported module has no branches
+        return torch.as_tensor(values, dtype=torch.float64)
+    tensor = dense(values) if isinstance(values, Tensor) else as_numbers(values, f"{what} that are no numbers")
+    if tensor.is_complex():
+        raise Misuse(f"{what} that are complex: expected real numbers")
+    return tensor.double()
 
 
 def check_alike(likelihoods: Sequence[Likelihood]) -> None:
@@ -48,7 +58,7 @@ def check_alike(likelihoods: Sequence[Likelihood]) -> None:
 
 def checked_moments(mean: Any, std: Any) -> Tensor:
     """Check means and standard deviations and return them side by side (S, N, 2 K)."""
-    means, stds = (torch.as_tensor(unmasked(v), dtype=torch.float64) for v in (mean, std))
+    means, stds = as_doubles(mean, "means"), as_doubles(std, "stds")
     if means.ndim != 3:
         hint = "for one model's means m (N,) write m[None, :, None]"
         raise Misuse(f"means of shape {tuple(means.shape)}: expected (S, N, K); {hint}")
@@ -88,7 +98,9 @@ def checked_logits(probs: Any) -> Tensor:
 
     Inputs are processed in chunks: no second copy of a large array is made, and the work stays in the cache.
     """
-    values = probs if isinstance(probs, Tensor) else torch.as_tensor(as_array(probs))
+    values = dense(probs) if isinstance(probs, Tensor) else as_numbers(probs, "probabilities that are no numbers")
+    if values.is_complex():
+        raise Misuse("probabilities that are complex: expected real numbers")
     if values.ndim not in (2, 3):
         hint = "for one probability p per input write np.stack([1 - p, p], -1)"
         raise Misuse(f"probabilities of shape {tuple(values.shape)}: expected (S, N, K) or (N, K); {hint}")

@@ -1,6 +1,7 @@
 """`Ensemble`: trained members, how they run, and their post-hoc steps; `predict` returns a `Predictive`."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, partial
@@ -39,7 +40,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -379,7 +380,15 @@ class Ensemble:
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
             return Predictive.concatenate(parts)
         times = self.recipe.weights.resolve_draws(draws)
-        networks = [predictor(inputs, times) for predictor in self._predictors]
+        if self.preparation is None:
+            refuse_beyond(inputs, [precision(group.population) for group in self.groups])
+        try:
+            networks = [predictor(inputs, times) for predictor in self._predictors]
+        except (RuntimeError, TypeError, IndexError) as error:
+            if self.preparation is not None or isinstance(error, Failure | torch.OutOfMemoryError):
+                raise
+            what = f"inputs of type {inputs.dtype} and shape {tuple(inputs.shape)}"
+            raise Misuse(f"a network given to from_models does not take {what}: {first_line(error)}") from error
         outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
@@ -544,6 +553,15 @@ def draw_weights(weights: Sequence[float], networks: int, draws: int) -> Tensor 
         return None
     member_weights = torch.tensor(weights, dtype=torch.float64)
     return torch.cat([(member_weights[:networks] / draws).repeat_interleave(draws), member_weights[networks:]])
+
+
+def refuse_beyond(inputs: Tensor, types: Sequence[torch.dtype]) -> None:
+    """Refuse inputs in double precision that are beyond the largest number of the networks' types."""
+    largest = min((torch.finfo(dtype).max for dtype in types), default=math.inf)
+    if inputs.dtype is torch.float64 and inputs.numel() and inputs.abs().max() > largest:
+        raise Misuse(
+            f"inputs up to {inputs.abs().max():.2g}: expected numbers up to {largest:.2g}, as the networks have"
+        )
 
 
 def precision(population: Population) -> torch.dtype:

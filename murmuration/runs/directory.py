@@ -82,10 +82,15 @@ def new_run(path: Path | None, *, repeated: bool = False) -> Iterator[None]:
 
 def check_new(out: str | Path | None) -> None:
     """Refuse a directory that a new run cannot have, before anything is computed; None: no directory."""
+    if not isinstance(out, str | Path | None):
+        raise Misuse(f"out={out!r:.60}: need a path such as 'runs/x'")
     if "\0" in str(out):
         raise Misuse(f"out={str(out)!r} holds a null character: write a path such as 'runs/x'")
-    with new_run(None if out is None else Path(out)):
-        pass
+    try:
+        with new_run(None if out is None else Path(out)):
+            pass
+    except OSError as error:  # a name that is too long, a folder without permission
+        raise files.cannot_write(Path(str(out)), error) from error
 
 
 @contextmanager

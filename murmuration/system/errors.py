@@ -4,6 +4,7 @@ import inspect
 import warnings
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from fractions import Fraction
 from numbers import Integral, Real
 
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
@@ -97,6 +98,15 @@ def require_integer(name: str, value: object, least: int) -> None:
         raise Misuse(f"{name}={value!r}: need a whole number, at least {least}")
 
 
+def names_of(name: str, value: object) -> tuple[str, ...]:
+    """Return the names in a setting: one, several between commas, a list of them, or none."""
+    split = [item.strip() for item in value.split(",")] if isinstance(value, str) else value
+    names = () if split is None else split
+    if not isinstance(names, tuple | list) or not all(isinstance(item, str) for item in names):
+        raise Misuse(f"{name}={value!r:.60}: need a name as text, or a list of names")
+    return tuple(names)
+
+
 def require_choices(record: object, **choices: Collection[str]) -> None:
     """Refuse a record if one of these fields is not among its choices."""
     for name, known in choices.items():
@@ -106,7 +116,7 @@ def require_choices(record: object, **choices: Collection[str]) -> None:
 
 def require_number(name: str, value: object, usual: float) -> None:
     """Refuse a setting that is not a number."""
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not isinstance(value, Real) or isinstance(value, bool | Fraction):
         raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")
 
 

@@ -103,6 +103,14 @@ def imported(module: str, name: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(module), name)
 
 
+class Switch:
+    """The check of settings that are on or off."""
+
+    def check(self, name: str, value: Any) -> None:
+        if not isinstance(value, bool):
+            raise Misuse(f"{name}={value!r}: need True or False")
+
+
 class Text:
     """The check of settings whose type is text, unless they have a `OneOf`."""
 
@@ -161,6 +169,8 @@ def _setting(field: Any, hint: Any) -> Setting:
     types = [str if get_origin(kind) is Literal else kind for kind in types]
     if types == [str] and not any(isinstance(rule, OneOf) for rule in checks):
         checks.insert(0, Text())
+    if types == [bool] and not checks:
+        checks.append(Switch())
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     doc = " ".join(note.text for note in metadata if isinstance(note, Doc))
     return Setting(field.name, tuple(types), NoneType in alternatives, default, doc, tuple(checks))

@@ -177,7 +177,7 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     progress.waited = torch.where(better, 0, progress.waited + 1)
     trained = state.active.clone()
     if plan.patience is not None:
-        state.active &= progress.waited < plan.patience
+        state.active &= progress.waited < min(plan.patience, 2**62)
     restore_diverged(progress)
     _write_record(spec, progress, scores, trained)
 

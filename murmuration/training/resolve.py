@@ -1,6 +1,7 @@
 """`resolve`: the one place where the defaults of a training run are filled in and bad requests are refused."""
 
 import inspect
+import os.path
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ from murmuration.prediction.posthoc.fit import check_config
 from murmuration.runs import directory as runs
 from murmuration.runs.processes import refuse_several
 from murmuration.system.devices import CPU, refuse_autocast
-from murmuration.system.errors import Misuse, require_integer, unknown
+from murmuration.system.errors import Misuse, names_of, require_integer, unknown
 from murmuration.system.progress import counting_bar
 from murmuration.system.settings import settings_of
 from murmuration.system.streams import kept_generators
@@ -68,6 +69,13 @@ FOREIGN = {  # keywords of other libraries -> what to write
 PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress")  # of `fit` itself
 LOSS = ("noise_std", "link")  # settings of the likelihood
 START = ("init_from", "reset", "pretrained", "output")  # settings of the networks
+OWN_TYPES = {  # of keywords that concern the networks
+    "reset": (str, tuple, list),
+    "pretrained": (bool, str, Path),
+    "features": (str,),
+    "features_from": (str, Path),
+    "link": (str,),
+}
 FEATURES = ("features", "features_from")  # settings of a pretrained network in the place of inputs
 
 
@@ -137,8 +145,13 @@ def resolve(
     """
     if torch.is_inference_mode_enabled():
         raise Misuse("training inside torch.inference_mode() has no gradients: leave the block")
+    if not isinstance(plan, Plan | None):
+        raise Misuse(f"plan={plan!r:.60}: need a mm.Plan, or its fields as keywords")
     settings = dict(settings or {})
     own = {name: settings.pop(name, None) for name in (*START, *LOSS, *FEATURES)}
+    for name, types in OWN_TYPES.items():
+        if own[name] is not None and not isinstance(own[name], types):
+            raise Misuse(f"{name}={own[name]!r:.60}: need {' or '.join(kind.__name__ for kind in types)}")
     start = {name: own[name] for name in START if own[name] is not None and own[name] is not False}
     if not start.get("reset", True):
         del start["reset"]
@@ -217,7 +230,7 @@ def make_spec(
     output: Output | None = None,
 ) -> tuple[TrainSpec, NetSource]:
     """Return the specification of training a network on data by a recipe, and the source of its networks."""
-    patterns = (reset,) if isinstance(reset, str) else tuple(reset or ())
+    patterns = (reset,) if isinstance(reset, str) else names_of("reset", reset)
     if patterns and init_from is None:
         raise Misuse(f"reset={reset!r} without init_from: all weights are random anyway; leave reset out")
     if isinstance(data.preparation, FeaturePreparation) and recipe.sharing.frozen:
@@ -309,7 +322,7 @@ def architecture_of(init_from: InitFrom) -> Net | None:
     """Return the network of which weights are given, where it is known from them."""
     if isinstance(init_from, Ensemble):
         return init_from.groups[0].module
-    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+    if isinstance(init_from, str | Path) and os.path.isdir(init_from):
         named: str | None = runs.read_run(Path(init_from)).net.get("name")
         return None if is_model(named) else named
     first = init_from[0] if isinstance(init_from, list | tuple) and init_from else init_from
@@ -320,7 +333,7 @@ def starting_networks(
     init_from: InitFrom, reset: Sequence[str], net: Net | None, source: NetSource, members: int
 ) -> tuple[nn.Module, ...]:
     """Return the networks whose weights members begin with: one for all, or one each; of a run its first members."""
-    if isinstance(init_from, str | Path) and Path(init_from).is_dir():
+    if isinstance(init_from, str | Path) and os.path.isdir(init_from):
         init_from = load(init_from, net=None if isinstance(net, str) else net, posthoc=False)
     if isinstance(init_from, Ensemble):
         init_from = [init_from.member(index) for index in range(min(init_from.members, members))]

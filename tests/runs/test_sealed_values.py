@@ -1,4 +1,4 @@
-"""A manifest with a wrong value and the right digest is damage, in one line, whatever the value is."""
+"""A manifest with a wrong value and the right digest is damage, in one line; so is a path that cannot be."""
 
 import copy
 import json
@@ -115,3 +115,8 @@ def test_errors_of_objects_of_the_caller_are_their_own(folder: Path) -> None:
 
     with pytest.raises(TypeError, match="my own"):
         mm.load(folder / "net", net=Broken)
+
+
+def test_a_directory_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(Failure, match=r"cannot write .*: .*File name too long"):
+        mm.fit("mlp", "two-moons", members=1, epochs=1, out="x" * 300, progress=False)

@@ -22,7 +22,7 @@ from murmuration.core.weights.elbo import ELBO
 from murmuration.core.weights.kernel_trace import Kernel, KernelTrace
 from murmuration.core.weights.priors import WeightPosterior
 from murmuration.system.devices import FLOAT32
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.streams import Noise
 
 Named = dict[str, Tensor]
@@ -250,8 +250,7 @@ class WeightFamily:
             Misuse: If it is below 1, or above 1 and weights are not random.
         """
         draws = self.draws if requested is None else requested
-        if draws < 1:
-            raise Misuse(f"draws={draws}: need at least 1")
+        require_integer("draws", draws, 1)
         if draws > 1 and not self.stochastic:
             raise Misuse(
                 f"draws={draws} of weights {type(self).__name__.lower()}: they are not random; leave draws out"

@@ -99,7 +99,7 @@ def checked_labels(targets: Targets, classes: tuple[str, ...], *, named: bool) -
     Names take precedence: with classes named 1 and 2, the label 1 is the first class.
     """
     values = targets.values
-    if values.ndim == 2 and values.shape[1] != 1:
+    if values.ndim > 2 or values.shape[1:] not in ((), (1,)):
         expected = "expected one label a row; write y.argmax(1) of one-hot rows"
         raise Misuse(f"{targets.name} of shape {values.shape}: {expected}")
     levels, places = label_names(values, None)

@@ -79,6 +79,8 @@ class Model:
 
     def outputs(self, x: Tensor) -> Tensor:
         """Compute outputs (N, width) float32 for prepared inputs (N, ...)."""
+        if not len(x):
+            raise Misuse(f"inputs of shape {tuple(x.shape)}: expected at least one row")
         inputs = inputs_of(self.kind, self.layout, x)
         if self.likelihood.task == CLASSIFICATION:
             return torch.from_numpy(np.log(np.maximum(self.class_probs(inputs), MIN_PROBABILITY))).float()

@@ -12,6 +12,7 @@ from typing import Any
 
 from murmuration.likelihoods import CLASSIFICATION, Likelihood
 from murmuration.models.estimators.member import Layout, Model
+from murmuration.models.estimators.natural_boosting import NaturalBoosting
 from murmuration.models.estimators.table import estimator_class, kind_of
 from murmuration.models.estimators.tree_checks import damaged_tree
 from murmuration.system import files
@@ -108,9 +109,10 @@ def _read(file: Path, digest: str, task: str) -> Any:
 
 def _checked(estimator: Any, file: Path, task: str) -> Any:
     """Return what a file holds if it is an estimator for the task whose trees can be followed."""
-    methods = ("predict_proba",) if task == CLASSIFICATION else ("predict", "mean_std")
-    if isinstance(estimator, type) or not any(callable(getattr(estimator, name, None)) for name in methods):
-        raise Failure(f"{file} holds a {type(estimator).__name__} without {methods[0]}: {files.DAMAGED}")
+    method = "predict_proba" if task == CLASSIFICATION else "predict"
+    known = isinstance(estimator, NaturalBoosting) or callable(getattr(estimator, method, None))
+    if isinstance(estimator, type) or not known:
+        raise Failure(f"{file} holds a {type(estimator).__name__} without {method}: {files.DAMAGED}")
     if (problem := damaged_tree(estimator)) is not None:
         raise Failure(f"{file} holds a tree that cannot be followed, {problem}: {files.DAMAGED}")
     return estimator

@@ -1,5 +1,6 @@
 """Initial weights from networks, state dicts and safetensors files. Nothing is unpickled."""
 
+import os.path
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def read_weights(path: Path) -> State:
     """Read the tensors of a safetensors file; refuse any other file."""
     if path.suffix == ".safetensors" and path.is_file():
         return read_tensors(path)
-    problem = "is not a safetensors file, and nothing else is read" if path.exists() else "does not exist"
+    problem = "is not a safetensors file, and nothing else is read" if os.path.exists(path) else "does not exist"
     saved = "safetensors.torch.save_file(net.state_dict(), 'net.safetensors')"
     raise Misuse(f"init_from='{path}' {problem}: give a run directory, or a file that {saved} wrote")
 

@@ -4,6 +4,7 @@ Only tensors are read: `.safetensors`, or a checkpoint of torch with `weights_on
 """
 
 import importlib.util
+import os.path
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,7 +107,7 @@ def published_file(net: str) -> Path:
 
 def read_weights(file: Path) -> dict[str, Tensor]:
     """Read the tensors of a file by name."""
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise Misuse(f"pretrained weights '{file}' do not exist: expected a .safetensors or .pth file")
     if file.suffix == ".safetensors":
         return read_tensors(file)

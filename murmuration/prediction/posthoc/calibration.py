@@ -24,6 +24,7 @@ from torch import Tensor
 
 import murmuration.prediction.posthoc.losses as losses
 import murmuration.prediction.posthoc.std_scaling as std_scaling
+from murmuration.data.targets import as_numbers
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical
 from murmuration.prediction.checks import SMALLEST_STORED, inputs_at_once
 from murmuration.prediction.posthoc.calibrator import VALID, Calibrator, Path, check_predictive, check_range, span
@@ -421,10 +422,12 @@ def fit_logit_adjustment(
     class without any counts as one. A given `tau` is taken as it is.
     """
     width = pred.outputs.shape[-1]
-    class_counts = y.bincount(minlength=width).tolist() if counts is None else list(counts)
-    if len(class_counts) != width:
-        raise Misuse(f"counts of {len(class_counts)} classes for predictions of {width}: expected one for each class")
-    positive_counts = [max(float(count), 1.0) for count in class_counts]
+    class_counts = y.bincount(minlength=width) if counts is None else as_numbers(counts, "counts that are no numbers")
+    if class_counts.ndim != 1 or len(class_counts) != width:
+        raise Misuse(f"counts of shape {tuple(class_counts.shape)} for {width} classes: expected one for each class")
+    if not class_counts.double().isfinite().all():
+        raise Misuse(f"counts {class_counts.tolist()}: expected finite numbers")
+    positive_counts = [max(float(count), 1.0) for count in class_counts.tolist()]
     frequencies = tuple(count / sum(positive_counts) for count in positive_counts)
     if tau is not None:
         return LogitAdjustment(frequencies, float(tau))

@@ -16,9 +16,10 @@ import torch
 from murmuration.data.numpy_arrays import as_array
 from murmuration.prediction.checks import checked_labels
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Failure, Misuse, require_number, unknown
+from murmuration.system.errors import Failure, Misuse, require_integer, require_number, unknown
 from murmuration.system.streams import ALL_MEMBERS, stream_seed
 
+MOST_RANKS = 2**31  # more than any number of classes
 PENALTY = 0.01  # of raps, for each rank beyond the start: the value Angelopoulos et al. 2021 fix for ImageNet
 START = 5  # the last rank that raps does not penalise, or the last but one where there are few classes
 CALIBRATION, PREDICTION = 0, 1  # moments of the stream: calibration examples and new inputs never share a draw
@@ -131,8 +132,13 @@ class SetRule:
         if self.method not in SET_METHODS:
             raise unknown("classification method", self.method, SET_METHODS)
         check_rule(self.coverage, self.examples)
-        if not 0 <= self.penalty < np.inf or self.start < 0:
-            raise Misuse(f"penalty {self.penalty:g} from rank {self.start}: expected both 0 or more")
+        require_number("penalty", self.penalty, PENALTY)
+        require_integer("start", self.start, 0)
+        require_integer("seed", self.seed, 0)
+        if not 0 <= self.penalty < np.inf or self.start > MOST_RANKS:
+            raise Misuse(
+                f"penalty {self.penalty:g} from rank {self.start}: expected both 0 or more, and a smaller rank"
+            )
         if len(self.by_class) not in (0, self.classes):
             raise Misuse(f"{len(self.by_class)} thresholds by class: expected {self.classes}, or none")
 
@@ -178,7 +184,7 @@ def ranked_scores(probs: np.ndarray, draws: np.ndarray, *, penalty: float, start
     ranked = np.take_along_axis(probs, order, axis=1)
     beyond = np.maximum(np.arange(1, probs.shape[1] + 1) - start, 0)
     scores = np.empty_like(probs)
-    np.put_along_axis(scores, order, ranked.cumsum(1) - draws[:, None] * ranked + penalty * beyond, axis=1)
+    np.put_along_axis(scores, order, ranked.cumsum(1) - draws[:, None] * ranked + float(penalty) * beyond, axis=1)
     return scores
 
 
@@ -220,7 +226,7 @@ class IntervalRule:
         if self.method not in INTERVAL_METHODS:
             raise unknown("regression method", self.method, INTERVAL_METHODS)
         check_rule(self.coverage, self.examples)
-        if self.scale not in SCALES:
+        if not isinstance(self.scale, str) or self.scale not in SCALES:
             raise unknown("scale", self.scale, SCALES)
         if (self.method == "normalised") == (self.scale == "none"):
             raise Misuse(f"scale '{self.scale}' for method '{self.method}': normalised has a scale, the others none")
@@ -314,7 +320,7 @@ def fit_conformal(
     """
     if pred.task not in CONFORMAL_METHODS:
         raise Misuse(f"conformal prediction for {pred.task}: there is none; it is for classification and regression")
-    if method not in CONFORMAL_METHODS[pred.task]:
+    if not isinstance(method, str) or method not in CONFORMAL_METHODS[pred.task]:
         raise unknown(f"{pred.task} method", method, CONFORMAL_METHODS[pred.task])
     for name, value in {"penalty": penalty, "start": start, "scale": scale}.items():
         if value is not None and name not in OPTIONS.get(method, ()):
