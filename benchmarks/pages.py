@@ -194,26 +194,27 @@ def embedded_quality_table(record: dict[str, Any]) -> str:
     return markdown(table.reset_index())
 
 
+def outcome_table(record: dict[str, Any], kind: str, count: str, verdicts: dict[str, str]) -> str:
+    """Tabulate outcomes by kind; `verdicts` are their headings by name."""
+    counts = pd.DataFrame.from_dict(record["kinds"], orient="index").reindex(columns=list(verdicts)).fillna(0)
+    counts.loc["all"] = counts.sum()
+    counts.insert(0, count, counts.sum(axis=1))
+    columns = [kind, count, *verdicts.values()]
+    return markdown(([name, *map("{:,.0f}".format, row)] for name, row in counts.iterrows()), columns)
+
+
+REFUSED = {"refused": "refused (`Misuse`)", "failed": "failed (`Failure`)"}
+
+
 def fuzz_table(record: dict[str, Any]) -> str:
     """Tabulate the outcomes of generated files and command lines by kind."""
-    verdicts = ["accepted", "refused", "failed", "bad"]
-    counts = pd.DataFrame.from_dict(record["kinds"], orient="index").reindex(columns=verdicts).fillna(0)
-    counts.loc["all"] = counts.sum()
-    counts.insert(0, "cases", counts.sum(axis=1))
-    columns = ["kind", "cases", "accepted", "refused (`Misuse`)", "failed (`Failure`)", "bad"]
-    return markdown(([kind, *map("{:,.0f}".format, row)] for kind, row in counts.iterrows()), columns)
+    return outcome_table(record, "kind", "cases", {"accepted": "accepted", **REFUSED, "bad": "bad"})
 
 
 def fuzz_api_table(record: dict[str, Any]) -> str:
-    """The outcomes of calls of the Python API with hostile values, a row an area."""
-    verdicts = ("right", "refused", "failed", "internal", "wrong")
-    titles = ("calls", "right", "refused (`Misuse`)", "failed (`Failure`)", "internal exceptions", "wrong")
-    lines = head(["area", *titles])
-    rows = {**record["kinds"], "all": {v: sum(c.get(v, 0) for c in record["kinds"].values()) for v in verdicts}}
-    for area, counts in rows.items():
-        cells = [sum(counts.values()), *(counts.get(verdict, 0) for verdict in verdicts)]
-        lines.append(f"| {area} | {' | '.join(f'{cell:,}' for cell in cells)} |")
-    return "\n".join(lines)
+    """Tabulate the outcomes of calls of the Python API with hostile values by area."""
+    verdicts = {"right": "right", **REFUSED, "internal": "internal exceptions", "wrong": "wrong"}
+    return outcome_table(record, "area", "calls", verdicts)
 
 
 MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker

@@ -128,8 +128,6 @@ def check_prepared(x: Any, preparation: Preparation | None, shape: tuple[int, ..
         raise Misuse(f"inputs of type {type(x).__name__}: expected a tensor or array (N, ...) of numbers") from None
     if not inputs.ndim:
         raise Misuse(f"one number, {inputs.item()}: expected inputs (N, ...)")
-    if inputs.is_complex():
-        raise Misuse("the inputs are complex: expected real numbers")
     if not inputs.is_floating_point() and inputs.dtype not in (torch.int64, torch.int32):
         expected = "floating-point numbers, or int64 for tokens"
         raise Misuse(f"inputs of type {str(inputs.dtype).removeprefix('torch.')}: expected {expected}; write x.float()")
