@@ -75,7 +75,6 @@ def test_a_wrong_entry_point_is_left_out_with_one_note(tmp_path: Path):
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "resnet18" in ended.stdout
-    assert "subpixel" in ended.stdout
     notes = ended.stderr.splitlines()
     assert {line.partition("=")[0] for line in notes} == {
         f"note: entry point '{name} " for name in ("broken", "missing", "number")
