@@ -104,7 +104,7 @@ def test_records_and_refusals() -> None:
     }.items():
         with pytest.raises(mm.Misuse, match=message):
             fit_calibrator(text, pred, y)
-    with pytest.raises(mm.Misuse, match="counts of 2 classes for predictions of 3"):
+    with pytest.raises(mm.Misuse, match=r"counts of shape \(2,\) for 3 classes: expected one for each class"):
         fit_calibrator("logit_adjustment", pred, y, counts=(1, 2))
 
 

@@ -255,7 +255,7 @@ def test_one_network_answers_many_times_on_every_engine(how: str, little: Data):
         ("dropout:rate=1", "rate=1.0: need a probability of at least 0 and below 1, such as 0.1"),
         ("dropout:rate=-0.1", "rate=-0.1: need a probability"),
         ("dropout:rate=nan", "rate=nan: need a probability"),
-        ("dropout:draws=0", "draws=0: need at least 1"),
+        ("dropout:draws=0", "draws=0: need a whole number, at least 1"),
         ("dropout:draws=2.5", "weights setting draws=2.5: expected a whole number"),
         ("point:draws=3", "weights 'point:draws=3': point has no settings; write point"),
         ("masks:draws=3", "unknown setting of a weights (name=value) 'draws'"),
