@@ -577,3 +577,10 @@ def test_a_share_for_a_part_that_the_data_has_is_refused():
     with pytest.raises(mm.Misuse, match="test= for data that has a test part already, 500 examples: leave it out"):
         mm.open_data("two-moons", test=0.3)
     assert len(mm.open_data("two-moons", val=0.3).val) == 450
+
+
+def test_none_means_left_out() -> None:
+    settings = {"epochs": 1, "batch_size": 16, "posthoc": None}
+    left_out, none = mm.fit("mlp", (X, Y), **settings), mm.fit("mlp", (X, Y), members=None, seed=None, **settings)
+    assert none.members == left_out.members == 5  # of a deep ensemble
+    assert torch.equal(none.predict(X).outputs, left_out.predict(X).outputs)
