@@ -16,7 +16,7 @@ def compare(
     baselines: Annotated[options.Names, options.documented("Recipe", "LIST")] = None,
     out: Annotated[str | None, options.documented("Options", "DIR")] = None,
     net: options.NetName = None,
-    reading: options.DataOptions,
+    reading: options.ReadingOptions,
     plan: options.TrainingOptions,
     trust: options.PostHocOptions,
     shift: options.ShiftOptions,
