@@ -122,10 +122,12 @@ def is_streamed(in_memory: bool | None, values: int) -> bool:
     return 4 * values > STREAMED_BYTES if in_memory is None else not in_memory
 
 
-def require_unpacked(place: str, size: int) -> None:
-    """Refuse compressed contents that unpack to more bytes than are read into memory."""
+UNCOMPRESSED = "write it uncompressed (np.savez), and it is read as its rows are needed"
+
+
+def require_unpacked(place: str, size: int, write: str = UNCOMPRESSED) -> None:
+    """Refuse compressed contents that unpack to more bytes than are read into memory; `write` says what to do."""
     if size > UNPACKED_BYTES:
-        write = "write it uncompressed (np.savez), and it is read as its rows are needed"
         problem, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
         raise Misuse(f"{problem}: expected at most {most:g}; {write}")
 

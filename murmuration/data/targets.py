@@ -1,7 +1,6 @@
 """Targets: the task they imply, the spelling and order of class names, and their encoding as tensors."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.local_forms import form_of, is_number, plain_text
 from murmuration.data.numpy_arrays import as_array, dense, to_tensor
 from murmuration.data.options import Task
 from murmuration.system.errors import Misuse, listed
@@ -17,7 +17,6 @@ Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot compare
 MOST_LABELS = 20  # more distinct integers than this are a quantity
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def as_text(value: Any) -> str:
@@ -27,15 +26,6 @@ def as_text(value: Any) -> str:
     ('3', '3', 'True', 'a')
     """
     return str(int(value) if (isinstance(value, float | np.floating) and float(value).is_integer()) else value)
-
-
-def is_number(text: str) -> bool:
-    """Return whether a string is a finite decimal number.
-
-    >>> is_number("-1.5e3"), is_number("nan"), is_number("1,5")
-    (True, False, False)
-    """
-    return NUMBER.fullmatch(text.strip()) is not None
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -151,10 +141,13 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
     if targets.ndim > 2:
         raise Misuse(f"{name} of shape {targets.shape}: expected one row of numbers a row")
     if targets.dtype.kind not in "iufb":
-        for position, value in enumerate(targets.ravel().tolist()):
-            if not is_number(as_text(value)):
+        texts = [as_text(value) for value in targets.ravel().tolist()]
+        form = form_of(texts)
+        for position, text in enumerate(texts):
+            if not is_number(plain_text(text, form)):
                 row = position * len(targets) // targets.size + 1
-                raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
+                raise Misuse(f"{name} holds '{text}' in row {row}: expected a number for a regression")
+        targets = np.array([plain_text(text, form) for text in texts]).reshape(targets.shape)
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
     if (bad := ~(np.abs(numbers) <= LARGEST).all(axis=1)).any():
         row = int(bad.argmax())

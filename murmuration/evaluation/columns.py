@@ -17,7 +17,7 @@ from murmuration.data import Data, Split, TablePreparation
 from murmuration.data.columns import find_column, to_numbers, to_texts
 from murmuration.data.formats import load_source
 from murmuration.data.inputs import join_inputs
-from murmuration.data.preparation import CategoricalColumn, NumericColumn
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn
 from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed
 from murmuration.evaluation.metrics import holm
@@ -273,6 +273,8 @@ def partial_dependence(
     by_name = {spec.name: spec for spec in getattr(ensemble.preparation, "columns", ())}
     if column not in by_name:
         raise unknown("column", column, by_name)
+    if isinstance(by_name[column], TextColumn):
+        raise Misuse(f"column '{column}' is free text: expected a column of numbers or categories")
     if points < 2:
         raise Misuse(f"points={points}: need at least 2")
     table = table.iloc[:: max(1, -(-len(table) // rows))]
@@ -446,11 +448,13 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     changes: list[Change] = []
     for column in preparation.columns:
         old, new = (find_column(frame, column.name) for frame in (data.train.x, table))
+        missing = missing_change(column.name, old, new)
+        changes += [] if missing is None else [missing]
         if isinstance(column, NumericColumn):
             column.require_quantity(new)
-        values_change = categories_change if isinstance(column, CategoricalColumn) else numbers_change
-        missing = missing_change(column.name, old, new)
-        changes += [*([] if missing is None else [missing]), values_change(column.name, old, new)]
+            changes.append(numbers_change(column, old, new))
+        elif isinstance(column, CategoricalColumn):
+            changes.append(categories_change(column.name, old, new))
     usual = data.test if len(data.test) else data.val
     changes += uncertainty_changes(ensemble, usual.x, table) if len(usual) >= MIN_ROWS else []
     adjusted = holm([change.p_value for change in changes])
@@ -465,14 +469,15 @@ def read_table(source: Any) -> Any:
     _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
     table = join_inputs([raw.parts[name].inputs for name in raw.parts])
     if not is_table(table):
-        raise Misuse(f"{source} holds no table: expected a .csv or .parquet file with the columns of training")
+        raise Misuse(f"{source} holds no table: expected a file such as new.csv with the columns of training")
     return table
 
 
-def numbers_change(name: str, old: Any, new: Any) -> Change:
-    """Return a numeric column, without its missing values."""
-    before, after = (numbers[~np.isnan(numbers)] for numbers in map(to_numbers, (old, new)))
-    return distance(name, "numbers", before, after)
+def numbers_change(column: NumericColumn, old: Any, new: Any) -> Change:
+    """Return a column of numbers, dates or durations, without its missing values."""
+    both = (to_numbers(values, column.form) for values in (old, new))
+    before, after = (numbers[~np.isnan(numbers)] for numbers in both)
+    return distance(column.name, column.quantity or "numbers", before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:
