@@ -156,6 +156,13 @@ def extremes(values: Any) -> tuple[Any, Any]:
     return np.min([low for low, _ in bounds]), np.max([high for _, high in bounds])
 
 
+def channel_extremes(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest values (C,) of columns or channels of an array (N, C, ...), or rows in files."""
+    axes = (0, *range(2, values.ndim))
+    bounds = [(part.min(axis=axes), part.max(axis=axes)) for part in pieces(values)]
+    return np.min([low for low, _ in bounds], axis=0), np.max([high for _, high in bounds], axis=0)
+
+
 def column_groups(values: Any) -> Iterator[np.ndarray]:
     """Yield columns (N, d) in double precision of an array (N, D), or of rows in files as many as fit into memory."""
     if not isinstance(values, FileRows):

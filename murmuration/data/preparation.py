@@ -17,7 +17,7 @@ from torch import Tensor
 
 from murmuration.data.column_roles import MOST_CATEGORIES, is_left_out
 from murmuration.data.columns import column_values, find_column, quantity_of, row_number, to_numbers, to_texts
-from murmuration.data.file_rows import FileRows, extremes, pieces
+from murmuration.data.file_rows import FileRows, channel_extremes, extremes, pieces
 from murmuration.data.local_forms import refuse_ambiguous
 from murmuration.data.numpy_arrays import as_array
 from murmuration.data.options import Prepare
@@ -110,6 +110,8 @@ class ArrayPreparation(JsonRecord, kind="array"):
     names: tuple[str, ...] = ()  # of the columns, where they have some
     clip: float | None = None
     quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q)
+    low: tuple[float, ...] = ()  # (D,) or (C,) of the training rows; empty: not known, or inputs stay as they are
+    high: tuple[float, ...] = ()
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
@@ -119,7 +121,8 @@ class ArrayPreparation(JsonRecord, kind="array"):
         return torch.from_numpy(self.scaling.apply(values))
 
     def __post_init__(self) -> None:
-        counts = {len(self.mean), len(self.std), *([len(self.quantiles)] if self.quantiles else []), *self.shape[:1]}
+        optional = [len(values) for values in (self.quantiles, self.low, self.high) if values]
+        counts = {len(self.mean), len(self.std), *optional, *self.shape[:1]}
         if len(counts) > 1:
             raise Failure(f"the preparation of arrays {self.shape} is damaged: it has {len(self.mean)} means")
 
@@ -487,7 +490,7 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
         Misuse: For an unknown kind of preparation.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
-    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=())
+    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=(), low=(), high=())
     """
     if record["kind"] == "features":
         inputs, scale = (preparation_from_json(record[part]) for part in ("inputs", "scale"))
@@ -586,8 +589,12 @@ def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPre
         in_file = isinstance(values, FileRows)
         values = values.then(lambda rows: rows[:, None], (1,)) if in_file else values[:, None]
     zeros, ones = (0.0,) * values.shape[1], (1.0,) * values.shape[1]
-    scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else Scaling(zeros, ones)
-    return ArrayPreparation(values.shape[1:], scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles)
+    if prepare not in WAYS:
+        return ArrayPreparation(values.shape[1:], zeros, ones, names)
+    scaling = fit_scaling(values, prepare, "x")
+    ends = (tuple(end.astype(np.float64).tolist()) for end in channel_extremes(values))
+    statistics = scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles
+    return ArrayPreparation(values.shape[1:], *statistics, *ends)
 
 
 def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:

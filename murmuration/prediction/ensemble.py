@@ -20,9 +20,10 @@ from murmuration.core.roles import ParameterRoles
 from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
 from murmuration.data import Preparation, Split
-from murmuration.data.inputs import check_prepared, input_dtype, open_labelled, prepare_inputs
+from murmuration.data.inputs import KeyedInputs, check_prepared, input_dtype, open_labelled, prepare_inputs
 from murmuration.data.numpy_arrays import unmasked
-from murmuration.data.raw import Keys, take_keys
+from murmuration.data.ranges import Ranges, ranges_of
+from murmuration.data.raw import take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
@@ -33,6 +34,7 @@ from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
 from murmuration.models.nets.source import net_source
 from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
+from murmuration.prediction.outside import outside_of
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
@@ -40,7 +42,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, first_line, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, names_of, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -331,21 +333,32 @@ class Ensemble:
         """
         return self.keyed_inputs(x)[0]
 
-    def keyed_inputs(self, x: Any, in_memory: bool | None = None) -> tuple[Tensor, Keys]:
+    def keyed_inputs(self, x: Any, in_memory: bool | None = None, keep: Sequence[str] = ()) -> KeyedInputs:
         """Prepare inputs as `prepare` does, and return them with the names of their rows.
 
         Args:
             x: As for `prepare`.
             in_memory: As for `open_data`, for files and arrays.
+            keep: Columns of a table that become keys.
 
         Returns:
-            Prepared inputs (N, ...), and their keys: `index` of a table, `file` of images, or none.
+            Prepared inputs (N, ...), their keys (`index` of a table, `file` of images, columns to keep), and the number
+            of missing values of every row that prepared inputs do not show.
         """
-        return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory)
+        return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory, keep=keep)
 
-    def _opened(self, x: Any, prepared: bool) -> tuple[Tensor, Keys]:
+    def _opened(self, x: Any, prepared: bool, keep: str | Sequence[str] = ()) -> KeyedInputs:
         """Return prepared inputs and their keys, of inputs as given or prepared before."""
-        return (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
+        if not prepared:
+            return self.keyed_inputs(x, keep=names_of("keep", keep))
+        if keep:
+            raise Misuse(f"keep={keep!r} with prepared inputs, which have no columns: give the table")
+        return KeyedInputs(check_prepared(x, self.preparation, self._input_shape))
+
+    @cached_property
+    def _ranges(self) -> Ranges | None:
+        """Return the ranges of the training inputs; None if they are not known."""
+        return None if self.preparation is None else ranges_of(self.preparation)
 
     @property
     def _input_shape(self) -> tuple[int, ...] | None:
@@ -358,15 +371,23 @@ class Ensemble:
         return input_dtype(self.preparation)
 
     def predict(
-        self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False
+        self,
+        x: Any,
+        *,
+        draws: int | None = None,
+        calibrated: bool = True,
+        prepared: bool = False,
+        keep: str | Sequence[str] = (),
     ) -> Predictive:
         """Compute the predictive distribution of N inputs.
 
         Args:
             x: Inputs as `fit` took them: an array, a tensor, a pandas table, a path or a split (see `prepare`).
             draws: Draws of each member with random weights; None: as many as the recipe says.
-            calibrated: Whether to apply the calibrator, if there is one.
+            calibrated: Whether to apply the calibrator, if there is one, and to widen predictions outside of the
+                training range.
             prepared: Whether `x` is a tensor (N, ...) that was prepared before, such as `data.test.prepared`.
+            keep: Columns of a table that become keys of the predictions, such as an identifier.
 
         Returns:
             Outputs (S, N, K) with their likelihood; S is members times draws.
@@ -374,11 +395,13 @@ class Ensemble:
         Raises:
             Misuse: If the inputs are of another kind or shape than those of training.
         """
-        inputs, keys = self._opened(x, prepared)
+        inputs, keys, imputed = self._opened(x, prepared, keep)
         if isinstance(inputs, Streamed):
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
-            return Predictive.concatenate(parts)
+            pred = Predictive.concatenate(parts)
+            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed)
+            return replace(pred, keys=keys, outside=far)
         times = self.recipe.weights.resolve_draws(draws)
         if self.preparation is None:
             refuse_beyond(inputs, [precision(group.population) for group in self.groups])
@@ -393,8 +416,10 @@ class Ensemble:
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
         weights = draw_weights(self.weights, self.networks, times)
-        pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
-        return pred if posthoc is None else posthoc.calibrated(pred)
+        far = None if self._ranges is None else outside_of(self._ranges, inputs)
+        far = far if far is None or imputed is None else far.plus(imputed)
+        pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys, outside=far)
+        return pred if posthoc is None else posthoc.widened(posthoc.calibrated(pred))
 
     def stream(
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
@@ -410,12 +435,29 @@ class Ensemble:
         Returns:
             An iterator over the predictives of successive chunks.
         """
-        inputs, keys = self._opened(x, prepared)
+        return self.stream_prepared(self._opened(x, prepared), size, calibrated=calibrated)
+
+    def stream_prepared(
+        self, opened: KeyedInputs, size: int | None = None, *, calibrated: bool = True
+    ) -> Iterator[Predictive]:
+        """Predict a chunk of inputs that `keyed_inputs` returned at a time.
+
+        Args:
+            opened: The inputs with their keys.
+            size: As for `stream`.
+            calibrated: As for `predict`.
+
+        Returns:
+            An iterator over the predictives of successive chunks.
+        """
+        inputs, keys, imputed = opened
         size = size or stream_size(inputs)
 
         def part(index: int, chunk: Tensor) -> Predictive:
             pred = self.predict(chunk, calibrated=calibrated, prepared=True)
-            return replace(pred, keys=take_keys(keys, slice(index * size, (index + 1) * size)))
+            rows = slice(index * size, (index + 1) * size)
+            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed[rows])
+            return replace(pred, keys=take_keys(keys, rows), outside=far)
 
         return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))
 

@@ -21,7 +21,8 @@ from murmuration.data.raw import Keys, join_keys, take_keys
 from murmuration.data.targets import encode_labels, is_number
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
 from murmuration.likelihoods.classes import MultiLabel
-from murmuration.prediction import checks, tables
+from murmuration.prediction import checks, outside, tables
+from murmuration.prediction.outside import Baseline, Outside
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -41,6 +42,9 @@ class Predictive:
         posthoc: The fitted post-hoc steps whose sets and decisions belong to these predictions.
         keys: Names (N,) of the inputs by the caller, the first columns of a table.
         uncalibrated: The predictive before a calibrator; scores of members are taken from it.
+        outside: How far each input lies outside of the training range; None: not known.
+        baseline: The prediction without any input, a part of predictions far outside; None: predictions are those of
+            the members. Attributes of single members never have it.
     """
 
     outputs: Tensor
@@ -50,10 +54,14 @@ class Predictive:
     posthoc: Any = None
     keys: Keys = field(default_factory=dict)
     uncalibrated: "Predictive | None" = None
+    outside: Outside | None = None
+    baseline: Baseline | None = None
 
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
             raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
+        if self.outside is not None and len(self.outside.count) != self.outputs.shape[1]:
+            raise Misuse(f"outside of {len(self.outside.count)} inputs, and there are {self.outputs.shape[1]}")
         checks.check_outputs(self.outputs, self.likelihood)
         checks.check_weights(self.weights, members=len(self.outputs))
 
@@ -86,9 +94,32 @@ class Predictive:
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
+    def _baseline_weight(self) -> Tensor | None:
+        """Return the share (N,) of the baseline in each prediction; None if it is 0 for all."""
+        if self.outside is None or self.baseline is None or not (self.outside.weight > 0).any():
+            return None
+        return self.outside.weight
+
+    def _mixed(self, values: Tensor, unknown: Any = 0.0) -> Tensor:
+        """Average values (N, ...) of the members with those of the baseline; inputs of weight 0 keep their bits."""
+        if self._baseline_weight is None:
+            return values
+        weight = self._baseline_weight.view(-1, *[1] * (values.ndim - 1))
+        return torch.where(weight > 0, (1 - weight) * values + weight * unknown, values)
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance (K,) of the baseline."""
+        assert self.baseline is not None
+        return self.baseline.moments
+
+    @cached_property
     def mean(self) -> Tensor:
         """Return the mean probabilities of classes or labels, or the mean of y, (N, K)."""
-        return self.average(self.member_mean) if self.task == REGRESSION else self.mean_probs
+        if self.task != REGRESSION:
+            return self.mean_probs
+        means = self.average(self.member_mean)
+        return means if self._baseline_weight is None else self._mixed(means, self._moments[0])
 
     def member_log_prob(self, y: Any) -> Tensor:
         """Compute the log-likelihood of each target under each member.
@@ -123,8 +154,29 @@ class Predictive:
         """
         if self.task == REGRESSION:
             components, weights = self.density
-            return (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
-        return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+            members = (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
+        else:
+            members = (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+        if self._baseline_weight is None or self.likelihood.moment_matched:
+            return members
+        weight, unknown = self._baseline_weight, self._baseline_log_prob(y)
+        mixed = torch.logaddexp((1 - weight).log() + members, weight.log() + unknown)
+        return torch.where(weight > 0, mixed, members)
+
+    def _baseline_log_prob(self, y: Any) -> Tensor:
+        """Compute the log-likelihood (N,) of each target under the baseline."""
+        mean = self._moments[0]
+        if self.task == REGRESSION:
+            return self._baseline_density.log_prob(self.targets(y))[0].sum(-1)
+        if self.task == MULTI_LABEL:
+            return torch.where(self.targets(y) > 0.5, mean, 1 - mean).log().sum(-1)
+        return mean.log()[self.labels(y)]
+
+    @property
+    def _baseline_density(self) -> mixtures.Normals:
+        """Return the baseline of a regression as one Gaussian (1, 1, K)."""
+        mean, var = self._moments
+        return mixtures.Normals(mean[None, None], var[None, None])
 
     @property
     def logits(self) -> Tensor:
@@ -147,7 +199,8 @@ class Predictive:
     @cached_property
     def mean_probs(self) -> Tensor:
         """Return the mean probabilities (N, K) of classes or labels."""
-        return self.average(self.probs)
+        probs = self.average(self.probs)
+        return probs if self._baseline_weight is None else self._mixed(probs, self._moments[0])
 
     @cached_property
     def votes(self) -> Tensor:
@@ -187,14 +240,15 @@ class Predictive:
     @cached_property
     def expected_entropy(self) -> Tensor:
         """Return the aleatoric uncertainty (N,): the mean entropy of members, in nats; summed over labels."""
-        return self.average(self._entropies(self.probs))
+        return self._mixed(self.average(self._entropies(self.probs)))
 
     @property
     def mutual_information(self) -> Tensor:
         """Return the epistemic uncertainty (N,): entropy minus expected entropy (Jensen-Shannon divergence).
 
-        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only. That of a
-        multi-label task is the sum of the labels' own.
+        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only; far outside of the
+        training range it approaches the entropy of the class frequencies. That of a multi-label task is the sum of the
+        labels' own.
         """
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
@@ -231,12 +285,19 @@ class Predictive:
     def aleatoric_covariance(self) -> Tensor:
         """Return E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
         self._require_classes("aleatoric_covariance")
-        return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
+        within = torch.diag_embed(self.average(self.probs)) - mixtures.second_moment(self.probs, self.member_weights)
+        return self._mixed(within)
 
     @property
     def epistemic_covariance(self) -> Tensor:
         """Return E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S."""
-        return mixtures.second_moment(self.probs - self.mean, self.member_weights)
+        members = mixtures.second_moment(self.probs - self.mean, self.member_weights)
+        if self._baseline_weight is None:
+            return members
+        frequencies = self._moments[0]
+        apart = frequencies - self.mean  # (N, K)
+        covariance = torch.diag(frequencies) - frequencies[:, None] * frequencies
+        return self._mixed(members, covariance + apart[:, :, None] * apart[:, None, :])
 
     @property
     def total_covariance(self) -> Tensor:
@@ -288,13 +349,20 @@ class Predictive:
     @property
     def aleatoric_var(self) -> Tensor:
         """Return the mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
-        return self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs))
+        return self._mixed(self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs)))
 
     @property
     def epistemic_var(self) -> Tensor:
         """Return the variance (N, K) of members' means, or of their probabilities, divided by S and not S - 1."""
         means = self.member_mean if self.task == REGRESSION else self.probs
-        return mixtures.weighted_variance(means, self.member_weights)
+        members = mixtures.weighted_variance(means, self.member_weights)
+        if self._baseline_weight is None:
+            return members
+        mean, var = self._moments
+        around = members + (self.average(means) - self.mean).square()
+        return torch.where(
+            self._baseline_weight[:, None] > 0, self._mixed(around, var + (mean - self.mean).square()), members
+        )
 
     @property
     def total_var(self) -> Tensor:
@@ -316,7 +384,10 @@ class Predictive:
         Raises:
             Misuse: If this is not a regression.
         """
-        return mixtures.mixture_cdf(self.targets(y), *self.density)
+        members = mixtures.mixture_cdf(self.targets(y), *self.density)
+        if self._baseline_weight is None or self.likelihood.moment_matched:
+            return members
+        return self._mixed(members, self._baseline_density.cdf(self.targets(y))[0])
 
     def quantile(self, level: float) -> Tensor:
         """Compute a quantile of y.
@@ -330,7 +401,22 @@ class Predictive:
         Raises:
             Misuse: If this is not a regression.
         """
-        return mixtures.mixture_quantile(level, *self.density)
+        members = mixtures.mixture_quantile(level, *self.density)
+        if self._baseline_weight is None or self.likelihood.moment_matched:
+            return members
+        far = (self._baseline_weight > 0).nonzero()[:, 0]
+        return members.index_copy(0, far, self.at(far)._mixed_quantile(level))
+
+    def _mixed_quantile(self, level: float) -> Tensor:
+        """Compute a quantile (N, K) of the mixture of members and baseline, by bisection."""
+        components, baseline = self.density[0].quantile(level), self._baseline_density.quantile(level)[0]
+        low = torch.minimum(components.amin(0), baseline)
+        high = torch.maximum(components.amax(0), baseline)
+        for _ in range(mixtures.HALVINGS):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Compute the central predictive interval.
@@ -378,17 +464,21 @@ class Predictive:
         in_nats = {name: getattr(self, name) for name in entropies}
         if self.task == MULTI_LABEL:
             return in_nats
-        aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
+        aleatoric = self._mixed(1 - self.average(torch.linalg.vecdot(self.probs, self.probs)))
         total = 1 - torch.linalg.vecdot(self.mean, self.mean)
         index = self.predicted.expand(len(self.probs), -1)[..., None]
         predicted_probs = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
+        epistemic_predicted = mixtures.weighted_variance(predicted_probs, self.member_weights)
+        if self._baseline_weight is not None:
+            mixed = self.epistemic_var.gather(-1, self.predicted[:, None])[:, 0]
+            epistemic_predicted = torch.where(self._baseline_weight > 0, mixed, epistemic_predicted)
         return {
             "confidence": self.confidence,
             **in_nats,
             "aleatoric": aleatoric.clamp_min(0),
             "epistemic": (total - aleatoric).clamp_min(0),
-            "aleatoric_predicted": self.average(predicted_probs * (1 - predicted_probs)),
-            "epistemic_predicted": mixtures.weighted_variance(predicted_probs, self.member_weights),
+            "aleatoric_predicted": self._mixed(self.average(predicted_probs * (1 - predicted_probs))),
+            "epistemic_predicted": epistemic_predicted,
         }
 
     def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
@@ -414,7 +504,10 @@ class Predictive:
             Columns (N,) by name: first the keys of the inputs, if any (`index` of a pandas table, `file` of images),
             then those of `arrays`, with a column for each class or target; the classes of a set as one text.
         """
-        return {**self.keys, **tables.value_columns(self, first)}
+        values = tables.value_columns(self, first)
+        if both := self.keys.keys() & values.keys():
+            raise Misuse(f"keep={min(both)!r} is also the name of a column of predictions: rename it in the table")
+        return {**self.keys, **values}
 
     def to_pandas(self) -> Any:
         """Return a pandas table with one row per input: the columns that `murmur predict` writes."""
@@ -428,7 +521,7 @@ class Predictive:
     @property
     def _first(self) -> "Predictive":
         """Return the first member on the first input: enough to know K without computing the rest."""
-        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None)
+        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None, outside=None)
 
     def labels(self, y: Any) -> Tensor:
         """Check labels and return them as class indices.
@@ -494,7 +587,8 @@ class Predictive:
         index = inputs if isinstance(inputs, slice) else torch.as_tensor(unmasked(inputs))
         rows = index if isinstance(index, slice) else index.cpu().numpy()
         before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
-        return replace(self, outputs=self.outputs[:, index], keys=take_keys(self.keys, rows), uncalibrated=before)
+        far, keys = None if self.outside is None else self.outside.at(index), take_keys(self.keys, rows)
+        return replace(self, outputs=self.outputs[:, index], keys=keys, uncalibrated=before, outside=far)
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """Replace the logits.
@@ -506,7 +600,7 @@ class Predictive:
             The predictive of the same members with these logits.
         """
         plain = (MultiLabel if self.task == MULTI_LABEL else Categorical)(logits.shape[-1])
-        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
+        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys, outside=self.outside)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """Select members.
@@ -554,7 +648,8 @@ class Predictive:
         outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
         before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
         uncalibrated = Predictive.concatenate(before) if len(before) == len(parts) else None
-        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated)
+        far = outside.joined([part.outside for part in parts])
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated, outside=far)
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":

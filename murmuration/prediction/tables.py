@@ -18,7 +18,8 @@ def arrays(pred: Any, per_member: bool, first: int) -> dict[str, np.ndarray]:
         tensors = {"predicted": pred.predicted, **pred.uncertainties(), "probs": pred.mean}
         members = {"member_probs": pred.probs} if per_member else {}
     plain = {name: values.numpy() for name, values in {**tensors, **members}.items()}
-    return {**plain, **(pred.posthoc.columns(pred, first) if pred.posthoc is not None else {})}
+    outside = {} if pred.outside is None else {"outside": pred.outside.count.numpy()}
+    return {**plain, **(pred.posthoc.columns(pred, first) if pred.posthoc is not None else {}), **outside}
 
 
 def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
@@ -27,7 +28,7 @@ def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
     names = pred.names or tuple(map(str, range(pred.mean.shape[1])))
     probs = by_name.pop("probs", None)
     if probs is not None:
-        posthoc = [name for name in by_name if name.startswith("set_") or name == "answered"]
+        posthoc = [name for name in by_name if name.startswith("set_") or name in ("answered", "outside")]
         last = {name: by_name.pop(name) for name in posthoc}
         by_name |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
     if pred.task == CLASSIFICATION:
@@ -37,7 +38,7 @@ def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
         return by_name | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
     table: dict[str, np.ndarray] = {}
     for key, values in by_name.items():
-        if values.ndim == 1 or (pred.task == REGRESSION and len(names) == 1):
+        if values.ndim == 1 or (pred.task == REGRESSION and names == ("0",)):
             table[key] = values if values.ndim == 1 else values[:, 0]
         else:
             table |= {f"{key}_{name}": values[:, k] for k, name in enumerate(names)}
