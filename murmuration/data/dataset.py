@@ -36,7 +36,7 @@ from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
 from murmuration.data.targets import class_list, infer_task, label_names, refuse_constant, refuse_free_text
-from murmuration.system.errors import Misuse, listed, unknown, warn
+from murmuration.system.errors import Misuse, listed, notes_once, unknown, warn
 from murmuration.system.progress import html_table
 from murmuration.system.settings import declared_by
 
@@ -164,6 +164,7 @@ class FeatureNetwork(Protocol):
         """
 
 
+@notes_once
 @declared_by(DataOptions, "options")
 def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None, **options: Any) -> Data:
     """Open a source, split it into train, validation and test, and prepare it by statistics of the training split.

@@ -281,7 +281,7 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
         if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
             unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
             known = listed(self.categories, most=5)
-            warn(f"{unseen}: it has '{present[0]}', and training had {known}")
+            warn(f"{unseen}: it has '{present[0]}', and training had {known}", about=f"unseen {self.name}")
         hot = np.zeros((len(values), width))
         hot[np.arange(len(values)), columns] = 1.0
         return hot
@@ -341,7 +341,7 @@ class TablePreparation(JsonRecord, kind="table"):
             hint = f"; {hint.strip()} Rename it" if hint else ""
             raise Misuse(f"no column '{missing[0]}' in the table: expected it; found {listed(names)}{hint}")
         if surplus:
-            warn(f"the table has columns that training did not have, which are ignored: {listed(surplus)}")
+            warn(f"the table has columns that training did not have, which are ignored: {listed(surplus)}", "surplus")
 
     def imputed(self, raw: Any) -> np.ndarray:
         """Count the missing values (N,) of every row that prepared inputs do not show, as training had none there."""
@@ -352,7 +352,8 @@ class TablePreparation(JsonRecord, kind="table"):
             if missing.any():
                 counts += missing
                 what = f"{int(missing.sum()):,} of {len(missing):,} values of column '{column.name}' are missing"
-                warn(f"{what}, and none was in training: its median {column.median:g} takes their place")
+                change = f"its median {column.median:g} takes their place"
+                warn(f"{what}, and none was in training: {change}", about=f"imputed {column.name}")
         return counts
 
 

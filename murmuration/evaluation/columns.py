@@ -25,7 +25,7 @@ from murmuration.likelihoods import REGRESSION
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, notes_once, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,6 +111,7 @@ class ColumnImportance:
         return tuple(texts)
 
 
+@notes_once
 def column_importance(
     ensemble: Ensemble,
     data: Any,
@@ -251,6 +252,7 @@ class PartialDependence:
         return {**about, "mean": self.mean.tolist(), "std": self.std.tolist()}
 
 
+@notes_once
 def partial_dependence(
     ensemble: Ensemble, data: Any, column: str, *, points: int = POINTS, rows: int = ROWS
 ) -> PartialDependence:
@@ -283,11 +285,21 @@ def partial_dependence(
     values = grid(table[key], points) if numeric else by_name[column].categories
     curves = []
     for value in values:
-        pred = ensemble.predict(table.assign(**{key: value}))
+        pred = ensemble.predict(table.assign(**{key: in_quantity(value, by_name[column])}))
         curves.append((pred.member_mean if pred.task == REGRESSION else pred.probs).double().mean(1).numpy())  # (S, K)
     names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
     weights = pred.member_weights.double().numpy()
     return PartialDependence(column, tuple(values), numeric, names, np.stack(curves, 1), weights, len(table))
+
+
+def in_quantity(value: Any, column: Any) -> Any:
+    """Return a number of seconds as the date or duration that a column holds; anything else as it is."""
+    import pandas as pd
+
+    quantity = column.quantity if isinstance(column, NumericColumn) else None
+    if quantity == "dates":
+        return pd.Timestamp(value, unit="s")
+    return pd.Timedelta(value, unit="s") if quantity == "durations" else value
 
 
 def grid(values: Any, points: int) -> list[float]:
@@ -311,6 +323,7 @@ class UnusualRow:
     values: tuple[Any, ...]  # of these columns
 
 
+@notes_once
 def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = DEFAULT_COUNT) -> list[UnusualRow]:
     """Find the rows of a table that are farthest from the training rows.
 
@@ -422,6 +435,7 @@ class Drift:
         return {"rows": self.rows, "train_rows": self.train_rows, "verdict": list(self.verdict), "changes": changes}
 
 
+@notes_once
 def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     """Test a new table for drift from the training table.
 

@@ -42,7 +42,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, first_line, names_of, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, names_of, notes_once, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -333,6 +333,7 @@ class Ensemble:
         """
         return self.keyed_inputs(x)[0]
 
+    @notes_once
     def keyed_inputs(self, x: Any, in_memory: bool | None = None, keep: Sequence[str] = ()) -> KeyedInputs:
         """Prepare inputs as `prepare` does, and return them with the names of their rows.
 
@@ -370,6 +371,7 @@ class Ensemble:
         """Return the type of prepared inputs: int64 for tokens, else float32."""
         return input_dtype(self.preparation)
 
+    @notes_once
     def predict(
         self,
         x: Any,
@@ -461,6 +463,7 @@ class Ensemble:
 
         return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))
 
+    @notes_once
     def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
         """Open labelled examples as a split with this ensemble's preparation and classes.
 
@@ -481,6 +484,7 @@ class Ensemble:
             expected = {"task": self.manifest.data["task"], "classes": tuple(self.manifest.data["classes"])}
         return open_labelled(source, self.preparation, **expected, target=target, shape=self._input_shape)
 
+    @notes_once
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
         """Fit a calibrator, conformal rules and abstention rules on labelled examples.
 

@@ -16,7 +16,7 @@ from murmuration.data.raw import Keys, take_keys
 from murmuration.data.targets import is_number
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, names_of
+from murmuration.system.errors import Misuse, names_of, notes_once
 from murmuration.system.files import write_named
 
 Columns = dict[str, np.ndarray]
@@ -71,6 +71,7 @@ def predictions_of(
     return Predictions(parts, len(opened.x), ensemble.names, ensemble.members, per_member, opened.keys)
 
 
+@notes_once
 def save_predictions(
     ensemble: Ensemble,
     x: Any,

@@ -25,7 +25,7 @@ from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
 from murmuration.system.devices import CPU, refuse_autocast
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, notes_once
 from murmuration.system.files import read_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.memory import suggest_keeping_freed_memory
@@ -39,6 +39,7 @@ from murmuration.training.resolve import checked_source, resolve
 from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def fit(
@@ -182,6 +183,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
     )
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def resume(
