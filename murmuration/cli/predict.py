@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from murmuration.prediction.prediction_files import Predictions
 
 SHOWN_ROWS = 10  # without a file
-SHOWN_COLUMNS = 8  # a terminal has no room for all
+LEFT_TO_FILES = ("aleatoric", "epistemic", "expected_", "mutual_", "prob_")  # columns; a terminal has little room
 
 
 def predict(
@@ -92,8 +92,7 @@ def predict(
     if path is None:
         return show(predictions_of(ensemble, data, in_memory=in_memory, keep=listed(keep)), as_json=as_json)
     with interruptible(path):
-        options = {"per_member": per_member, "in_memory": in_memory}
-        saved = mm.save_predictions(ensemble, data, path, keep=listed(keep), **options)
+        saved = mm.save_predictions(ensemble, data, path, per_member=per_member, in_memory=in_memory, keep=listed(keep))
         if as_json:
             return print_json({"run": run, "data": data, "out": out, "rows": saved.rows, "members": saved.members})
         say(f"{saved.rows:,} predictions of {plural(saved.members, 'member')}: {path}")
@@ -105,8 +104,9 @@ def show(predictions: "Predictions", *, as_json: bool) -> None:
     rows = {name: values[:SHOWN_ROWS].tolist() for name, values in table.items()}
     if as_json:
         return print_json({"rows": predictions.rows, "members": predictions.members, "predictions": rows})
-    last = [name for name in rows if name in ("answered", "outside") or name.startswith(("set_", "conformal_"))]
-    names = [name for name in rows if name not in last][: max(1, SHOWN_COLUMNS - len(last))] + last
+    names = [name for name in rows if not name.startswith(LEFT_TO_FILES)]
+    if any(name.startswith("conformal_") for name in names):
+        names = [name for name in names if not name.startswith(("low_", "high_"))]
     cells = [[cell(value) for value in rows[name]] for name in names]
     count = min(SHOWN_ROWS, predictions.rows)
     title = f"{count} of {predictions.rows:,} predictions; --out FILE.csv writes all rows and {len(rows)} columns"
@@ -115,10 +115,8 @@ def show(predictions: "Predictions", *, as_json: bool) -> None:
 
 def cell(value: Any) -> str:
     """Return a value of a table of predictions in few characters."""
-    return (
-        ("yes" if value else "no")
-        if isinstance(value, bool)
-        else f"{value:.4g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    from murmuration.reports.formatting import number
+
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, float) else str(value)

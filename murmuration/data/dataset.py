@@ -35,7 +35,14 @@ from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInp
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
-from murmuration.data.targets import class_list, infer_task, label_names, refuse_constant, refuse_free_text
+from murmuration.data.targets import (
+    class_list,
+    infer_task,
+    label_names,
+    refuse_constant,
+    refuse_free_text,
+    refuse_many_classes,
+)
 from murmuration.system.errors import Misuse, listed, notes_once, unknown, warn
 from murmuration.system.progress import html_table
 from murmuration.system.settings import declared_by
@@ -371,6 +378,8 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
         if data_task == "classification" and first.dtype.kind in "OU":
             refuse_ambiguous(raw.target_name, label_names(first, None)[0])
             refuse_free_text(first, raw.target_name)
+    if task == "classification" and raw.class_names is None:
+        refuse_many_classes(first, raw.target_name)
     classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
     ys = {name: raw.encode(part, data_task, classes) for name, part in raw.parts.items()}
     if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):

@@ -95,7 +95,7 @@ def prepare_inputs(
         if source.x is None:
             raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
         opened = prepare_inputs(source.x, preparation, keep=keep)
-        return opened._replace(keys={**source.keys, **opened.keys})
+        return opened._replace(keys={**source.keys, **{name: opened.keys[name] for name in keep}})
     if preparation is None:
         return KeyedInputs(check_prepared(_as_arrays(source, labelled=False)[0], None, shape))
     if isinstance(preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here

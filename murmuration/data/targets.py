@@ -11,11 +11,13 @@ from torch import Tensor
 from murmuration.data.local_forms import form_of, is_number, plain_text
 from murmuration.data.numpy_arrays import as_array, dense, to_tensor
 from murmuration.data.options import Task
-from murmuration.system.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed, warn
 
 Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot compare
+NOTED_NUMBERS = 100  # distinct integers: for more, a note that they are quantities would be noise
+MIN_REFUSED_CLASSES, ROWS_PER_CLASS = 100, 10  # more classes than either, of numbers, are refused
 MOST_LABELS = 20  # more distinct integers than this are a quantity
 
 
@@ -74,7 +76,24 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     is_small = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
     if not is_small and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
         raise Misuse(f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: {write}")
-    return "classification" if is_small or images else "regression"
+    task: Task = "classification" if is_small or images else "regression"
+    counts = labels < 3 or np.array_equal(np.unique(targets), np.arange(labels))  # the indices of classes
+    if not images and not (is_small and counts) and labels <= NOTED_NUMBERS:
+        kind, other = (f"{labels} classes", "regression") if is_small else ("quantities", "classification")
+        numbers = f"{name} holds {labels} distinct whole numbers, {targets.min()} to {targets.max()}"
+        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong")
+    return task
+
+
+def refuse_many_classes(targets: np.ndarray, name: str) -> None:
+    """Refuse numbers (N,) as classes where they are too many: a quantity that is called a classification."""
+    if targets.dtype.kind not in "iuf":
+        return
+    rows, labels = len(targets), len(np.unique(targets))
+    if labels > MIN_REFUSED_CLASSES and labels > rows / ROWS_PER_CLASS:
+        most = max(MIN_REFUSED_CLASSES, rows // ROWS_PER_CLASS)
+        problem = f"task='classification' and {name} has {labels:,} distinct numbers in {rows:,} rows"
+        raise Misuse(f"{problem}: expected at most {most:,} classes; write task='regression' for a quantity")
 
 
 def refuse_free_text(targets: np.ndarray, name: str) -> None:

@@ -25,7 +25,7 @@ from murmuration.likelihoods import REGRESSION
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, notes_once, unknown
+from murmuration.system.errors import Misuse, listed, notes_once, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -372,13 +372,14 @@ class Change:
     """One quantity in two tables."""
 
     name: str
-    kind: str  # numbers, categories, missing values, uncertainty or sets
+    kind: str  # numbers, dates, durations, categories, missing values, uncertainty or sets
     before: float  # mean, or share of missing values; NaN of categories
     after: float
     size: float  # distance of the distributions: of Kolmogorov-Smirnov, or half the summed difference of shares
     p_value: float  # before correction
     adjusted: float = 1.0  # by Holm's method, over all changes
     unseen: float = 0.0  # share of rows with a category that training did not have
+    new: tuple[str, ...] = ()  # these categories, the most frequent first
 
     @property
     def drifted(self) -> bool:
@@ -412,6 +413,8 @@ class Drift:
         """What changed, and what to do about it, in sentences."""
         uncertainty = [change for change in self.drifted if change.kind in ("uncertainty", "sets")]
         columns = [change for change in self.drifted if change not in uncertainty]
+        unseen = [(c.name, listed(c.new, most=5), 100 * c.unseen) for c in columns if c.new]
+        levels = [f"New in {name}: {new} ({share:.3g} % of the rows)." for name, new, share in unseen]
         small = sum(change.adjusted < LEVEL and not change.drifted for change in self.changes)
         sizes = f"{self.rows:,} new rows against {self.train_rows:,} training rows"
         if not self.drifted:
@@ -423,7 +426,7 @@ class Drift:
         went = [(c.name[0].upper() + c.name[1:], c.before, c.after) for c in uncertainty]
         sentences = [f"{name} went from {before:.3g} to {after:.3g}." for name, before, after in went]
         advice = "Check these columns, and train again with newer rows if the change is real."
-        return tuple(text for text in (first, *sentences, advice) if text)
+        return tuple(text for text in (first, *levels, *sentences, advice) if text)
 
     def frame(self) -> "pd.DataFrame":
         import pandas as pd
@@ -527,10 +530,11 @@ def categories_change(name: str, old: Any, new: Any) -> Change:
     rare = expected < MIN_EXPECTED_ROWS
     pooled = np.concatenate([counts[:, ~rare], counts[:, rare].sum(1, keepdims=True)], 1)
     pooled = pooled[:, pooled.sum(0) > 0]
-    unseen = sum(count for level, count in after.items() if level not in before) / totals[1]
+    new = tuple(level for level, _ in after.most_common() if level not in before)
+    nothing = replace(nothing, size=size, unseen=sum(after[level] for level in new) / totals[1], new=new)
     if pooled.shape[1] < 2:
-        return replace(nothing, size=size, unseen=unseen)
-    return replace(nothing, size=size, p_value=float(stats.chi2_contingency(pooled).pvalue), unseen=unseen)
+        return nothing
+    return replace(nothing, p_value=float(stats.chi2_contingency(pooled).pvalue))
 
 
 def uncertainty_changes(ensemble: Ensemble, usual: Any, table: Any) -> list[Change]:

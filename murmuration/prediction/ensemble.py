@@ -42,7 +42,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, first_line, names_of, notes_once, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, listed, names_of, notes_once, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -96,7 +96,7 @@ class Ensemble:
         """Return one line.
 
         >>> Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)])
-        Ensemble(2 members of Linear, 30 parameters, recipe given)
+        Ensemble(2 members of Linear, 30 parameters, recipe given, classification)
         """
         kinds = [*(type(group.module).__name__ for group in self.groups), *(model.name for model in self.models)]
         nets, populations = ", ".join(dict.fromkeys(kinds)), [group.population for group in self.groups]
@@ -104,11 +104,23 @@ class Ensemble:
         fixed_text = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {self.posthoc.calibrator_name}"
         size = f", {stored:,} parameters{fixed_text}" if self.groups else ""
-        return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
+        return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted}, {self.about_task})"
+
+    @property
+    def about_task(self) -> str:
+        """Return the task, with the names of classes, labels or targets if they are known."""
+        task = CLASSIFICATION if self.likelihood is None else self.likelihood.task
+        known = bool(self.names) and (task != REGRESSION or self.names != tuple(map(str, range(len(self.names)))))
+        return f"{task} of {listed(self.names, most=5)}" if known else task
 
     def _repr_html_(self) -> str:
         data = self.manifest.data
-        rows: dict[str, Any] = {"members": self.members, "recipe": self.recipe.name, "trained on": data.get("name", "")}
+        rows: dict[str, Any] = {
+            "task": self.about_task,
+            "members": self.members,
+            "recipe": self.recipe.name,
+            "trained on": data.get("name", ""),
+        }
         rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
         last = self.history[-1].get("ensemble", {}) if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
@@ -357,8 +369,8 @@ class Ensemble:
         return KeyedInputs(check_prepared(x, self.preparation, self._input_shape))
 
     @cached_property
-    def _ranges(self) -> Ranges | None:
-        """Return the ranges of the training inputs; None if they are not known."""
+    def ranges(self) -> Ranges | None:
+        """Return the ranges of the training inputs, of tables and rows of numbers; None if they are not known."""
         return None if self.preparation is None else ranges_of(self.preparation)
 
     @property
@@ -418,7 +430,7 @@ class Ensemble:
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
         weights = draw_weights(self.weights, self.networks, times)
-        far = None if self._ranges is None else outside_of(self._ranges, inputs)
+        far = None if self.ranges is None else outside_of(self.ranges, inputs)
         far = far if far is None or imputed is None else far.plus(imputed)
         pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys, outside=far)
         return pred if posthoc is None else posthoc.widened(posthoc.calibrated(pred))
