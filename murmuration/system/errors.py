@@ -3,7 +3,8 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -132,6 +133,7 @@ class NoteScope:
 
     place: dict[str, Any]  # of `warnings.warn_explicit`
     raised: set[str] = field(default_factory=set)
+    silent: bool = False
 
 
 _scope: ContextVar[NoteScope | None] = ContextVar("notes", default=None)
@@ -151,6 +153,16 @@ def notes_once(call: Function) -> Function:
             _scope.reset(token)
 
     return wrapper  # type: ignore[return-value]
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Raise no notes within the block."""
+    token = _scope.set(NoteScope({}, silent=True))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
 
 
 def users_place() -> dict[str, Any]:
@@ -173,6 +185,6 @@ def warn(message: str, about: str | None = None) -> None:
     scope = _scope.get()
     if scope is None:
         warnings.warn_explicit(message, UserWarning, **users_place())
-    elif (about or message) not in scope.raised:
+    elif not scope.silent and (about or message) not in scope.raised:
         scope.raised.add(about or message)
         warnings.warn_explicit(message, UserWarning, **scope.place)

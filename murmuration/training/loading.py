@@ -20,7 +20,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
-from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.errors import Failure, Misuse, warn, without_notes
 from murmuration.system.plugins import plugins
 
 ENGINE_FIELDS = ("name", "workers", "stacked", "direct")  # of an engine, in the manifest
@@ -121,7 +121,8 @@ def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Dat
             reading = reading if data is None else {**reading, "source": data}
             if "features" in reading:
                 reading = {**reading, "features": features_again(run, record["preparation"], manifest.files)}
-            data = open_data(**reading)
+            with without_notes():  # the training has said them
+                data = open_data(**reading)
         if data.fingerprint != record["fingerprint"]:
             raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
         return data
