@@ -469,7 +469,7 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
         changes += [] if missing is None else [missing]
         if isinstance(column, NumericColumn):
             column.require_quantity(new)
-            changes.append(numbers_change(column, old, new))
+            changes.append(numbers_change(column.name, old, new, column.quantity or "numbers", column.form))
         elif isinstance(column, CategoricalColumn):
             changes.append(categories_change(column.name, old, new))
     usual = data.test if len(data.test) else data.val
@@ -490,11 +490,11 @@ def read_table(source: Any) -> Any:
     return table
 
 
-def numbers_change(column: NumericColumn, old: Any, new: Any) -> Change:
+def numbers_change(name: str, old: Any, new: Any, kind: str = "numbers", form: str | None = None) -> Change:
     """Return a column of numbers, dates or durations, without its missing values."""
-    both = (to_numbers(values, column.form) for values in (old, new))
+    both = (to_numbers(values, form) for values in (old, new))
     before, after = (numbers[~np.isnan(numbers)] for numbers in both)
-    return distance(column.name, column.quantity or "numbers", before, after)
+    return distance(name, kind, before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:

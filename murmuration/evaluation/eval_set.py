@@ -176,7 +176,7 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
         changed = posthoc.calibrated(pred)
         final = posthoc.widened(changed)
         columns = posthoc.per_example(final, y, first=before.inputs)
-        before.add(posthoc.widened(pred), y, columns)
+        before.add(final if changed is pred else pred, y, columns)
         if changed is not pred:
             after.add(final, y, columns)
     return EvalResult(before.result(), after.result() if after.inputs else None)

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import murmuration.likelihoods as likelihoods
 from murmuration.core.engines import Engine, Predictor, engine
 from murmuration.core.engines.outputs import join
-from murmuration.core.population import Named, Population, is_auxiliary, populate, population_from_tensors
-from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.core.population import Named, Population, populate
+from murmuration.core.recipe import Recipe
 from murmuration.core.roles import ParameterRoles
 from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
@@ -30,9 +29,8 @@ from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
-from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
-from murmuration.models.nets.source import net_source
-from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
+from murmuration.models.nets.inputs import output_record
+from murmuration.models.nets.validation import digest, plain_tensors
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
 from murmuration.prediction.outside import outside_of
 from murmuration.prediction.posthoc import PostHocConfig
@@ -441,7 +439,7 @@ class Ensemble:
         """Predict a chunk of inputs at a time, so that the outputs (S, N, K) of all inputs are never in memory.
 
         Args:
-            x: As for `predict`.
+            x: As for `predict`, or what `keyed_inputs` returned.
             size: Inputs per chunk; None: as many as fit into memory.
             calibrated: As for `predict`.
             prepared: As for `predict`.
@@ -449,21 +447,7 @@ class Ensemble:
         Returns:
             An iterator over the predictives of successive chunks.
         """
-        return self.stream_prepared(self._opened(x, prepared), size, calibrated=calibrated)
-
-    def stream_prepared(
-        self, opened: KeyedInputs, size: int | None = None, *, calibrated: bool = True
-    ) -> Iterator[Predictive]:
-        """Predict a chunk of inputs that `keyed_inputs` returned at a time.
-
-        Args:
-            opened: The inputs with their keys.
-            size: As for `stream`.
-            calibrated: As for `predict`.
-
-        Returns:
-            An iterator over the predictives of successive chunks.
-        """
+        opened = x if isinstance(x, KeyedInputs) else self._opened(x, prepared)
         inputs, keys, imputed = opened
         size = size or stream_size(inputs)
 
@@ -663,45 +647,3 @@ def _with_tensors(group: MemberGroup, own: Named, member: Population, family: Ne
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval().to(member.device)
-
-
-def load_given(
-    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None, recipe: Recipe | None
-) -> Ensemble:
-    """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
-    tensors, manifest = runs.load_tensors(path)
-    names = manifest.given
-    populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]
-    nets, counts = list(net) if isinstance(net, list | tuple) else [net], [p.members for p in populations]
-    if len(nets) == sum(counts):  # one for each model: the first of each group
-        nets = [nets[sum(counts[:i])] for i in range(len(counts))]
-    if len(nets) != len(names) or None in nets:
-        hint = f"give them again as net=, a list of {len(names)}"
-        raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
-    built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).structure() for net in nets]
-    modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
-    for module, population, plain in zip(modules, populations, manifest.plain, strict=True):
-        require_same_tensors(module, population, path)
-        require_same_plain_tensors(module, {PLAIN: plain})
-        select_output(module, output_again({OUTPUT: manifest.output}, output))
-    record, plan, roles = manifest.likelihood, manifest.plan, manifest.parameters
-    stored = {"net": manifest.net, "input_shape": manifest.input_shape, "output": manifest.output}
-    return Ensemble(
-        tuple(map(MemberGroup, modules, populations)),
-        likelihoods.likelihood_from_json(record, likelihood) if record else None,
-        Engine(**manifest.engine),
-        recipe_from_json(manifest.recipe, recipe),
-        Manifest(plan=plan, parameters=roles, kernels=manifest.kernels, **stored),
-        posthoc=load_posthoc(path) if posthoc else None,
-    )
-
-
-def require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:
-    """Refuse a network whose parameters are not those of the stored members."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
-    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
-    stored |= {name: tuple(tensor.shape[1:]) for name, tensor in population.fixed.items()}
-    if shapes != stored:
-        name = min(set(shapes.items()) ^ set(stored.items()))[0]
-        raise Misuse(f"{path} holds members of another architecture: '{name}' differs; give the net= it was made of")

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import murmuration.likelihoods.mixtures as mixtures
 from murmuration.data.numpy_arrays import as_array
 from murmuration.data.ranges import Ranges
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
@@ -81,6 +82,57 @@ class Baseline:
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and variance (K,) in float64."""
         return torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.var, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Predictions of which a part is the baseline; inputs of weight 0 keep the results of the members, bit for bit.
+
+    Attributes:
+        weight: Share (N,) of the baseline.
+        mean: Mean (K,) of the baseline.
+        var: Its variance (K,).
+    """
+
+    weight: Tensor
+    mean: Tensor
+    var: Tensor
+
+    def mix(self, values: Tensor, unknown: Any) -> Tensor:
+        """Average values (N, ...) of the members with those of the baseline."""
+        weight = self.weight.view(-1, *[1] * (values.ndim - 1))
+        return torch.where(weight > 0, (1 - weight) * values + weight * unknown, values)
+
+    @property
+    def density(self) -> mixtures.Normals:
+        """Return the baseline of a regression as one Gaussian (1, 1, K)."""
+        return mixtures.Normals(self.mean[None, None], self.var[None, None])
+
+    def class_covariance(self, mean: Tensor) -> Tensor:
+        """Return the covariance (N, K, K) of the classes of the baseline around other probabilities (N, K)."""
+        apart = self.mean - mean
+        return torch.diag(self.mean) - self.mean[:, None] * self.mean + apart[:, :, None] * apart[:, None, :]
+
+    def log_mix(self, members: Tensor, y: Tensor, task: str) -> Tensor:
+        """Compute the log-likelihood (N,) of checked targets from that under the members."""
+        if task == REGRESSION:
+            unknown = self.density.log_prob(y)[0].sum(-1)
+        elif task == CLASSIFICATION:
+            unknown = self.mean.log()[y]
+        else:
+            unknown = torch.where(y > 0.5, self.mean, 1 - self.mean).log().sum(-1)
+        mixed = torch.logaddexp((1 - self.weight).log() + members, self.weight.log() + unknown)
+        return torch.where(self.weight > 0, mixed, members)
+
+    def quantile(self, level: float, members: Tensor, components: mixtures.Components, weights: Tensor) -> Tensor:
+        """Compute a quantile (N, K) from that of the members' mixture, by bisection as there."""
+        ends, baseline = components.quantile(level), self.density.quantile(level)[0]
+        low, high = torch.minimum(ends.amin(0), baseline), torch.maximum(ends.amax(0), baseline)
+        for _ in range(mixtures.HALVINGS):
+            middle = (low + high) / 2
+            below = self.mix(mixtures.mixture_cdf(middle, components, weights), self.density.cdf(middle)[0]) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return torch.where(self.weight[:, None] > 0, (low + high) / 2, members)
 
 
 def fit_baseline(y: Tensor, task: str, classes: int) -> Baseline:

@@ -67,7 +67,7 @@ def predictions_of(
 ) -> Predictions:
     """Predict inputs as `predict` takes them, batch by batch when the result is consumed."""
     opened = ensemble.keyed_inputs(x, in_memory, names_of("keep", keep))
-    parts = ensemble.stream_prepared(opened)
+    parts = ensemble.stream(opened)
     return Predictions(parts, len(opened.x), ensemble.names, ensemble.members, per_member, opened.keys)
 
 

@@ -6,7 +6,7 @@ often the small difference of two large numbers.
 """
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from murmuration.data.targets import encode_labels, is_number
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
 from murmuration.likelihoods.classes import MultiLabel
 from murmuration.prediction import checks, outside, tables
-from murmuration.prediction.outside import Baseline, Outside
+from murmuration.prediction.outside import Baseline, Blend, Outside
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -94,32 +94,22 @@ class Predictive:
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
-    def _baseline_weight(self) -> Tensor | None:
-        """Return the share (N,) of the baseline in each prediction; None if it is 0 for all."""
+    def _blend(self) -> Blend | None:
+        """Return how predictions are mixed with the baseline; None if none is."""
         if self.outside is None or self.baseline is None or not (self.outside.weight > 0).any():
             return None
-        return self.outside.weight
+        return Blend(self.outside.weight, *self.baseline.moments)
 
-    def _mixed(self, values: Tensor, unknown: Any = 0.0) -> Tensor:
+    def _mixed(self, values: Tensor, unknown: Callable[[Blend], Any] = lambda blend: 0.0) -> Tensor:
         """Average values (N, ...) of the members with those of the baseline; inputs of weight 0 keep their bits."""
-        if self._baseline_weight is None:
-            return values
-        weight = self._baseline_weight.view(-1, *[1] * (values.ndim - 1))
-        return torch.where(weight > 0, (1 - weight) * values + weight * unknown, values)
-
-    @cached_property
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        """Return the mean and the variance (K,) of the baseline."""
-        assert self.baseline is not None
-        return self.baseline.moments
+        return values if self._blend is None else self._blend.mix(values, unknown(self._blend))
 
     @cached_property
     def mean(self) -> Tensor:
         """Return the mean probabilities of classes or labels, or the mean of y, (N, K)."""
         if self.task != REGRESSION:
             return self.mean_probs
-        means = self.average(self.member_mean)
-        return means if self._baseline_weight is None else self._mixed(means, self._moments[0])
+        return self._mixed(self.average(self.member_mean), lambda blend: blend.mean)
 
     def member_log_prob(self, y: Any) -> Tensor:
         """Compute the log-likelihood of each target under each member.
@@ -157,26 +147,9 @@ class Predictive:
             members = (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
         else:
             members = (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
-        if self._baseline_weight is None or self.likelihood.moment_matched:
+        if self._blend is None or self.likelihood.moment_matched:
             return members
-        weight, unknown = self._baseline_weight, self._baseline_log_prob(y)
-        mixed = torch.logaddexp((1 - weight).log() + members, weight.log() + unknown)
-        return torch.where(weight > 0, mixed, members)
-
-    def _baseline_log_prob(self, y: Any) -> Tensor:
-        """Compute the log-likelihood (N,) of each target under the baseline."""
-        mean = self._moments[0]
-        if self.task == REGRESSION:
-            return self._baseline_density.log_prob(self.targets(y))[0].sum(-1)
-        if self.task == MULTI_LABEL:
-            return torch.where(self.targets(y) > 0.5, mean, 1 - mean).log().sum(-1)
-        return mean.log()[self.labels(y)]
-
-    @property
-    def _baseline_density(self) -> mixtures.Normals:
-        """Return the baseline of a regression as one Gaussian (1, 1, K)."""
-        mean, var = self._moments
-        return mixtures.Normals(mean[None, None], var[None, None])
+        return self._blend.log_mix(members, self.checked(y), self.task)
 
     @property
     def logits(self) -> Tensor:
@@ -199,8 +172,7 @@ class Predictive:
     @cached_property
     def mean_probs(self) -> Tensor:
         """Return the mean probabilities (N, K) of classes or labels."""
-        probs = self.average(self.probs)
-        return probs if self._baseline_weight is None else self._mixed(probs, self._moments[0])
+        return self._mixed(self.average(self.probs), lambda blend: blend.mean)
 
     @cached_property
     def votes(self) -> Tensor:
@@ -292,12 +264,7 @@ class Predictive:
     def epistemic_covariance(self) -> Tensor:
         """Return E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S."""
         members = mixtures.second_moment(self.probs - self.mean, self.member_weights)
-        if self._baseline_weight is None:
-            return members
-        frequencies = self._moments[0]
-        apart = frequencies - self.mean  # (N, K)
-        covariance = torch.diag(frequencies) - frequencies[:, None] * frequencies
-        return self._mixed(members, covariance + apart[:, :, None] * apart[:, None, :])
+        return self._mixed(members, lambda blend: blend.class_covariance(self.mean))
 
     @property
     def total_covariance(self) -> Tensor:
@@ -356,13 +323,8 @@ class Predictive:
         """Return the variance (N, K) of members' means, or of their probabilities, divided by S and not S - 1."""
         means = self.member_mean if self.task == REGRESSION else self.probs
         members = mixtures.weighted_variance(means, self.member_weights)
-        if self._baseline_weight is None:
-            return members
-        mean, var = self._moments
-        around = members + (self.average(means) - self.mean).square()
-        return torch.where(
-            self._baseline_weight[:, None] > 0, self._mixed(around, var + (mean - self.mean).square()), members
-        )
+        around = members if self._blend is None else members + (self.average(means) - self.mean).square()
+        return self._mixed(around, lambda blend: blend.var + (blend.mean - self.mean).square())
 
     @property
     def total_var(self) -> Tensor:
@@ -385,9 +347,9 @@ class Predictive:
             Misuse: If this is not a regression.
         """
         members = mixtures.mixture_cdf(self.targets(y), *self.density)
-        if self._baseline_weight is None or self.likelihood.moment_matched:
+        if self.likelihood.moment_matched:
             return members
-        return self._mixed(members, self._baseline_density.cdf(self.targets(y))[0])
+        return self._mixed(members, lambda blend: blend.density.cdf(self.targets(y))[0])
 
     def quantile(self, level: float) -> Tensor:
         """Compute a quantile of y.
@@ -402,21 +364,9 @@ class Predictive:
             Misuse: If this is not a regression.
         """
         members = mixtures.mixture_quantile(level, *self.density)
-        if self._baseline_weight is None or self.likelihood.moment_matched:
+        if self._blend is None or self.likelihood.moment_matched:
             return members
-        far = (self._baseline_weight > 0).nonzero()[:, 0]
-        return members.index_copy(0, far, self.at(far)._mixed_quantile(level))
-
-    def _mixed_quantile(self, level: float) -> Tensor:
-        """Compute a quantile (N, K) of the mixture of members and baseline, by bisection."""
-        components, baseline = self.density[0].quantile(level), self._baseline_density.quantile(level)[0]
-        low = torch.minimum(components.amin(0), baseline)
-        high = torch.maximum(components.amax(0), baseline)
-        for _ in range(mixtures.HALVINGS):
-            middle = (low + high) / 2
-            below = self.cdf(middle) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        return self._blend.quantile(level, members, *self.density)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Compute the central predictive interval.
@@ -460,26 +410,7 @@ class Predictive:
         >>> parts["aleatoric"].item(), parts["epistemic"].item(), parts["epistemic_predicted"].item()
         (0.0, 0.5, 0.25)
         """
-        entropies = ("entropy", "expected_entropy", "mutual_information")
-        in_nats = {name: getattr(self, name) for name in entropies}
-        if self.task == MULTI_LABEL:
-            return in_nats
-        aleatoric = self._mixed(1 - self.average(torch.linalg.vecdot(self.probs, self.probs)))
-        total = 1 - torch.linalg.vecdot(self.mean, self.mean)
-        index = self.predicted.expand(len(self.probs), -1)[..., None]
-        predicted_probs = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
-        epistemic_predicted = mixtures.weighted_variance(predicted_probs, self.member_weights)
-        if self._baseline_weight is not None:
-            mixed = self.epistemic_var.gather(-1, self.predicted[:, None])[:, 0]
-            epistemic_predicted = torch.where(self._baseline_weight > 0, mixed, epistemic_predicted)
-        return {
-            "confidence": self.confidence,
-            **in_nats,
-            "aleatoric": aleatoric.clamp_min(0),
-            "epistemic": (total - aleatoric).clamp_min(0),
-            "aleatoric_predicted": self._mixed(self.average(predicted_probs * (1 - predicted_probs))),
-            "epistemic_predicted": epistemic_predicted,
-        }
+        return tables.uncertainties(self)
 
     def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
         """Return predictions and uncertainties as arrays by name.

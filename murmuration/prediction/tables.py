@@ -3,8 +3,35 @@
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+import murmuration.likelihoods.mixtures as mixtures
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION
+
+
+def uncertainties(pred: Any) -> dict[str, Tensor]:
+    """Decompose the uncertainty of a `Predictive` of classes or labels, see `Predictive.uncertainties`."""
+    entropies = ("entropy", "expected_entropy", "mutual_information")
+    in_nats = {name: getattr(pred, name) for name in entropies}
+    if pred.task == MULTI_LABEL:
+        return in_nats
+    aleatoric = pred._mixed(1 - pred.average(torch.linalg.vecdot(pred.probs, pred.probs)))
+    total = 1 - torch.linalg.vecdot(pred.mean, pred.mean)
+    index = pred.predicted.expand(len(pred.probs), -1)[..., None]
+    predicted_probs = pred.probs.gather(-1, index).squeeze(-1)  # (S, N)
+    epistemic_predicted = mixtures.weighted_variance(predicted_probs, pred.member_weights)
+    if pred._blend is not None:
+        mixed = pred.epistemic_var.gather(-1, pred.predicted[:, None])[:, 0]
+        epistemic_predicted = torch.where(pred._blend.weight > 0, mixed, epistemic_predicted)
+    return {
+        "confidence": pred.confidence,
+        **in_nats,
+        "aleatoric": aleatoric.clamp_min(0),
+        "epistemic": (total - aleatoric).clamp_min(0),
+        "aleatoric_predicted": pred._mixed(pred.average(predicted_probs * (1 - predicted_probs))),
+        "epistemic_predicted": epistemic_predicted,
+    }
 
 
 def arrays(pred: Any, per_member: bool, first: int) -> dict[str, np.ndarray]:

@@ -15,7 +15,8 @@ from murmuration.models.nets.inputs import COSINES, ending_in_cosines, for_prepa
 from murmuration.models.nets.pretrained import keeping_statistics
 from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_source
 from murmuration.models.nets.validation import require_same_plain_tensors
-from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_given, load_posthoc, require_same_tensors
+from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_posthoc
+from murmuration.prediction.given_networks import load_given, require_same_tensors
 from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
