@@ -14,6 +14,7 @@ from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.core.engines import Engine, engine as engine_named, find_ranks
 from murmuration.core.engines.ranks import in_process_group
 from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.data import Data
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.given_weights import with_weights
@@ -112,6 +113,8 @@ def fit(
     run = resolve(net, data, recipe, plan, settings, likelihood=likelihood, out=out, quiet=quiet)
     bar = nullcontext(progress) if callable(progress) else training_bar(run.plan.epochs, quiet, run.recipe.name)
     with bar as show:
+        if not callable(progress) and not isinstance(data, Data):
+            show(repr(run.data), 0, 0, None)  # the task is inferred from the targets
         if run.is_estimator:
             ensemble = fit_models(run.net, run.data, run.recipe, run.plan, run.likelihood(), folds, show)
         elif folds is None:
