@@ -60,7 +60,7 @@ class Predictive:
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
             raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
-        if self.outside is not None and len(self.outside.count) != self.outputs.shape[1]:
+        if self.outside is not None and self.outside.count.shape[0] != self.outputs.shape[1]:
             raise Misuse(f"outside of {len(self.outside.count)} inputs, and there are {self.outputs.shape[1]}")
         checks.check_outputs(self.outputs, self.likelihood)
         checks.check_weights(self.weights, members=len(self.outputs))
@@ -96,9 +96,12 @@ class Predictive:
     @cached_property
     def _blend(self) -> Blend | None:
         """Return how predictions are mixed with the baseline; None if none is."""
-        if self.outside is None or self.baseline is None or not (self.outside.weight > 0).any():
+        if self.outside is None or self.baseline is None:
             return None
-        return Blend(self.outside.weight, *self.baseline.moments)
+        weight = self.outside.weight
+        if not torch.compiler.is_exporting() and not (weight > 0).any():  # an exported module has no branches
+            return None
+        return Blend(weight, *(moment.to(weight.device) for moment in self.baseline.moments))
 
     def _mixed(self, values: Tensor, unknown: Callable[[Blend], Any] = lambda blend: 0.0) -> Tensor:
         """Average values (N, ...) of the members with those of the baseline; inputs of weight 0 keep their bits."""
