@@ -60,7 +60,13 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         bins = min(BINS, bins, rows)
         embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
         net = f"mlp:hidden=256x2,dropout=0.1{embed}"
-    plan = {"steps": STEPS, "batch_size": batch, "schedule": "constant", "optimizer": "adamw", "stop_by": "ensemble"}
+    plan: dict[str, Any] = {
+        "steps": STEPS,
+        "batch_size": batch,
+        "schedule": "constant",
+        "optimizer": "adamw",
+        "stop_by": "ensemble",
+    }
     plan |= {"lr": 2e-3, "weight_decay": 0.3} if trained else {"lr": 1e-3, "weight_decay": 0.01}
     plan["patience"] = max(16, math.ceil(WAIT / max(1, rows // batch)))
     if rows >= HUGE:
