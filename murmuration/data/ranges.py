@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.file_rows import BLOCK
 from murmuration.data.preparation import ArrayPreparation, CategoricalColumn, NumericColumn, TablePreparation
 
 MARGIN = 0.1  # of the width of a range
@@ -46,15 +47,23 @@ class Ranges:
             values, low, high = rows, *(end.expand(x.shape[1:]).reshape(-1) for end in (self.low, self.high))
         else:
             values, low, high = rows[:, self.places], self.low, self.high
-        count = ((values < low) | (values > high)).sum(1)
+        beyond = (values < low) | (values > high)
+        count = beyond.sum(1)
         if self.flags is not None:
             count = count + (rows[:, self.flags] > 0.5).sum(1)
-        if not len(low):
-            return count, count.double().zero_()
+        if torch.compiler.is_exporting():  # an exported module has no branches
+            return count, self._distance(values, low, high)
+        distance = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        for part in beyond.any(1).nonzero()[:, 0].split(max(1, BLOCK // max(1, len(low)))):
+            distance[part] = self._distance(values[part], low, high)
+        return count, distance
+
+    def _distance(self, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the distance (n,) of values (n, P) from their ranges."""
         values, low, high = (self._linear(part) for part in (values, low, high))
         width = torch.where(high > low, high - low, 1.0)
         excess = (torch.maximum(low - values, values - high) / width - MARGIN).clamp_min(0)
-        return count, excess.square().mean(1).sqrt()
+        return excess.square().mean(1).sqrt()
 
     def _linear(self, values: Tensor) -> Tensor:
         """Return scaled values in float64, without the smooth clipping of robust scaling; see `smooth_unclip`."""

@@ -255,3 +255,11 @@ def test_columns_are_copied_from_a_streamed_file(tmp_path: Path):
     assert (tmp_path / "True.csv").read_bytes() == (tmp_path / "False.csv").read_bytes()
     with pytest.raises(Misuse, match="keep='a' names a column of a table, and this run was trained on other inputs"):
         mm.fit("mlp:hidden=4", "two-moons", members=1, epochs=1).predict(np.zeros((2, 2)), keep="a")
+
+
+def test_a_streamed_file_with_local_numbers_is_refused(tmp_path: Path):
+    pd.DataFrame({"a": [f"{i % 4},5" for i in range(40)], "y": np.arange(40) % 2}).to_parquet(tmp_path / "t.parquet")
+    assert mm.open_data(tmp_path / "t.parquet", target="y").feature_names == ("a",)
+    with pytest.raises(Misuse, match=r"column .a. holds numbers or dates as texts, .*: write in_memory=True"):
+        mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False)
+    assert mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False, text="a").feature_names
