@@ -108,8 +108,8 @@ class Ensemble:
     def about_task(self) -> str:
         """Return the task, with the names of classes, labels or targets if they are known."""
         task = CLASSIFICATION if self.likelihood is None else self.likelihood.task
-        known = bool(self.names) and (task != REGRESSION or self.names != tuple(map(str, range(len(self.names)))))
-        return f"{task} of {listed(self.names, most=5)}" if known else task
+        numbered = task == REGRESSION and self.names == tuple(map(str, range(len(self.names))))
+        return f"{task} of {listed(self.names, most=5)}" if self.names and not numbered else task
 
     def _repr_html_(self) -> str:
         data = self.manifest.data

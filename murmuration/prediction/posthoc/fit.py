@@ -289,8 +289,8 @@ class PostHoc:
         calibrated = pred if self.calibrator is None else calibrate(self.calibrator, pred)
         if calibrated is pred:
             return pred
-        kept = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
-        return replace(calibrated, uncalibrated=pred, **kept)
+        labels = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
+        return replace(calibrated, uncalibrated=pred, **labels)
 
     def widened(self, pred: Predictive) -> Predictive:
         """Mix predictions for inputs far outside of the training range with the baseline.
