@@ -141,3 +141,11 @@ def test_too_few_examples_are_refused():
     with pytest.raises(Misuse, match=r"^19 validation examples: expected at least 20 to fit post-hoc steps on$"):
         fit_posthoc(pred, y)
     assert fit_posthoc(*classification_sample(20)).rule_examples == 10
+
+
+def test_a_record_from_before_there_were_baselines_widens_nothing():
+    posthoc, pred, _ = fitted("classes")
+    assert posthoc.baseline is not None
+    again = posthoc_from_json(json.loads(json.dumps(lacking("baseline"))))
+    assert again.baseline is None
+    assert again.widened(pred) is pred
