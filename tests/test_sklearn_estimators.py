@@ -320,7 +320,7 @@ def test_inputs_that_are_refused() -> None:
         model.predict(table[["c", "b", "a"]])
     with pytest.raises(mm.Misuse, match="6 validation rows: intervals and sets need 20; give folds=5"):
         model.predict_set(table)
-    with pytest.raises(mm.Misuse, match="unknown output 'polars': did you mean 'pandas'"):
+    with pytest.raises(mm.Misuse, match="unknown output 'polars': Known: default, pandas"):
         model.set_output(transform="polars")
     more, kinds = classes()
     with pytest.raises(mm.Misuse, match=r"coverage=1\.2: need a number between 0 and 1"):

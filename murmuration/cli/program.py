@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any
 
@@ -35,7 +34,7 @@ from murmuration.cli import (
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup
 from murmuration.cli.options import RecipeOptions, grouped
-from murmuration.system.errors import Failure, Misuse, printable, shortened, unknown
+from murmuration.system.errors import Failure, Misuse, nearest, printable, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
@@ -237,7 +236,8 @@ def _suggestion(got: str, command: Any, where: str) -> str:
     owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:
         return f"it is an option of {' and '.join(owners)}; see {where} --help"
-    near = begun or get_close_matches(got, options, n=1, cutoff=0.5)
+    plain = {name.lstrip("-"): name for name in options}
+    near = begun or [plain[name] for name in [nearest(got.lstrip("-"), plain)] if name]
     return f"did you mean {' or '.join(near)}? See {where} --help" if near else f"see {where} --help"
 
 

@@ -1,13 +1,19 @@
 """The two kinds of errors that users see, and how messages name values."""
 
 import inspect
+import itertools
+import traceback
 import warnings
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
+from types import FrameType
 
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
+MOST_NAMES = 12  # of a list in a message
+ALIKE = 0.6  # similarity from which a name is suggested, 0 to 1
+INTERNAL = ("murmuration", "torch")  # packages whose lines are not those of the caller
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -33,34 +39,65 @@ def printable(text: str) -> str:
     return text if plain.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-class Misuse(ValueError):  # noqa: N818 - the caller's mistake
+class OneLine(Exception):  # noqa: N818 - the base of the two kinds below
+    """An error whose message is one line, in a notebook too."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the line of the caller and the message, without the frames of this package."""
+        own = [*itertools.takewhile(lambda place: not is_internal(place[0]), traceback.walk_tb(self.__traceback__))]
+        return [*traceback.StackSummary.extract(own[-1:]).format(), f"{type(self).__name__}: {self}"]
+
+
+class Misuse(OneLine, ValueError):  # noqa: N818 - the caller's mistake
     """A request that cannot be carried out; one line says what was got, what was expected and what to write."""
 
-    def __str__(self) -> str:
-        return shortened(super().__str__())
 
-
-class Failure(RuntimeError):  # noqa: N818 - not the caller's mistake
+class Failure(OneLine, RuntimeError):  # noqa: N818 - not the caller's mistake
     """A valid request that failed: a damaged file, a full disk, a run that diverged."""
 
-    def __str__(self) -> str:
-        return shortened(super().__str__())
+
+class StopTraining(Exception):  # noqa: N818 - not an error
+    """Raised by the `callback` of `fit` to end training after the epoch that it was called for."""
 
 
-def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
+def unknown(kind: str, got: str, known: Iterable[str], *, see: str = "") -> Misuse:
     """Return the error for a name that is not in a list, with the nearest name suggested.
 
-    >>> print(unknown("recipe", "deep-ensmble", ["single", "deep-ensemble"]))
-    unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
+    Args:
+        kind: What the name is of.
+        got: The name.
+        known: The names of the list; of a long one the message has the first.
+        see: Where all names of a long list are, such as "murmur list recipes".
+
+    Returns:
+        The error.
+
+    >>> print(unknown("recipe", "Deep-ensmble", ["single", "deep-ensemble"]))
+    unknown recipe 'Deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
     """
     names = sorted(known)
-    return Misuse(f"unknown {kind} '{got}': {did_you_mean(got, names)}Known: {', '.join(names)}")
+    rest = f"; see {see}" if see and len(names) > MOST_NAMES else ""
+    return Misuse(f"unknown {kind} '{got}': {did_you_mean(got, names)}Known: {listed(names, MOST_NAMES)}{rest}")
+
+
+def nearest(got: str, known: Iterable[str]) -> str | None:
+    """Return the known name that resembles a misspelt one, whatever its case and its dashes; None if none does.
+
+    >>> nearest("FoRDE", ["single", "forde"]), nearest("rank_one", ["rank-one"]), nearest("loss", ["progress"])
+    ('forde', 'rank-one', None)
+    """
+    plain = {str(name).lower().replace("_", "-"): name for name in known}
+    near = get_close_matches(str(got).lower().replace("_", "-"), plain, n=1, cutoff=ALIKE)
+    return plain[near[0]] if near else None
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Suggest the nearest known name, with a space after the question; empty if none is near."""
-    near = get_close_matches(str(got), list(known), n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'? " if near else ""
+    near = nearest(got, known)
+    return "" if near is None else f"did you mean '{near}'? "
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
@@ -120,9 +157,14 @@ def require_number(name: str, value: object, usual: float) -> None:
         raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")
 
 
+def is_internal(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package or of torch."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] in INTERNAL
+
+
 def warn(message: str) -> None:
     """Raise a warning that points to the line outside of this package, and of torch, that led here."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("murmuration", "torch"):
+    while frame is not None and is_internal(frame):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level if frame is not None else 2)

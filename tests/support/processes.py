@@ -20,7 +20,8 @@ import murmuration as mm
 import murmuration.core.coupling.input_gradients as input_gradients
 import murmuration.training.tuning as tuning
 from murmuration.core.engines.ranks import Ranks, find_ranks
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=3, epochs=1, batch_size=16, lr=3e-3, engine="loop", posthoc=None)

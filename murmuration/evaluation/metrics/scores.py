@@ -592,7 +592,7 @@ def remove_measure(measure: Measure) -> None:
 def measure_of(name: str, task: Task) -> Measure:
     """Return the measure of that name."""
     if name not in MEASURES[task]:
-        raise unknown(f"{task} score", name, MEASURES[task])
+        raise unknown(f"{task} score", name, MEASURES[task], see="murmur list measures")
     return MEASURES[task][name]
 
 
