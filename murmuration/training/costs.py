@@ -31,6 +31,7 @@ from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.step import step
 from murmuration.models.nets.source import Net
 from murmuration.system.errors import Misuse, require_integer
+from murmuration.system.progress import html_table
 from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches
@@ -102,7 +103,7 @@ class Probe:
         return Seconds(max(seconds.wall, low.wall / FEW), max(seconds.cpu, low.cpu / FEW))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CostEstimate:
     """The predicted costs of a training run.
 
@@ -147,6 +148,26 @@ class CostEstimate:
     @property
     def total(self) -> Seconds:
         return self.start + self.first + self.training + self.evaluation + self.report
+
+    def __repr__(self) -> str:
+        """Return the size of the run, its time, memory and disk in a few lines."""
+        return "\n".join([self._title, *(f"  {name}: {text}" for name, text in self._rows().items())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self._rows())
+
+    @property
+    def _title(self) -> str:
+        size = f"{self.members} members, {self.epochs} epochs, {self.steps_per_epoch * self.epochs:,} steps"
+        ranks = f", {self.ranks} processes" if self.ranks > 1 else ""
+        return f"CostEstimate of {self.recipe}: {size}, engine {self.engine}{ranks}"
+
+    def _rows(self) -> dict[str, str]:
+        parts = {"total": self.total, "training": self.training, "a step": self.step}
+        rows = {name: f"{part.wall:.3g} s by the clock, {part.cpu:.3g} s of CPU time" for name, part in parts.items()}
+        sizes = {"memory of a process": self.memory, "disk": self.disk}
+        rows |= {name: f"{sum(terms.values()) / 1e6:,.3g} MB" for name, terms in sizes.items()}
+        return rows if self.proposal is None else {**rows, "proposal": str(self.proposal)}
 
     @property
     def bytes_per_step(self) -> float:

@@ -64,8 +64,22 @@ FOREIGN = {  # keywords of other libraries -> what to write
     "verbose": "progress=True or progress=False",
     "validation_split": "val=..., such as val=0.15",
     "validation_data": "val=(x_val, y_val)",
+    **dict.fromkeys(("loss", "loss_fn", "criterion", "objective"), "likelihood=..., see murmur list losses"),
+    **dict.fromkeys(
+        ("callbacks", "logger", "loggers", "on_epoch_end", "hooks"), "callback=f, called with each epoch's record"
+    ),
+    **dict.fromkeys(("scheduler", "lr_scheduler"), "schedule=..., see murmur list schedules"),
+    **dict.fromkeys(("optim", "optimiser", "solver"), "optimizer=..., see murmur list optimizers"),
+    **dict.fromkeys(("model", "module", "network", "estimator", "architecture"), "net=..."),
+    **dict.fromkeys(("method", "strategy", "algorithm"), "recipe=..., see murmur list recipes"),
+    **dict.fromkeys(("trainer", "trainer_kwargs"), "epochs=..., lr=..., device=... as keywords of fit"),
+    **dict.fromkeys(("accelerator", "gpu", "gpus", "use_gpu", "cuda"), "device='cuda'"),
+    **dict.fromkeys(("train_loader", "train_dataloader", "dataset", "train_data"), "data=..."),
+    **dict.fromkeys(("val_loader", "val_dataloader", "val_data", "eval_set"), "val=..."),
+    "bs": "batch_size=...",
+    "early_stopping": "patience=..., such as patience=10",
 }
-PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress")  # of `fit` itself
+PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress", "callback")  # of `fit` itself
 LOSS = ("noise_std", "link")  # settings of the likelihood
 START = ("init_from", "reset", "pretrained", "output")  # settings of the networks
 OWN_TYPES = {  # of keywords that concern the networks
@@ -204,10 +218,11 @@ def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, 
     planned = {setting.name: setting for setting in settings_of(Plan)}
     reading = {setting.name for setting in settings_of(DataOptions)} - {"seed"}
     for name in settings:
-        if name in FOREIGN:
-            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
+        if name.lower() in FOREIGN:
+            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name.lower()]}")
         if name not in {*planned, *reading}:
-            raise unknown("keyword of fit", name, {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES})
+            names = {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES}
+            raise unknown("keyword of fit", name, names, see="help(mm.fit)")
     given = {n: value for n, value in settings.items() if value is not None or (n in planned and planned[n].optional)}
     training, of_data = ({name: given[name] for name in given if name in names} for names in (planned, reading))
     refuse_unused(net, training)
@@ -249,7 +264,7 @@ def make_spec(
         raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
-    used_net = net or default_net(data)
+    used_net = default_net(data) if net is None else net
     edges = edges_for(used_net, data.train.prepared)
     source = source_for(used_net, data.input_shape, likelihood, EVERY if init_from is None else patterns, edges)
     source = for_preparation(source, data.preparation, data.input_shape, output)
@@ -375,7 +390,7 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
         if net_device is not None and net_device.type != kind:
             raise Misuse(f"the net is on {net_device}, and device='{device}': write device='{net_device}'")
         on_cpu = source if net_device is None else NetSource(lambda: source.build().cpu(), source.record)
-        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
+        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood)
 
 
 def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:

@@ -4,6 +4,7 @@
 members.
 """
 
+import copy
 import signal
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.errors import Failure, Misuse, StopTraining, warn
 from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.system.progress import Show
@@ -35,6 +36,7 @@ from murmuration.training.membership import with_earlier_members
 from murmuration.training.plan import Plan
 from murmuration.training.tuning import tune_coupling
 
+Callback = Callable[[dict[str, Any]], Any]  # called with the record of each epoch; may raise StopTraining
 MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
 
 
@@ -44,13 +46,14 @@ def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | N
 
 @dataclass
 class ProgressCallback:
-    """Shows the progress of a run and writes its checkpoints."""
+    """Shows the progress of a run, writes its checkpoints and calls the callback of the user."""
 
     out: Path | None
     show: Show
     checkpoint_seconds: float
     new: bool = False  # whether the run was begun by this call
     ranks: Ranks = ALONE
+    callback: Callback | None = None
     total: int = 0
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
@@ -69,6 +72,14 @@ class ProgressCallback:
 
     def after_epoch(self, progress: Progress) -> None:
         self._report(progress, progress.history[-1])
+        stopped = False
+        if self.callback is not None and self.ranks.first:
+            try:
+                self.callback(copy.deepcopy(progress.history[-1]))
+            except StopTraining:
+                stopped = True
+        if self.callback is not None and self.ranks.any(stopped):
+            raise StopTraining
 
     def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
         """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
