@@ -12,7 +12,9 @@ from murmuration.cli.evaluate import require_corruptions, suite_of
 def compare(
     *,
     data: options.DataSource = "digits",
-    recipes: Annotated[options.Names, options.documented("Recipe", "LIST")] = None,
+    recipes: Annotated[
+        options.Names, options.documented("Recipe", "LIST"), options.Checked(options.check_recipes)
+    ] = None,
     baselines: Annotated[options.Names, options.documented("Recipe", "LIST")] = None,
     out: Annotated[str | None, options.documented("Options", "DIR")] = None,
     net: options.NetName = None,
@@ -23,6 +25,7 @@ def compare(
     objective: options.LossOptions,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    verbose: options.Verbose = False,
     help_all: options.HelpAll = False,
 ) -> None:
     """Train several recipes on the same splits and compare their scores.
@@ -46,6 +49,7 @@ def compare(
         objective: The likelihood.
         checkpoint_seconds: Seconds between checkpoints.
         as_json: Whether to print JSON.
+        verbose: Whether to print details.
         help_all: Whether to show the help of all options.
 
     Examples:

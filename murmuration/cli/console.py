@@ -1,7 +1,9 @@
 """Output of commands: help texts, tables and JSON."""
 
 import json
+import logging
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ NAME = 32  # characters of the first column of a table that are never folded
 
 HELP_ALL = "help_all"
 COMMON = {  # parameters of commands with many options that --help shows; --help-all shows all
-    *("data", "out", "as_json", HELP_ALL),
+    *("data", "out", "as_json", "verbose", HELP_ALL),
     *("recipe", "recipes", "baselines", "net", "target", "task", "members", "epochs", "patience"),
     *("seed", "lr", "batch_size", "device", "ranks", "budget", "corruptions"),
 }
@@ -99,6 +101,20 @@ def show_all_options(context: typer.Context, requested: bool) -> None:
         context.meta[HELP_ALL] = True
         context.get_help()
         raise typer.Exit
+
+
+class Details(logging.Handler):
+    """Prints what the library logs on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(printable(record.getMessage()), file=sys.stderr)
+
+
+def show_details(requested: bool) -> None:
+    """Print what the library logs, such as the engine, or no longer: the callback of `--verbose`."""
+    log = logging.getLogger("murmuration")
+    log.handlers = [Details()] if requested else []
+    log.setLevel(logging.INFO if requested else logging.NOTSET)
 
 
 def _without_bool(parameters: list[Any]) -> list[Any]:

@@ -13,7 +13,9 @@ PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a 
 def plan(
     *,
     data: options.DataSource = "digits",
-    recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
+    recipe: Annotated[
+        str, options.documented("Recipe", "NAME"), options.Checked(options.check_recipe)
+    ] = "deep-ensemble",
     net: options.NetName = None,
     answers: options.RecipeOptions,
     reading: options.ReadingOptions,

@@ -38,7 +38,7 @@ from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_fe
 from murmuration.runs import locks
 from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
-from murmuration.runs.manifest import FORMAT, Manifest
+from murmuration.runs.manifest import FORMAT, Manifest, require_run
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse, first_line, warn
 from murmuration.system.records import plain_json
@@ -271,8 +271,7 @@ def remove_partial_files(path: Path) -> None:
 
 def read_run(path: Path) -> Manifest:
     """Read the manifest of a run."""
-    if not path.exists():
-        raise Misuse(f"no run at {path}: the directory does not exist")
+    require_run(path)
     file = path / MANIFEST
     if has_lost_manifest(path):
         lost = f"{file} is missing, and {path} holds other files of a run"

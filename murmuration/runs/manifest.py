@@ -1,11 +1,13 @@
 """`Manifest`: what a run directory says of itself, and an ensemble of where it comes from."""
 
+import os.path
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.records import fits
 
 FORMAT = 2  # 1: without digests; such runs are refused
@@ -183,3 +185,9 @@ def _types() -> dict[str, tuple[type, ...]]:
         options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
         types[name] = tuple(get_origin(option) or option for option in options) + ((int,) if float in options else ())
     return {**types, "output": (object,)}
+
+
+def require_run(path: str | Path) -> None:
+    """Refuse the path of a run that does not exist."""
+    if not os.path.exists(path):
+        raise Misuse(f"no run at {path}: the directory does not exist")
