@@ -31,7 +31,7 @@ from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
 from murmuration.models.nets.source import net_source
-from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
+from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors, warn_of_softmax
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -390,8 +390,9 @@ class Ensemble:
             what = f"inputs of type {inputs.dtype} and shape {tuple(inputs.shape)}"
             raise Misuse(f"a network given to from_models does not take {what}: {first_line(error)}") from error
         outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
-        posthoc = self.posthoc if calibrated else None
-        likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
+        posthoc, likelihood = self.posthoc if calibrated else None, _likelihood_of(self.likelihood, outputs.shape[-1])
+        if self.recipe.name == GIVEN:
+            warn_of_softmax(outputs, likelihood, "the networks given to from_models seem")
         weights = draw_weights(self.weights, self.networks, times)
         pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
         return pred if posthoc is None else posthoc.calibrated(pred)
@@ -618,8 +619,8 @@ def load_given(
     if len(nets) == sum(counts):  # one for each model: the first of each group
         nets = [nets[sum(counts[:i])] for i in range(len(counts))]
     if len(nets) != len(names) or None in nets:
-        hint = f"give them again as net=, a list of {len(names)}"
-        raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
+        needed = f"a list of {len(names)}, one for each architecture" if len(names) > 1 else f"such as net={names[0]}"
+        raise Misuse(f"{path} holds given models of {', '.join(names)}: give them again as net=, {needed}")
     built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).structure() for net in nets]
     modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
     for module, population, plain in zip(modules, populations, manifest.plain, strict=True):
