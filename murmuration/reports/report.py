@@ -19,7 +19,7 @@ from murmuration.reports.extension import report_sections
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
 from murmuration.reports.formatting import Words, words_of
 from murmuration.runs.directory import EVALUATED, replace_files
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
 from murmuration.system.files import json_bytes, write_bytes
 from murmuration.system.records import plain_json
 
@@ -138,25 +138,41 @@ def report_of(
     return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
-def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
-    """Evaluate one or more ensembles on the test split and write an HTML report.
+def report(
+    source: Ensemble | Mapping[str, Ensemble] | Evaluation | Sequence[Evaluation],
+    data: Any = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Collect evaluations in a report, or evaluate ensembles on the test split first; write it as an HTML file.
 
     Args:
-        ensembles: An ensemble, or ensembles by name.
-        data: What `evaluate` takes.
-        path: The HTML file to write.
+        source: An evaluation, a list of them, an ensemble, or ensembles by name.
+        data: What `evaluate` takes, for ensembles.
+        path: The HTML file to write; None writes none.
 
     Returns:
         The report with its evaluations, paired tests, verdict and findings.
 
     Raises:
-        Misuse: If the data do not fit an ensemble.
+        Misuse: If the data do not fit an ensemble, or evaluations come with data.
     """
     from murmuration.reports.page import write_report
 
-    named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
-    result = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
-    write_report(path, result)
+    evaluations = [source] if isinstance(source, Evaluation) else source
+    if isinstance(evaluations, Ensemble | Mapping):
+        if data is None:
+            raise Misuse("report of an ensemble without data: write mm.report(ensemble, data, 'report.html')")
+        named = {evaluations.recipe.name: evaluations} if isinstance(evaluations, Ensemble) else evaluations
+        evaluations = [evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()]
+    elif data is not None:
+        raise Misuse(
+            "report of evaluations with data, which they have: write mm.report(evaluations, path='report.html')"
+        )
+    elif not isinstance(evaluations, Sequence) or not all(isinstance(item, Evaluation) for item in evaluations):
+        raise Misuse(f"report of {described(source)}: expected ensembles, or evaluations (mm.evaluate)")
+    result = report_of(evaluations)
+    if path is not None:
+        write_report(path, result)
     return result
 
 
