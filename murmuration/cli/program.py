@@ -38,6 +38,7 @@ from murmuration.system.errors import Failure, Misuse, nearest, printable, short
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
+from murmuration.training.foreign_names import FOREIGN
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
 SPINS = "20000"  # of an idle thread, before it sleeps; libgomp takes 300,000
@@ -232,6 +233,9 @@ def _suggestion(got: str, command: Any, where: str) -> str:
     options, answers = _options(command), [field.name for field in fields(RecipeOptions)]
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
+    meant = "--" + FOREIGN.get(got.lstrip("-").replace("-", "_"), "").partition("=")[0].replace("_", "-")
+    if meant in options:
+        return f"write {meant}; see {where} --help"
     begun = [name for name in options if name.startswith(got)]
     owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:

@@ -45,40 +45,13 @@ from murmuration.system.progress import counting_bar
 from murmuration.system.settings import settings_of
 from murmuration.system.streams import kept_generators
 from murmuration.training.batches import plan_for_loader, plan_for_steps
+from murmuration.training.foreign_names import FOREIGN
 from murmuration.training.loading import load
 from murmuration.training.plan import Plan, plan_for
 from murmuration.training.spec import TrainSpec
 from murmuration.training.table_defaults import defaults_for, filled_settings
 
 InitFrom = Weights | Ensemble  # weights that members start from; text is a run directory or a file
-FOREIGN = {  # keywords of other libraries -> what to write
-    "learning_rate": "lr=...",
-    "n_estimators": "members=...",
-    "num_members": "members=...",
-    "n_epochs": "epochs=...",
-    "max_epochs": "epochs=...",
-    "max_iter": "epochs=...",
-    "class_weight": "likelihood=mm.Categorical(K, class_weight='balanced') for K classes",
-    "sample_weight": "weight=...",
-    "random_state": "seed=...",
-    "verbose": "progress=True or progress=False",
-    "validation_split": "val=..., such as val=0.15",
-    "validation_data": "val=(x_val, y_val)",
-    **dict.fromkeys(("loss", "loss_fn", "criterion", "objective"), "likelihood=..., see murmur list losses"),
-    **dict.fromkeys(
-        ("callbacks", "logger", "loggers", "on_epoch_end", "hooks"), "callback=f, called with each epoch's record"
-    ),
-    **dict.fromkeys(("scheduler", "lr_scheduler"), "schedule=..., see murmur list schedules"),
-    **dict.fromkeys(("optim", "optimiser", "solver"), "optimizer=..., see murmur list optimizers"),
-    **dict.fromkeys(("model", "module", "network", "estimator", "architecture"), "net=..."),
-    **dict.fromkeys(("method", "strategy", "algorithm"), "recipe=..., see murmur list recipes"),
-    **dict.fromkeys(("trainer", "trainer_kwargs"), "epochs=..., lr=..., device=... as keywords of fit"),
-    **dict.fromkeys(("accelerator", "gpu", "gpus", "use_gpu", "cuda"), "device='cuda'"),
-    **dict.fromkeys(("train_loader", "train_dataloader", "dataset", "train_data"), "data=..."),
-    **dict.fromkeys(("val_loader", "val_dataloader", "val_data", "eval_set"), "val=..."),
-    "bs": "batch_size=...",
-    "early_stopping": "patience=..., such as patience=10",
-}
 PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress", "callback")  # of `fit` itself
 LOSS = ("noise_std", "link")  # settings of the likelihood
 START = ("init_from", "reset", "pretrained", "output")  # settings of the networks

@@ -18,6 +18,8 @@ REQUESTS = {
     "train digits --members 0": (2, "error: --members 0: need a whole number, at least 1"),
     "train digits --lr -1": (2, "error: --lr -1.0: need a positive number"),
     "train digits --loss_scale 3": (2, "error: unknown option --loss_scale"),
+    "train digits --learning-rate 0.1": (2, "error: unknown option --learning-rate: write --lr; see"),
+    "train digits --scheduler cosine": (2, "write --schedule; see"),
     "train digits --config a.yaml": (2, "error: unknown option --config: see murmur train --help"),
     "list recipes": (0, ""),
     "list recipes --json": (0, ""),
