@@ -15,6 +15,7 @@ from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.core.engines import Engine, engine as engine_named, find_ranks
 from murmuration.core.engines.ranks import in_process_group
 from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.data import Data
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.estimators.table import name_of
 from murmuration.models.nets.adapt import Output
@@ -108,7 +109,7 @@ def fit(
     2
     """
     if y is not None:
-        data = (data, y)
+        data = paired(data, y)
     if continues(out):  # a launcher has started the processes of this run again
         objects: Any = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood}
         objects["optimizer"] = settings.get("optimizer", getattr(plan, "optimizer", None))
@@ -142,6 +143,16 @@ def fit(
     return ensemble
 
 
+def paired(data: Any, y: Any) -> tuple[Any, Any]:
+    """Return inputs with their targets; refuse data that have targets, and the name of a column."""
+    if isinstance(y, str):
+        raise Misuse(f"y={y!r:.60}: need the targets themselves; for a column of a table write target={y!r:.60}")
+    if isinstance(data, str | Path | Data):
+        name = data.name if isinstance(data, Data) else data
+        raise Misuse(f"y= with '{name}', which has targets of its own: leave it out")
+    return data, y
+
+
 def train_run(
     full_spec: TrainSpec, source: NetSource, out: str | Path | None, show: Show, callback: Callback | None = None
 ) -> Ensemble:
@@ -153,11 +164,12 @@ def train_run(
     spec = spec if gamma is None else replace(spec, gamma=gamma)
     progress = begin(spec)
     choice = choose_engine(spec, progress)
-    LOG.info("engine %s: %s", choice.engine.name, choice.reason)
-    if copies := spec.method.dynamics.copies(spec.end):
+    if first:
+        LOG.info("engine %s: %s", choice.engine.name, choice.reason)
+    if first and (copies := spec.method.dynamics.copies(spec.end)):
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
         text = f"dynamics {full_spec.recipe.text('dynamics')}: up to {copies} copies of the weights"
-        show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
+        LOG.info("%s, %.3g MB", text, copies * size / 1e6)
     members = with_backbone(progress.state.population, full_spec.backbone)
     if full_spec.plan.trajectory is not None:
         times = parse_trajectory(full_spec.plan.trajectory)
@@ -292,7 +304,8 @@ def continue_training(
         engine, ranks = engine_from(manifest), spec.ranks
         if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
             engine = engine_named(engine.name, engine.direct, ranks.cores)
-    LOG.info("engine %s: as before", engine.name)
+    if ranks.first:
+        LOG.info("engine %s: as before", engine.name)
     watcher = replace(watcher, show=watcher.show if ranks.first else show_nothing, ranks=ranks)
     return run_training(full_spec, spec, engine, progress or begin(spec), manifest, watcher)
 

@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -128,6 +129,11 @@ def test_a_training_loop_of_the_network_raises_one_warning() -> None:
 def test_targets_may_come_third() -> None:
     together, apart = (mm.fit("mlp", *data, **PLAN) for data in (((X, CLASSES),), (X, CLASSES)))
     assert torch.equal(together.predict(X).outputs, apart.predict(X).outputs)
+    with pytest.raises(Misuse, match="for a column of a table write target='price'"):
+        mm.fit("mlp", pd.DataFrame({"km": X[:, 0], "price": NUMBERS}), "price", **PLAN)
+    for data in ("digits", mm.open_data("digits")):
+        with pytest.raises(Misuse, match="y= with 'digits', which has targets of its own: leave it out"):
+            mm.fit("mlp", data, CLASSES, **PLAN)
 
 
 def test_an_unknown_net_is_refused_before_the_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
