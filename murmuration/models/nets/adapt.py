@@ -1,4 +1,4 @@
-"""Adapting networks of users for training: one tensor of outputs, known shapes, plain modules."""
+"""Adapting networks of users for training: one tensor of outputs, a noise output, known shapes, plain modules."""
 
 import functools
 from collections.abc import Callable, Mapping
