@@ -19,7 +19,7 @@ from murmuration.reports.extension import report_sections
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
 from murmuration.reports.formatting import Words, words_of
 from murmuration.runs.directory import EVALUATED, replace_files
-from murmuration.system.errors import Misuse, described
+from murmuration.system.errors import Misuse, described, notes_once
 from murmuration.system.files import json_bytes, write_bytes
 from murmuration.system.records import plain_json
 
@@ -138,6 +138,7 @@ def report_of(
     return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
+@notes_once
 def report(
     source: Ensemble | Mapping[str, Ensemble] | Evaluation | Sequence[Evaluation],
     data: Any = None,
@@ -176,6 +177,7 @@ def report(
     return result
 
 
+@notes_once
 def evaluate(
     ensemble: Ensemble,
     data: Any,

@@ -28,7 +28,7 @@ from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
 from murmuration.system.devices import CPU, refuse_autocast
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, notes_once
 from murmuration.system.files import read_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.memory import suggest_keeping_freed_memory
@@ -44,6 +44,7 @@ from murmuration.training.run import Callback, ProgressCallback, run_training, s
 LOG = logging.getLogger("murmuration")  # its messages of level INFO are those of `murmur --verbose`
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def fit(
@@ -130,6 +131,8 @@ def fit(
     networks = None if run.is_estimator else run.spec(None if folds is None else pooled(run.data))
     bar = nullcontext(progress) if callable(progress) else training_bar(run.plan.epochs, quiet, run.recipe.name)
     with bar as show:
+        if not callable(progress) and not isinstance(data, Data):
+            show(repr(run.data), 0, 0, None)  # the task is inferred from the targets
         if networks is None:
             ensemble = fit_models(run.net, run.data, run.recipe, run.plan, run.likelihood(), folds, show)
         elif folds is None:
@@ -216,6 +219,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
     )
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def resume(
