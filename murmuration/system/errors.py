@@ -20,6 +20,7 @@ OWN_PACKAGES = ("murmuration", "torch", "sklearn")  # no user's line is in them
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
 MOST_NAMES = 12  # of a list in a message
 ALIKE = 0.6  # similarity from which a name is suggested, 0 to 1
+FEWEST_LETTERS = 3  # of the beginning of a name
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -90,14 +91,18 @@ def unknown(kind: str, got: str, known: Iterable[str], *, see: str = "") -> Misu
 
 
 def nearest(got: str, known: Iterable[str]) -> str | None:
-    """Return the known name that resembles a misspelt one, whatever its case and its dashes; None if none does.
+    """Return the known name that resembles a misspelt one, or is the only one it begins; None if there is none.
 
     >>> nearest("FoRDE", ["single", "forde"]), nearest("rank_one", ["rank-one"]), nearest("loss", ["progress"])
     ('forde', 'rank-one', None)
+    >>> nearest("temp", ["vector", "temperature"])
+    'temperature'
     """
     plain = {str(name).lower().replace("_", "-"): name for name in known}
-    near = get_close_matches(str(got).lower().replace("_", "-"), plain, n=1, cutoff=ALIKE)
-    return plain[near[0]] if near else None
+    word = str(got).lower().replace("_", "-")
+    near = get_close_matches(word, plain, n=1, cutoff=ALIKE)
+    longer = [name for name in plain if len(word) >= FEWEST_LETTERS and name.startswith(word)]
+    return plain[near[0]] if near else plain[longer[0]] if len(longer) == 1 else None
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
