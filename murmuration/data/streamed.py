@@ -392,8 +392,8 @@ def read_targets(inputs: Streamed) -> tuple[np.ndarray, str]:
     for x, y in inputs.in_batches(EXAMPLES_AT_ONCE):
         if y is None:
             named = isinstance(x, SeveralInputs) and not x.positional
-            given = f"dicts of {', '.join(x.arrays)}" if named else "inputs alone"
-            raise Misuse(f"{source.name} gives {given}: expected pairs (x, y), where x may be a dict")
+            kind = f"dicts of {', '.join(x.arrays)}" if named else "inputs alone"
+            raise Misuse(f"{source.name} gives {kind}: expected pairs (x, y), where x may be a dict")
         targets.append(y)
         if source.repeatable:
             hash_inputs(digest, x)

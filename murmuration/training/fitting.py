@@ -123,11 +123,10 @@ def fit(
         runs.check_new(out)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     run = resolve(net, data, recipe, plan, settings, likelihood=likelihood, out=out, quiet=quiet)
-    if callback is not None and (run.is_estimator or not callable(callback)):
-        problem = (
-            f"{name_of(run.net)} has no epochs: leave it out" if run.is_estimator else "need a function of a record"
-        )
-        raise Misuse(f"callback={callback!r:.60}: {problem}")
+    if callback is not None and not callable(callback):
+        raise Misuse(f"callback={callback!r:.60}: need a function of a record")
+    if callback is not None and run.is_estimator:
+        raise Misuse(f"callback= with {name_of(run.net)}, which has no epochs: leave it out")
     networks = None if run.is_estimator else run.spec(None if folds is None else pooled(run.data))
     bar = nullcontext(progress) if callable(progress) else training_bar(run.plan.epochs, quiet, run.recipe.name)
     with bar as show:

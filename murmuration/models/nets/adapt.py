@@ -51,8 +51,8 @@ class WithNoise(nn.Module):
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         means = self.net(*inputs, **named)  # (N, K)
         if means.shape[-1] != len(self.noise):
-            given, needed = len(self.noise), means.shape[-1]
-            raise Misuse(f"with_noise for {given} targets and a net of {needed} outputs: write targets={needed}")
+            targets, outputs = len(self.noise), means.shape[-1]
+            raise Misuse(f"with_noise for {targets} targets and a net of {outputs} outputs: write targets={outputs}")
         return torch.cat([means, self.noise.expand_as(means)], -1)
 
 
