@@ -30,7 +30,7 @@ from murmuration.data.dataset import open_training_data
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
-from murmuration.data.targets import as_text, refuse_mixed_labels
+from murmuration.data.targets import as_text, refuse_mixed_labels, refuse_texts_among_numbers
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -317,6 +317,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         table = self._training_table(X, y)
         y = as_array(y) if isinstance(y, Tensor) else y
         refuse_mixed_labels(as_array(y).ravel().tolist())
+        refuse_texts_among_numbers(as_array(y).ravel().tolist())
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)

@@ -371,3 +371,10 @@ def test_three_rows_are_enough() -> None:
         assert EnsembleRegressor(members=1, epochs=1).fit(X[:3], y[:3]).predict(X[:3]).shape == (3,)
     with pytest.warns(UserWarning, match="not calibrated: 15 examples, and it takes 20"):
         EnsembleRegressor(members=1, epochs=1, folds=3).fit(X[:15], y[:15])
+
+
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda labels: np.array(labels, dtype=object)])
+def test_texts_among_numbers_are_refused_in_one_line(kind) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(mm.Misuse, match="labels hold the text 'yes' and also 0"):
+        mm.EnsembleClassifier(members=1, epochs=1).fit(x, kind(["yes", 0] * 20))

@@ -108,8 +108,8 @@ class Ensemble:
     def about_task(self) -> str:
         """Return the task, with the names of classes, labels or targets if they are known."""
         task = CLASSIFICATION if self.likelihood is None else self.likelihood.task
-        known = bool(self.names) and (task != REGRESSION or self.names != tuple(map(str, range(len(self.names)))))
-        return f"{task} of {listed(self.names, most=5)}" if known else task
+        numbered = task == REGRESSION and self.names == tuple(map(str, range(len(self.names))))
+        return f"{task} of {listed(self.names, most=5)}" if self.names and not numbered else task
 
     def _repr_html_(self) -> str:
         data = self.manifest.data
@@ -250,9 +250,10 @@ class Ensemble:
         prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
         times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
-        calibrator = self.posthoc.calibrator if self.posthoc is not None and calibrated else None
+        steps = self.posthoc if calibrated else None
         shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
-        return EnsembleModule(prepare, networks, likelihood, calibrator, shape).eval().to(self.device)
+        parts = prepare, networks, likelihood, getattr(steps, "calibrator", None), shape
+        return EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
 
     def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
         """Write the ensemble as a file for another program.

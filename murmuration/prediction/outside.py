@@ -56,10 +56,10 @@ def outside_of(ranges: Ranges, x: Tensor) -> Outside:
 
 def joined(parts: Sequence[Outside | None]) -> Outside | None:
     """Concatenate the inputs of parts; None if one is not known."""
-    told = [part for part in parts if part is not None]
-    if len(told) < len(parts):
+    records = [part for part in parts if part is not None]
+    if len(records) < len(parts):
         return None
-    return Outside(torch.cat([part.count for part in told]), torch.cat([part.weight for part in told]))
+    return Outside(torch.cat([part.count for part in records]), torch.cat([part.weight for part in records]))
 
 
 @dataclass(frozen=True)

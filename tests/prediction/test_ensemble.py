@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 from torch import nn
 
@@ -30,3 +32,12 @@ def test_an_ensemble_prints_in_one_line(moons):
     for ensemble in (trained, mm.Ensemble.from_models([*nets(2), nn.Linear(4, 2)])):
         assert "\n" not in repr(ensemble)
         assert len(repr(ensemble)) < 120
+
+
+def test_the_representation_names_task_classes_and_targets():
+    settings = {"members": 1, "epochs": 1}
+    assert repr(mm.fit("mlp:hidden=4", "iris", **settings)).endswith("classification of setosa, versicolor, virginica)")
+    assert repr(mm.fit("mlp:hidden=4", "x-sin-x", **settings)).endswith(", regression)")
+    table = mm.open_data("iris").train.x
+    frame = pd.DataFrame(np.asarray(table), columns=["a", "b", "c", "price"])
+    assert repr(mm.fit("mlp:hidden=4", frame, target="price", **settings)).endswith(", regression of price)")

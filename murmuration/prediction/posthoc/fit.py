@@ -289,8 +289,8 @@ class PostHoc:
         calibrated = pred if self.calibrator is None else calibrate(self.calibrator, pred)
         if calibrated is pred:
             return pred
-        kept = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
-        return replace(calibrated, uncalibrated=pred, **kept)
+        labels = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
+        return replace(calibrated, uncalibrated=pred, **labels)
 
     def widened(self, pred: Predictive) -> Predictive:
         """Mix predictions for inputs far outside of the training range with the baseline.
@@ -368,6 +368,7 @@ def posthoc_from_json(record: Any) -> PostHoc:
     if isinstance(name, str) and name not in {kind.__name__ for kind in kinds}:
         advice = "import the package that adds it to CALIBRATORS first, or load with posthoc=False"
         raise Failure(f"the calibrator {shortened(name, 60)} is unknown here: {advice}")
+    record = {"baseline": None, **record} if isinstance(record, dict) else record  # runs before there was one
     return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
