@@ -239,7 +239,7 @@ class EnsembleEstimator(BaseEstimator):
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
             plan, data = self.ensemble_.manifest.plan, self.ensemble_.manifest.data
             config = PostHocConfig(**{**(plan.get("posthoc") or {"calibrate": "none"}), "coverage": coverage})
-            posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"))
+            posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"), data.get("class_weights"))
         rules = {rule.method: rule for rule in posthoc.conformal}
         if method is not None and method not in rules:
             raise unknown("conformal method", method, rules)

@@ -16,7 +16,7 @@ from torch import Tensor
 import murmuration.prediction.posthoc.calibration as calibration
 import murmuration.prediction.posthoc.conformal as conformal
 import murmuration.prediction.posthoc.losses as losses
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION
 from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.prediction.posthoc.calibrator import Calibrator, Path, calibrate
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
@@ -27,7 +27,8 @@ from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare
-NONE, TEMPERATURE = "none", "temperature"
+NONE, TEMPERATURE, VECTOR = "none", "temperature", "vector"
+UNEQUAL = 1.1  # mean weights of classes that differ by more are unequal
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
@@ -249,10 +250,10 @@ class PostHoc:
 
     @property
     def calibrator_name(self) -> str:
-        """Return the name of the calibrator that changes predictions, or "none"."""
-        if self.calibrator is None or (self.choice is not None and not self.choice.kept):
-            return "none"
-        return self.calibrator.name
+        """Return the name of the calibrator that changes predictions, "none", or that its identity was kept."""
+        if self.calibrator is not None and self.choice is not None and not self.choice.kept:
+            return f"{NONE} (identity kept)"
+        return NONE if self.calibrator is None else self.calibrator.name
 
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
@@ -364,7 +365,11 @@ def check_config(config: PostHocConfig, task: str) -> None:
 
 
 def fit_posthoc(
-    pred: Predictive, y: Any, config: PostHocConfig | None = None, counts: Sequence[float] | None = None
+    pred: Predictive,
+    y: Any,
+    config: PostHocConfig | None = None,
+    counts: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None,
 ) -> PostHoc:
     """Fit a calibrator, conformal rules and abstention rules on examples that were not trained on.
 
@@ -378,6 +383,7 @@ def fit_posthoc(
         y: Their labels (N,), or targets (N, K).
         config: What to fit; None: the defaults.
         counts: Training examples of each class, for calibrators that need them.
+        class_weights: Mean sample weight of the training examples of each class, if they had weights.
 
     Returns:
         The fitted steps.
@@ -389,7 +395,7 @@ def fit_posthoc(
     check_config(config, pred.task)
     if len(targets := pred.checked(y)) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
-    method = default_calibrator(pred) if config.calibrate is None else config.calibrate
+    method = default_calibrator(pred, class_weights) if config.calibrate is None else config.calibrate
     config = replace(config, calibrate=method)
     if pred.task == MULTI_LABEL:
         fitted = (None, None) if method == NONE else choose_calibrator(method, pred, targets)
@@ -404,13 +410,29 @@ def fit_posthoc(
     return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice)
 
 
-def default_calibrator(pred: Predictive) -> str:
-    """Return the calibrator of a config that names none; predictions that it does not serve get a note and none."""
+def default_calibrator(pred: Predictive, class_weights: Sequence[float] | None = None) -> str:
+    """Return the calibrator of a config that names none; predictions that it does not serve get a note and none.
+
+    Weights of classes, or of examples that weigh classes unequally, multiply the odds of a class by its weight. No
+    temperature undoes that, but a shift of its logit does.
+    """
+    if pred.task == CLASSIFICATION and weighs_classes(pred, class_weights):
+        reason = "training weighed classes unequally, and a temperature cannot undo the shift of their probabilities"
+        warn(f"calibrated by '{VECTOR}': {reason}; another by calibrate=")
+        return VECTOR
     if calibration.method_named(TEMPERATURE).fits[pred.task][0].serves(pred):
         return TEMPERATURE
     other = type(pred.likelihood).__name__
     warn(f"no calibrator: '{TEMPERATURE}' needs Gaussians, and {other} predicts others; conformal intervals are fitted")
     return NONE
+
+
+def weighs_classes(pred: Predictive, class_weights: Sequence[float] | None) -> bool:
+    """Return whether training counted the examples of some classes more than those of others."""
+    if getattr(pred.likelihood, "class_weight", None) is not None:
+        return True
+    present = [weight for weight in class_weights or () if weight > 0]
+    return bool(present) and max(present) > UNEQUAL * min(present)
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:
