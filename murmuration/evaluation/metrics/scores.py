@@ -7,7 +7,7 @@ A `Measure` also carries all that tables and reports say of a score: its label, 
 way is better, its range, and where it is shown, so that a new measure is one row here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -16,20 +16,22 @@ import numpy as np
 
 import murmuration.evaluation.metrics.calibration_error as calibration_error
 import murmuration.evaluation.metrics.ranking as ranking
-from murmuration.evaluation.metrics.intervals import Feature
+from murmuration.evaluation.metrics.intervals import Feature, wilson
 from murmuration.evaluation.metrics.per_example import Columns
 from murmuration.system.errors import Misuse, described, unknown
 
 Task = Literal["classification", "multi-label", "regression"]
 Better = Literal["lower", "higher", "neutral"]
-Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared"]
+Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared", "imbalanced"]
 Bounds = tuple[float, float]
 POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np.inf)
 
 # summary: the cards that open a report; table: the score table of a report; brief: short tables (several recipes on the
 # screen, groups of examples); shift: scores followed under corruption; recalibration: scores before and after a
-# calibrator; compared: paired tests of two recipes
+# calibrator; compared: paired tests of two recipes; imbalanced: in front of summary and brief where classes are
+# imbalanced, in the place of those that are misleading then
 PLACES: tuple[Place, ...] = get_args(Place)
+MISLEADING = ("accuracy",)  # where classes are imbalanced
 TABLE: tuple[Place, ...] = ("table",)
 
 
@@ -223,6 +225,95 @@ def mean_f1(means: np.ndarray) -> np.ndarray:
     return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
 
 
+def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int] | None = None) -> np.ndarray:
+    """Return values (N,) whose mean is the mean over classes (by default all) of the accuracy on their examples.
+
+    The values have the variance of that mean: the accuracy plus N times its derivative by the weight of the example
+    (the infinitesimal jackknife, Efron 1982). Classes without examples are left out.
+
+    >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1])).mean())
+    0.5
+    """
+    numbers = np.unique(label) if classes is None else classes
+    rows = [members for k in numbers if len(members := np.flatnonzero(label == k))]
+    values = np.zeros(len(label))
+    for part in rows:
+        values[part] = (correct[part] - correct[part].mean()) / len(part)
+    return np.asarray(np.mean([correct[part].mean() for part in rows]) + len(label) / len(rows) * values)
+
+
+def balanced_interval(columns: Columns) -> tuple[float, float]:
+    """Return the 95 % interval of the mean accuracy of classes, from Wilson's intervals of each (Zou & Donner 2008).
+
+    The distances of the mean's ends are the root of the sum of squares of those of the classes, over their number. A
+    resample of two examples that are both wrong says that none is right; these intervals know better.
+    """
+    label = columns["label"]
+    totals = np.bincount(label)
+    right = np.bincount(label, weights=columns["correct"], minlength=len(totals))[totals > 0]
+    totals = totals[totals > 0]
+    shares, (low, high) = right / totals, wilson(right, totals)
+    mean, down, up = shares.mean(), *(np.sqrt(((end - shares) ** 2).sum()) / len(totals) for end in (low, high))
+    return float(mean - down), float(mean + up)
+
+
+# Features of numbers, compared with what predictions without input get
+
+
+def by_target(values: np.ndarray) -> np.ndarray:
+    """Return values of one target (N,) or several (K, N) as (K, N)."""
+    return np.atleast_2d(np.asarray(values, dtype=float))
+
+
+def varied(columns: Columns) -> bool:
+    """Return whether every target varies among the examples."""
+    return "target" in columns and bool((np.ptp(by_target(columns["target"]), axis=1) > 0).all())
+
+
+def explained(columns: Columns) -> list[Feature]:
+    """For each target: squared error, target and its square, in the units of its standard deviation."""
+    target, predicted = by_target(columns["target"]), by_target(columns["predicted"])
+    scale = target.std(1, keepdims=True)
+    centred, errors = (target - target.mean(1, keepdims=True)) / scale, (predicted - target) / scale
+    return [Feature(row) for part in (errors**2, centred, centred**2) for row in part]
+
+
+def mean_explained(means: np.ndarray) -> np.ndarray:
+    """Return 1 minus the mean squared error over the variance, mean over targets, from means (..., 3 K)."""
+    errors, first, second = np.split(means, 3, axis=-1)
+    spread = second - first**2
+    return (1 - errors / np.where(spread > 0, spread, 1)).mean(-1)
+
+
+def crps_without_input(target: np.ndarray) -> np.ndarray:
+    """Return values (N,) whose mean is the CRPS of the distribution of the targets (N,) themselves.
+
+    It is half the mean distance of two targets, A = E|Y - Y'| / 2. With h_i = E|Y - y_i| its derivative by the weight
+    of example i is h_i - 2 A, so that h_i - A has mean A and its variance (the infinitesimal jackknife).
+    """
+    order = np.argsort(target, kind="stable")
+    ranked, count = target[order], len(target)
+    below = np.arange(count)
+    before = np.concatenate([[0.0], np.cumsum(ranked)[:-1]])
+    after = ranked.sum() - before - ranked
+    distance = np.empty(count)
+    distance[order] = (below * ranked - before + after - (count - 1 - below) * ranked) / count
+    return distance - distance.mean() / 2
+
+
+def crps_features(columns: Columns) -> list[Feature]:
+    """Return the CRPS of each example, and values whose mean is that of predictions without input."""
+    target = by_target(columns["target"])
+    centred = target - target.mean(1, keepdims=True)  # sums keep their digits
+    return [Feature(columns["crps"]), Feature(np.mean([crps_without_input(row) for row in centred], axis=0))]
+
+
+def skill(means: np.ndarray) -> np.ndarray:
+    """Return 1 minus the score over that without input, from means (..., 2) of both."""
+    score, reference = np.moveaxis(means, -1, 0)
+    return 1 - score / np.where(reference > 0, reference, 1)
+
+
 def label_gaps(columns: Columns) -> list[Feature]:
     """For each label, its frequency minus its probability in bins of its probability."""
     pairs = zip(columns["label"], columns["prob"], strict=True)
@@ -253,14 +344,14 @@ CLASS_MEASURES = (
         "Fraction of examples whose most probable class is the true one.",
         column("correct"),
         proportion=True,
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     non_negative(
         "nll",
         "NLL",
         "Negative log-likelihood of the true class, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     Measure(
         "ece",
@@ -290,6 +381,7 @@ CLASS_MEASURES = (
         combine=ranking.error_area,
         exists=ranking.two_classes,
         interval=ranking.auroc_interval,
+        shown=("table", "imbalanced"),
     ),
     higher_is_better(
         "average_precision",
@@ -297,6 +389,15 @@ CLASS_MEASURES = (
         "Average precision, the area under the precision-recall curve of the second class; chance gets its frequency.",
         ranking.precision_influence,
         exists=ranking.two_classes,
+        shown=("table", "imbalanced"),
+    ),
+    higher_is_better(
+        "balanced_accuracy",
+        "Balanced accuracy",
+        "Accuracy within each class, averaged over classes; a constant prediction gets one over their number.",
+        lambda columns: class_accuracy(columns["correct"], columns["label"]),
+        interval=balanced_interval,
+        shown=("table", "imbalanced"),
     ),
     fair("brier_fair", "brier_fair", "Brier", "Brier score", bounds=BRIER),
     Measure(
@@ -403,11 +504,22 @@ REGRESSION_MEASURES = (
         shown=("summary", "table", "brief", "shift", "compared"),
     ),
     Measure(
+        "r2",
+        "R\u00b2",
+        "Share of the targets' variance that predictions explain: 1 is all, 0 no more than their mean does.",
+        explained,
+        better="higher",
+        bounds=(-np.inf, 1.0),
+        combine=mean_explained,
+        exists=varied,
+        shown=("summary", "table", "brief"),
+    ),
+    Measure(
         "nll",
         "NLL",
         "Negative log-density of the target, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     non_negative(
         "crps",
@@ -416,6 +528,16 @@ REGRESSION_MEASURES = (
         column("crps"),
         exists=lambda columns: "crps" in columns,
         shown=("summary", "table", "shift", "recalibration"),
+    ),
+    Measure(
+        "crps_skill",
+        "CRPS skill",
+        "One minus the CRPS over that of the distribution of targets without input: 1 is perfect, 0 no better.",
+        crps_features,
+        better="higher",
+        bounds=(-np.inf, 1.0),
+        combine=skill,
+        exists=lambda columns: "crps" in columns and varied(columns),
     ),
     non_negative(
         "pinball",
@@ -596,22 +718,28 @@ def measure_of(name: str, task: Task) -> Measure:
     return MEASURES[task][name]
 
 
-def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
+def shown_in(place: Place, task: Task, *, members: int = 2, imbalanced: bool = False) -> list[str]:
     """Return the names of the measures that are shown in a place, in the order of the table.
 
     Args:
         place: One of `PLACES`, such as "brief".
         task: classification, multi-label or regression.
         members: Number of members; with one, measures that need several are left out.
+        imbalanced: Whether classes are imbalanced: measures that say more then come first, and accuracy is left out.
 
     Returns:
         The names.
 
     >>> shown_in("brief", "regression")
-    ['rmse', 'nll', 'coverage_90']
+    ['rmse', 'r2', 'nll', 'coverage_90']
+    >>> shown_in("brief", "classification", imbalanced=True)
+    ['auroc', 'average_precision', 'balanced_accuracy', 'nll', 'ece']
     """
-    shown = (measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members)
-    return [measure.name for measure in shown if place in measure.shown]
+    shown = [measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members]
+    names = [measure.name for measure in shown if place in measure.shown]
+    if not imbalanced:
+        return names
+    return [m.name for m in shown if "imbalanced" in m.shown] + [name for name in names if name not in MISLEADING]
 
 
 def describe(name: str, task: Task = C) -> Description:
