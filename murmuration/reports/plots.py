@@ -28,10 +28,12 @@ from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
 from murmuration.reports.sections.columns import dependence_figure, importance_figures
 from murmuration.reports.sections.conformal import subset_figure
+from murmuration.reports.sections.differences import forest_figure
 from murmuration.reports.sections.groups import frequency_figure, group_columns, group_figure, shots_figure
 from murmuration.reports.sections.input_space import field_figures
 from murmuration.reports.sections.scores import confusion, parity_figure
 from murmuration.reports.sections.shift import detection_figure, histogram_figure, ood_sets, shift_curves, shift_scores
+from murmuration.reports.sections.thresholds import cost_figure, precision_recall_figure, roc_figure
 from murmuration.reports.sections.uncertainty import by_class_figure, uncertainty_figure
 from murmuration.reports.sections.weights import snr_figure
 from murmuration.system.errors import Failure, Misuse, listed, unknown
@@ -40,9 +42,10 @@ from murmuration.system.files import write_bytes
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["column_importance", "conformal_coverage", "confusion_matrix", "coupling", "drift", "figure_image"]
-__all__ += ["groups", "input_space", "member_agreement", "ood_auroc", "ood_histogram", "parity", "partial_dependence"]
-__all__ += ["reliability", "risk_coverage", "shift", "signal_to_noise", "training_curves", "uncertainty_by_class"]
+__all__ = ["column_importance", "conformal_coverage", "confusion_matrix", "coupling", "differences", "drift"]
+__all__ += ["figure_image", "groups", "input_space", "member_agreement", "ood_auroc", "ood_histogram", "parity"]
+__all__ += ["partial_dependence", "precision_recall", "reliability", "risk_coverage", "roc", "shift"]
+__all__ += ["signal_to_noise", "threshold_costs", "training_curves", "uncertainty_by_class"]
 __all__ += ["uncertainty_histogram"]
 
 Theme = Literal["light", "dark"]
@@ -199,11 +202,12 @@ def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, 
     return to_plotly(members.agreement_figure(evaluation, "agreement"), theme, missing)
 
 
-def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+def conformal_coverage(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Draw the coverage of conformal sets by class, group and severity of corruption.
 
     Args:
         source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several; all by default.
         theme: Colours: "light" or "dark".
 
     Returns:
@@ -212,9 +216,84 @@ def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Fi
     Raises:
         Misuse: If the evaluation has nothing to draw.
     """
-    evaluations = [evaluation for evaluation in as_report(source).evaluations if evaluation.coverage]
+    report = as_report(source)
+    place, evaluations = 0, [evaluation for evaluation in report.evaluations if evaluation.coverage]
+    if name is not None:
+        place, evaluation = one_of(report, name)
+        evaluations = [evaluation]
     missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
-    return to_plotly(subset_figure(evaluations, "coverage"), theme, missing)
+    return to_plotly(subset_figure(evaluations, "coverage", place), theme, missing)
+
+
+def differences(source: Report, *, theme: Theme = "light") -> "go.Figure":
+    """Draw the paired difference in NLL of every recipe to the recommended one, clean and under corruption.
+
+    Args:
+        source: The `Report` of a comparison, such as `mm.compare(...).summary`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the report has no paired tests.
+    """
+    missing = "no paired differences: expected the report of several recipes, mm.compare(...).summary"
+    return to_plotly(forest_figure(as_report(source), "differences"), theme, missing)
+
+
+def roc(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """Draw the ROC curve of the rarer of two classes.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    return to_plotly(roc_figure(_scored(source, y), "roc"), theme, NOT_TWO)
+
+
+def precision_recall(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """Draw precision against recall of the rarer of two classes.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    return to_plotly(precision_recall_figure(_scored(source, y), "precision-recall"), theme, NOT_TWO)
+
+
+def threshold_costs(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Draw the cost of decisions between two classes by the threshold on the probability of the rarer one.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    report = _scored(source, y)
+    place, _ = one_of(report, name)
+    return to_plotly(cost_figure(report, place, "costs"), theme, NOT_TWO)
 
 
 def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
@@ -495,6 +574,7 @@ def figure_image(
     return target
 
 
+NOT_TWO = "expected a classification of two classes, with examples of both"
 NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemble, data, ood=[...])"
 
 

@@ -1,7 +1,9 @@
 """The page as a browser would read it: structure, escaping, numbers, images, and the file on disk."""
 
 import base64
+import html
 import io
+import math
 import os
 import re
 from dataclasses import replace
@@ -63,33 +65,50 @@ def test_sections_follow_the_data(parsed: dict[str, list[Element]]) -> None:
 
 
 def test_the_page_opens_with_a_verdict(pages: dict[str, str]) -> None:
-    first = pages["classification"].index('class="verdict"')
-    assert first < pages["classification"].index('class="cards"') < pages["classification"].index("<table>")
+    compared, small = pages["classification"], pages["small"]
+    assert compared.index('class="verdict"') < compared.index('id="differences"') < compared.index("<table>")
+    assert small.index('class="verdict"') < small.index('class="cards"') < small.index("<table>")
+
+
+def score_tables(page: str) -> list[list[list[str]]]:
+    """The table of scores and, where recipes are compared, its continuation."""
+    return [board for board in tables(page) if board[0][0] == "Score"]
+
+
+def name_of_row(row: list[str]) -> str:
+    """The score of a row of that table."""
+    label = row[0].split("|")[0].strip(" ↑↓")
+    return next(name for name, measure in MEASURES["classification"].items() if measure.label == label)
 
 
 def test_the_score_table_shows_the_record() -> None:
     report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
     page = render(report)
-    board = tables(page)[0]
-    assert board[0] == ["Score", "sharp", "plain"]
+    board, more = score_tables(page)
+    assert board[0] == more[0] == ["Score", "sharp", "plain", "No input"]
     names = [n for n in shown_in("table", "classification") if n in report.evaluations[0].scores]
-    for row, name in zip(board[1:], names, strict=True):
+    assert len(board) + len(more) - 2 == len(names)
+    rows = sorted([*board[1:], *more[1:]], key=lambda row: names.index(name_of_row(row)))
+    for row, name in zip(rows, names, strict=True):
         measure = MEASURES["classification"][name]
         assert row[0].startswith(measure.label)
-        assert measure.meaning in row[0]
-        for cell, each in zip(row[1:], report.evaluations, strict=True):
+        assert html.escape(measure.meaning) in page
+        for cell, each in zip(row[1:], report.evaluations, strict=False):
             show = percent if measure.proportion else number
             assert cell.split(" | ")[0].strip(" ★") == show(each.scores[name])
+        without = report.baseline.scores.get(name, math.nan) if not measure.needs_members else math.nan
+        assert row[3].split(" | ")[0] == show(without)
 
 
 def test_best_is_marked_by_direction_and_neutral_scores_never() -> None:
     report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
-    rows = {row[0].split("|")[0].strip(): row[1:] for row in tables(render(report))[0][1:]}
+    board, more = score_tables(render(report))
+    rows = {row[0].split("|")[0].strip(): row[1:-1] for row in (*board[1:], *more[1:])}
     better = min(report.evaluations, key=lambda each: float(each.scores["nll"])).name
     stars = ["★" in cell for cell in rows["NLL ↓"]]
     assert stars == [each.name == better for each in report.evaluations]
     assert not any("★" in cell for cell in rows["Mutual information"])
-    alone = tables(render(made.report(made.classification())))[0]
+    (alone,) = score_tables(render(made.report(made.classification())))
     assert "★" not in "".join(cell for row in alone for cell in row)
 
 
