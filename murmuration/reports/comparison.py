@@ -328,7 +328,7 @@ class Trainer:
                 own |= {"show": show, "checkpoint_seconds": self.checkpoint_seconds}
                 return resume(run, data=self.data, recipe=recipe, **own)
         members, requested = recipe.members or self.base.members, self.base.members
-        if requested not in (0, members) and not self.quiet:
+        if requested not in (0, members) and not self.quiet and self.base.seed == self.seeds[0]:
             print(
                 printable(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
             )

@@ -14,7 +14,7 @@ import numpy as np
 
 import murmuration.reports.html as html
 from murmuration.evaluation import Evaluation
-from murmuration.evaluation.metrics import Score, describe, holm, shown_in
+from murmuration.evaluation.metrics import MEASURES, Score, describe, holm, shown_in
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.reports.findings import DECIDING, SIGNIFICANT, Difference
@@ -105,6 +105,7 @@ class SeedDifference:
 class Seeds:
     """The same recipes trained with several seeds on the same splits."""
 
+    task: Any
     runs: tuple[SeedRun, ...]
     differences: tuple[SeedDifference, ...]
 
@@ -121,8 +122,12 @@ class Seeds:
         return [run.scores[recipe].get(score, math.nan) for run in self.runs]
 
     def mean(self, recipe: str, score: str) -> Score:
-        """Return the mean of a score over seeds, with its t-interval."""
-        return t_interval(self.values(recipe, score))
+        """Return the mean of a score over seeds, with its t-interval inside the range of the score."""
+        mean, measure = (
+            t_interval(self.values(recipe, score)),
+            MEASURES[self.task].get(score.removeprefix("corrupted_")),
+        )
+        return mean if measure is None else Score(mean, *np.clip([mean.low, mean.high], *measure.bounds))
 
     @property
     def leader(self) -> str:
@@ -188,7 +193,8 @@ class Seeds:
             for recipe in self.recipes
         }
         means = {
-            recipe: {name: t_interval(v) for name, v in own.items() if None not in v} for recipe, own in scores.items()
+            recipe: {name: self.mean(recipe, name) for name, values in own.items() if None not in values}
+            for recipe, own in scores.items()
         }
         return {"seeds": self.seeds, "scores": scores, "means": means, "differences": self.differences}
 
@@ -201,7 +207,7 @@ def seeds_of(runs: Sequence[SeedRun], task: Any) -> Seeds:
         places = [place for place, test in enumerate(tests) if test.name == name]
         for place, p_value in zip(places, holm([tests[place].p_value for place in places]), strict=True):
             tests[place] = replace(tests[place], p_value=float(p_value))
-    return Seeds(tuple(runs), tuple(tests))
+    return Seeds(task, tuple(runs), tuple(tests))
 
 
 def _differences(runs: Sequence[SeedRun], names: Sequence[str], task: Any) -> Iterator[SeedDifference]:

@@ -95,13 +95,18 @@ class Candidate:
 
 
 def choose_calibrator(
-    method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None
+    method: str,
+    pred: Predictive,
+    y: Any,
+    counts: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None,
 ) -> tuple[Calibrator, Choice | None]:
     """Choose the calibrator of a method that helps on held-out examples, or its identity; return it with the record.
 
     A method with settings written after its name (`temperature:prior_std=0.5`) is fitted as it says, without a choice;
     so is `logit_adjustment`, whose aim is not the log-loss. The `temperature` of a regression chooses also between
-    scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments.
+    scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments. `vector` begins with
+    what unequal weights of classes did to the logits.
     """
     name, settings = calibration.parse_method(method)
     if settings or calibration.method_named(name).balances_classes:
@@ -110,7 +115,30 @@ def choose_calibrator(
     targets = pred.checked(y)
     if calibration.method_named(name).fits[pred.task][0] is calibration.LabelTemperatures:
         return choose_label_temperatures(pred, targets)
+    weights = weights_of_classes(pred, class_weights)
+    if name == VECTOR and weights is not None:
+        return choose_unweighted(pred, targets, weights)
     return best_or_identity(name, pred, targets, LEVEL)
+
+
+def choose_unweighted(pred: Predictive, y: Tensor, weights: Sequence[float]) -> tuple[Calibrator, Choice]:
+    """Undo the weights of classes, then choose a vector scaling of what is left, or none.
+
+    Training on examples that weigh w_c by class learns probabilities proportional to w_c p_c, so the logit of a class
+    is too large by log w_c. That shift is known and always applied; a factor and a further shift of each class must
+    help on held-out examples, as those of every other calibrator.
+    """
+    shifts = tuple(-math.log(weight) if weight > 0 else 0.0 for weight in weights)
+    unweighted = calibration.VectorScaling((1.0,) * len(shifts), shifts)
+    moved = calibrate(unweighted, pred)
+    fitted, choice = best_or_identity(VECTOR, moved, y, LEVEL)
+    assert isinstance(fitted, calibration.VectorScaling)
+    joined = (factor * own + more for factor, own, more in zip(fitted.factors, shifts, fitted.shifts, strict=True))
+    both = calibration.VectorScaling(fitted.factors, tuple(joined))
+    falls = moved.log_prob(y) - pred.log_prob(y)
+    gain = falls.mean().item() + (choice.gain if choice.kept else 0.0)
+    error = (falls.std() / math.sqrt(len(falls))).item()
+    return both, Choice(VECTOR, True, choice.prior_std if choice.kept else 0.0, gain, error, luck(pred, both, gain))
 
 
 def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
@@ -403,7 +431,7 @@ def fit_posthoc(
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
     if method != NONE:
-        calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts)
+        calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts, class_weights)
     held_out, y = pred.at(second) if calibrator is None else calibrate(calibrator, pred.at(second)), targets[second]
     methods = conformal_methods(pred.task, config.conformal)
     rules = tuple(conformal.fit_conformal(method, held_out, y, coverage=config.coverage) for method in methods)
@@ -416,7 +444,7 @@ def default_calibrator(pred: Predictive, class_weights: Sequence[float] | None =
     Weights of classes, or of examples that weigh classes unequally, multiply the odds of a class by its weight. No
     temperature undoes that, but a shift of its logit does.
     """
-    if pred.task == CLASSIFICATION and weighs_classes(pred, class_weights):
+    if weights_of_classes(pred, class_weights) is not None:
         reason = "training weighed classes unequally, and a temperature cannot undo the shift of their probabilities"
         warn(f"calibrated by '{VECTOR}': {reason}; another by calibrate=")
         return VECTOR
@@ -427,12 +455,18 @@ def default_calibrator(pred: Predictive, class_weights: Sequence[float] | None =
     return NONE
 
 
-def weighs_classes(pred: Predictive, class_weights: Sequence[float] | None) -> bool:
-    """Return whether training counted the examples of some classes more than those of others."""
-    if getattr(pred.likelihood, "class_weight", None) is not None:
-        return True
-    present = [weight for weight in class_weights or () if weight > 0]
-    return bool(present) and max(present) > UNEQUAL * min(present)
+def weights_of_classes(pred: Predictive, class_weights: Sequence[float] | None) -> list[float] | None:
+    """Return how much an example of each class counted in training, or None if all counted about the same.
+
+    Weights of the likelihood and mean weights of the examples of each class multiply.
+    """
+    if pred.task != CLASSIFICATION:
+        return None
+    width, own = pred.outputs.shape[-1], getattr(pred.likelihood, "class_weight", None)
+    factors = [w for w in (own, class_weights) if isinstance(w, list | tuple) and len(w) == width]
+    weights = [math.prod(pair) for pair in zip(*factors, strict=True)]
+    present = [weight for weight in weights if weight > 0]
+    return weights if present and max(present) > UNEQUAL * min(present) else None
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:

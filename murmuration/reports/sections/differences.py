@@ -1,7 +1,7 @@
 """Differences between recipes: paired differences to the recommended one, and the p-value of every pair."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import murmuration.reports.html as html
@@ -14,6 +14,7 @@ from murmuration.reports.report import Report
 
 CORRUPTED = f"corrupted_{DECIDING}"
 ROW = 14  # pixels that a row is higher than those of other figures
+Pairs = Mapping[tuple[str, str], tuple[Score, str, bool]]
 SERIES = {DECIDING: "clean", CORRUPTED: "corrupted"}  # score -> name in the figure
 
 
@@ -22,19 +23,31 @@ def differences(report: Report) -> Markup:
     drawn = forest_figure(report, "differences")
     if drawn is None:
         return NOTHING
-    tables = [_matrix(report, name) for name in SERIES]
-    more = html.details("Under corruption", tables[1])
-    return html.join([html.figure(drawn), _seeds(report), tables[0], more])
+    names, label = report.names, describe(DECIDING).label
+    clean, corrupted = (
+        {(t.a, t.b): (t.test.difference, t.chance, t.by_chance) for t in report.differences if t.test.name == name}
+        for name in SERIES
+    )
+    words = f"{label}, row minus column, with its p-value (Holm); coloured where it is more than noise"
+    if report.seeds is None:
+        tables = [matrix(names, clean, words)]
+    else:
+        over = {(t.a, t.b): (t.difference, t.chance, t.by_chance) for t in report.seeds.pairs(DECIDING)}
+        tables = [*report.seeds.tables(report.leader), matrix(names, over, f"Over training seeds: {words}")]
+        tables.append(html.details(f"Networks of seed {report.seeds.seeds[0]}", matrix(names, clean, words)))
+    tables.append(html.details("Under corruption", matrix(names, corrupted, f"Under corruption: {words}")))
+    return html.join([html.figure(drawn), *tables])
 
 
 def forest_figure(report: Report, name: str) -> Figure | None:
     """Return the paired difference in NLL of every recipe to the recommended one; None without others."""
     reference, label = report.leader.name, describe(DECIDING).label
     series = []
+    networks = "" if report.seeds is None else f", seed {report.seeds.seeds[0]}"
     for place, (score, words) in enumerate(SERIES.items()):
         against = to_reference(report, score)
         if against:
-            series.append(Series(words, place, against))
+            series.append(Series(f"{words}{networks}", place, against))
     if report.seeds is not None:
         over = report.seeds.to_reference(DECIDING, reference)
         series.append(Series(f"clean, over {len(report.seeds.seeds)} seeds", len(SERIES), over))
@@ -59,33 +72,32 @@ def to_reference(report: Report, score: str) -> dict[str, Score]:
 
 def signed(test: Difference, first: str) -> Score:
     """Return the difference as that of the first recipe minus the other."""
-    score = test.test.difference
-    return score if test.a == first else Score(-float(score), -score.high, -score.low)
+    return test.test.difference if test.a == first else negative(test.test.difference)
 
 
-def _matrix(report: Report, score: str) -> Markup:
-    """Return differences and p-values of every two recipes, row minus column."""
-    pairs: Mapping[frozenset[str], Difference] = {
-        frozenset((test.a, test.b)): test for test in report.differences if test.test.name == score
-    }
+def negative(score: Score) -> Score:
+    """Return a difference the other way round."""
+    return Score(-float(score), -score.high, -score.low)
+
+
+def matrix(names: Sequence[str], pairs: Pairs, caption: str) -> Markup:
+    """Return the differences of every two recipes, row minus column, with p-values; lower is better.
+
+    Args:
+        names: The recipes.
+        pairs: Difference, p-value in words and whether chance may explain it, by two names.
+        caption: Caption of the table.
+    """
     if not pairs:
         return NOTHING
-    names = [evaluation.name for evaluation in report.evaluations]
-    rows = [(name, [_cell(pairs.get(frozenset((name, other))), name) for other in names]) for name in names]
-    label = describe(score.removeprefix("corrupted_")).label
-    where = " under corruption" if score == CORRUPTED else ""
-    caption = f"{label}{where}: row minus column, with its p-value (Holm); coloured where it is more than noise"
+
+    def cell(row: str, column: str) -> Markup | str:
+        if (row, column) not in pairs and (column, row) not in pairs:
+            return MISSING
+        score, chance, by_chance = pairs.get((row, column)) or pairs[column, row]
+        value = score if (row, column) in pairs else negative(score)
+        kind = "" if by_chance or not math.isfinite(value) else " better" if value < 0 else " worse"
+        return Markup(f"{html.tag('span', number(value), f'value{kind}')}{html.tag('small', chance)}")
+
+    rows = [(row, [cell(row, column) for column in names]) for row in names]
     return html.tag("div", html.table(caption, ["", *names], rows), "wrapped compact")
-
-
-def _cell(test: Difference | None, row: str) -> Markup | str:
-    if test is None:
-        return MISSING
-    value = signed(test, row)
-    kind = "" if test.by_chance or not math.isfinite(value) else " better" if value < 0 else " worse"
-    return Markup(f"{html.tag('span', number(value), f'value{kind}')}{html.tag('small', test.chance)}")
-
-
-def _seeds(report: Report) -> Markup:
-    """Return scores and differences over the training seeds, if there were several."""
-    return NOTHING if report.seeds is None else html.join(report.seeds.tables(report.leader))
