@@ -300,7 +300,7 @@ def summed_up(tests: Sequence[Difference]) -> list[str]:
             sentences.append(f"{first_upper(clear[0].label)}, by more than {NOISE}: {words}.")
     if close:
         least = min(test.test.p_value for test in close)
-        how_many = f"All {len(tests)}" if not sentences else f"The other {plural(len(close), 'difference')}"
+        how_many = f"{'The other' if sentences else 'All'} {plural(len(close), 'difference')}"
         sentences.append(f"{how_many} between two recipes are within {NOISE} (p from {least:.2g}).")
     return sentences
 

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import report_factories as made
 from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
@@ -23,6 +24,7 @@ from murmuration.reports.findings import (
     about_calibrator,
     about_choice,
     about_coverage,
+    about_draws,
     about_groups,
     about_ood,
     about_shift,
@@ -30,9 +32,11 @@ from murmuration.reports.findings import (
     differences,
     findings,
     recommended,
+    summed_up,
     verdict,
 )
 from murmuration.reports.formatting import number, percent
+from murmuration.runs.manifest import Manifest
 
 NOTHING = ArrayPreparation((0,), (), ())
 SUITE = ShiftSuite(("fog",))
@@ -450,3 +454,144 @@ def test_p_values_of_many_recipes_are_corrected():
 def test_the_choice_of_a_calibrator_is_one_sentence(kept, gain, sentence) -> None:
     choice = Choice("temperature", kept, prior_std=1.0, gain=gain, error=0.025, p_value=0.11)
     assert about_choice(choice, "it") == f"temperature scaling was {sentence}"
+
+
+# Headlines beside predictions without input
+
+
+def two_classes(strength: float, counts: tuple[int, int] = (380, 20), **fields) -> Evaluation:
+    """Right odds of 'no' and 'yes' for inputs that differ by a strength; of strength 0 the frequencies, with noise."""
+    rng, y = np.random.default_rng(0), np.repeat([0, 1], counts)
+    x, prior = rng.normal(size=len(y)) + strength * y, np.log(counts[1] / counts[0])
+    odds = prior + (strength * x - strength**2 / 2 if strength else x)
+    second = 1 / (1 + np.exp(-odds))
+    pred = Predictive.from_probs(np.stack([1 - second, second], axis=-1))
+    found = assessed(pred, y, **fields)
+    return replace(found, eval_set=replace(found.eval_set, classes=("no", "yes")))
+
+
+def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
+    found = two_classes(0.0)
+    assert float(found.scores["accuracy"]) >= 0.94
+    first, second, third = verdict([found], [])
+    assert first.startswith(
+        "one is no better than always 'no', a prediction without input that knows these test examples: NLL "
+    )
+    scores = found.scores
+    assert second == (
+        f"one has for 'yes' AUROC {number(scores['auroc'])} (95 % interval {number(scores['auroc'].low)} to "
+        f"{number(scores['auroc'].high)}) and average precision {number(scores['average_precision'])} where chance has "
+        f"0.0500, and balanced accuracy {percent(scores['balanced_accuracy'])} "
+        f"({percent(scores['balanced_accuracy'].low)} to {percent(scores['balanced_accuracy'].high)}), on 400 test "
+        "examples."
+    )
+    assert "confidence" in third
+
+
+def test_the_rarer_class_is_named_wherever_it_stands():
+    found = two_classes(2.0)
+    turned = replace(found, eval_set=replace(found.eval_set, classes=("yes", "no")))
+    assert "for 'yes' AUROC" in verdict([found], [])[0]
+    columns = found.examples.columns
+    flipped = {**columns, "label": 1 - columns["label"], "positive_prob": 1 - columns["positive_prob"]}
+    turned = replace(turned, examples=replace(found.examples, columns=flipped))
+    assert verdict([turned], [])[0] == verdict([found], [])[0]
+
+
+def test_a_good_model_is_compared_with_no_input_too():
+    first, second, _ = verdict([two_classes(3.0)], [])
+    assert first.startswith("one has for 'yes' AUROC 0.9")
+    assert second.startswith("It is better than always 'no', a prediction without input")
+    assert "95 % interval \u2212" in second
+
+
+def test_the_leader_of_a_comparison_must_beat_no_input():
+    pair = [replace(two_classes(0.0), name="a"), replace(two_classes(0.0), name="b")]
+    assert verdict(pair, differences(pair))[0].startswith("a is no better than always 'no'")
+
+
+def test_a_class_of_few_examples_is_named_with_counts_and_a_remedy():
+    """Sets of one class that never hold the rare one, and class-wise sets that hold every class."""
+    probs = np.tile([0.97, 0.03], (200, 1))
+    y = (np.arange(200) >= 198).astype(int)
+    found = assessed(Predictive.from_probs(probs), y, PostHoc(None, (SetRule("lac", 0.9, 0.5, 1000, 2),), (), 0, 1000))
+    found = replace(found, subsets={"class no": np.flatnonzero(y == 0), "class yes": np.flatnonzero(y == 1)})
+    assert about_coverage(found, "mine").endswith(", but too few for class yes (0 of 2).")
+    columns = found.before.columns | {"covered_mondrian": np.arange(200) != 199, "size_mondrian": np.ones(200)}
+    found = replace(found, before=replace(found.before, columns=columns))
+    assert about_coverage(found, "mine").endswith(
+        ", but too few for class yes (0 of 2); sets by mondrian (--conformal mondrian), with a threshold for each "
+        "class, cover 1 of 2 of it."
+    )
+
+
+# One sentence instead of two that contradict each other
+
+
+SIZE = "0.0500 \u00b1 0.0200"
+
+
+def left_out(gain: float) -> PostHoc:
+    return PostHoc(Temperature(1.0), (), (), 90, 90, Choice("temperature", False, 0.5, gain, 0.02, 0.11))
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (0.05, f"there the gain of temperature scaling in held-out NLL, {SIZE}, is not significant (p = 0.11)"),
+        (-0.05, "there temperature scaling raises the held-out NLL by 0.0500 \u00b1 0.0200"),
+        (0.0, "there temperature scaling does not change the held-out NLL"),
+    ],
+)
+def test_what_is_overconfident_says_why_nothing_corrects_it(gain, words):
+    found = assessed(*classification_sample(800, distortion=3.0), left_out(gain))
+    *_, last = verdict([found], [])
+    assert last.startswith("It is overconfident by ")
+    assert last.endswith(f"; 90 validation examples do not show it: {words}, so it was not applied.")
+    assert not any("temperature" in text for text in findings([found]))
+
+
+def test_a_calibrator_that_nothing_asked_for_is_no_finding():
+    found = assessed(*classification_sample(800), left_out(-0.05))
+    *_, last = verdict([found], [])
+    assert last == "Its mean confidence agrees with its accuracy within noise."
+    assert not any("temperature" in text for text in findings([found]))
+
+
+# Many pairs
+
+
+def difference(a: str, b: str, value: float, p_value: float, name: str = "nll") -> Difference:
+    return Difference(a, b, "lower", PairedTest(name, Score(value, value - 0.1, value + 0.1), p_value, ""), 100)
+
+
+def test_pairs_within_noise_are_one_sentence_and_clear_ones_grouped():
+    tests = [
+        *(difference("a", "b", -0.2, 0.001), difference("a", "c", -0.3, 0.001), difference("b", "c", -0.1, 0.3)),
+        *(difference(x, y, 0.01, 0.8, "corrupted_nll") for x, y in (("a", "b"), ("a", "c"), ("b", "c"))),
+    ]
+    assert summed_up(tests) == [
+        "NLL, by more than the noise of the examples: a is better than b (by 0.200), c (by 0.300).",
+        "The other 4 differences between two recipes are within the noise of the examples (p from 0.3).",
+    ]
+    assert summed_up(tests[2:]) == [
+        "All 4 differences between two recipes are within the noise of the examples (p from 0.3)."
+    ]
+
+
+def test_draws_that_are_alike_are_flagged():
+    pred, y = classification_sample(200, members=4)
+    ensemble = replace(assessed(pred, y), name="deep-ensemble")
+    spread = pred.probs.mean(0, keepdim=True) + 0.02 * (pred.probs - pred.probs.mean(0, keepdim=True))
+    alike = replace(assessed(Predictive.from_probs(spread), y), name="swag")
+    drawn = made.trained([], Manifest(origins=[0, 0, 0, 0]))
+    swag = replace(alike, ensemble=drawn)
+    (sentence,) = [text for text in (about_draws(e, [ensemble, swag]) for e in (ensemble, swag)) if text]
+    own, other = (number(e.scores["mutual_information"]) for e in (swag, ensemble))
+    assert sentence == (
+        "the draws of swag are alike, so its epistemic uncertainty says nothing: its mutual information is "
+        f"{own}, that of deep-ensemble {other}."
+    )
+    different = replace(assessed(pred, y), name="swag", ensemble=drawn)
+    assert about_draws(different, [ensemble, different]) == ""
+    assert about_draws(replace(swag, ensemble=None), [ensemble, swag]) == ""  # members of its own
