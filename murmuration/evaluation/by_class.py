@@ -12,9 +12,10 @@ import numpy as np
 from murmuration.evaluation.coverage import UNDEFINED, mean_score
 from murmuration.evaluation.metrics import ExampleScores, Score
 from murmuration.evaluation.metrics.intervals import wilson
+from murmuration.evaluation.metrics.no_input import class_accuracy
 from murmuration.evaluation.metrics.per_example import Columns
 from murmuration.evaluation.metrics.ranking import placements, precision_influence
-from murmuration.evaluation.metrics.scores import POSITIVE, UNIT, class_accuracy, measure_of
+from murmuration.evaluation.metrics.scores import POSITIVE, UNIT, measure_of
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHoc
 from murmuration.prediction.predictive import Predictive

@@ -131,7 +131,11 @@ class Evaluation:
         return bool(self.classes) and self.baseline.imbalance >= IMBALANCED
 
     def shown_in(self, place: Place) -> list[str]:
-        """Return the names of the scores that are shown in a place and exist, the most telling ones first."""
+        """Return the names of the scores that are shown in a place and exist, the most telling ones first.
+
+        Args:
+            place: One of `PLACES`, such as "summary".
+        """
         names = shown_in(place, self.task, members=self.predictions, imbalanced=self.imbalanced)
         return [name for name in names if name in self.scores]
 

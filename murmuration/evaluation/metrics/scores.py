@@ -7,7 +7,7 @@ A `Measure` also carries all that tables and reports say of a score: its label, 
 way is better, its range, and where it is shown, so that a new measure is one row here.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -15,8 +15,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 import murmuration.evaluation.metrics.calibration_error as calibration_error
+import murmuration.evaluation.metrics.labels as labels
+import murmuration.evaluation.metrics.no_input as no_input
 import murmuration.evaluation.metrics.ranking as ranking
-from murmuration.evaluation.metrics.intervals import Feature, wilson
+from murmuration.evaluation.metrics.intervals import Feature
 from murmuration.evaluation.metrics.per_example import Columns
 from murmuration.system.errors import Misuse, described, unknown
 
@@ -209,124 +211,6 @@ def of_member(
     return Measure(f"member_{name}", f"Member {label}", meaning, column(source, sign), needs_members=True, **fields)
 
 
-# Features of labels, from columns (K, N) of labels and their probabilities
-
-
-def label_frequencies(columns: Columns) -> list[Feature]:
-    """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
-    pairs = list(zip(columns["predicted"], columns["label"], strict=True))
-    both, sums = [Feature(p * true * 1.0) for p, true in pairs], [Feature(p + true * 1.0) for p, true in pairs]
-    return both + sums
-
-
-def mean_f1(means: np.ndarray) -> np.ndarray:
-    """Return the mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for absent labels."""
-    both, sums = np.split(means, 2, axis=-1)
-    return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
-
-
-def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int] | None = None) -> np.ndarray:
-    """Return values (N,) whose mean is the mean over classes (by default all) of the accuracy on their examples.
-
-    The values have the variance of that mean: the accuracy plus N times its derivative by the weight of the example
-    (the infinitesimal jackknife, Efron 1982). Classes without examples are left out.
-
-    >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1])).mean())
-    0.5
-    """
-    numbers = np.unique(label) if classes is None else classes
-    rows = [members for k in numbers if len(members := np.flatnonzero(label == k))]
-    values = np.zeros(len(label))
-    for part in rows:
-        values[part] = (correct[part] - correct[part].mean()) / len(part)
-    return np.asarray(np.mean([correct[part].mean() for part in rows]) + len(label) / len(rows) * values)
-
-
-def balanced_interval(columns: Columns) -> tuple[float, float]:
-    """Return the 95 % interval of the mean accuracy of classes, from Wilson's intervals of each (Zou & Donner 2008).
-
-    The distances of the mean's ends are the root of the sum of squares of those of the classes, over their number. A
-    resample of two examples that are both wrong says that none is right; these intervals know better.
-    """
-    label = columns["label"]
-    totals = np.bincount(label)
-    right = np.bincount(label, weights=columns["correct"], minlength=len(totals))[totals > 0]
-    totals = totals[totals > 0]
-    shares, (low, high) = right / totals, wilson(right, totals)
-    mean, down, up = shares.mean(), *(np.sqrt(((end - shares) ** 2).sum()) / len(totals) for end in (low, high))
-    return float(mean - down), float(mean + up)
-
-
-# Features of numbers, compared with what predictions without input get
-
-
-def by_target(values: np.ndarray) -> np.ndarray:
-    """Return values of one target (N,) or several (K, N) as (K, N)."""
-    return np.atleast_2d(np.asarray(values, dtype=float))
-
-
-def varied(columns: Columns) -> bool:
-    """Return whether every target varies among the examples."""
-    return "target" in columns and bool((np.ptp(by_target(columns["target"]), axis=1) > 0).all())
-
-
-def explained(columns: Columns) -> list[Feature]:
-    """For each target: squared error, target and its square, in the units of its standard deviation."""
-    target, predicted = by_target(columns["target"]), by_target(columns["predicted"])
-    scale = target.std(1, keepdims=True)
-    centred, errors = (target - target.mean(1, keepdims=True)) / scale, (predicted - target) / scale
-    return [Feature(row) for part in (errors**2, centred, centred**2) for row in part]
-
-
-def mean_explained(means: np.ndarray) -> np.ndarray:
-    """Return 1 minus the mean squared error over the variance, mean over targets, from means (..., 3 K)."""
-    errors, first, second = np.split(means, 3, axis=-1)
-    spread = second - first**2
-    return (1 - errors / np.where(spread > 0, spread, 1)).mean(-1)
-
-
-def crps_without_input(target: np.ndarray) -> np.ndarray:
-    """Return values (N,) whose mean is the CRPS of the distribution of the targets (N,) themselves.
-
-    It is half the mean distance of two targets, A = E|Y - Y'| / 2. With h_i = E|Y - y_i| its derivative by the weight
-    of example i is h_i - 2 A, so that h_i - A has mean A and its variance (the infinitesimal jackknife).
-    """
-    order = np.argsort(target, kind="stable")
-    ranked, count = target[order], len(target)
-    below = np.arange(count)
-    before = np.concatenate([[0.0], np.cumsum(ranked)[:-1]])
-    after = ranked.sum() - before - ranked
-    distance = np.empty(count)
-    distance[order] = (below * ranked - before + after - (count - 1 - below) * ranked) / count
-    return distance - distance.mean() / 2
-
-
-def crps_features(columns: Columns) -> list[Feature]:
-    """Return the CRPS of each example, and values whose mean is that of predictions without input."""
-    target = by_target(columns["target"])
-    centred = target - target.mean(1, keepdims=True)  # sums keep their digits
-    return [Feature(columns["crps"]), Feature(np.mean([crps_without_input(row) for row in centred], axis=0))]
-
-
-def skill(means: np.ndarray) -> np.ndarray:
-    """Return 1 minus the score over that without input, from means (..., 2) of both."""
-    score, reference = np.moveaxis(means, -1, 0)
-    return 1 - score / np.where(reference > 0, reference, 1)
-
-
-def label_gaps(columns: Columns) -> list[Feature]:
-    """For each label, its frequency minus its probability in bins of its probability."""
-    pairs = zip(columns["label"], columns["prob"], strict=True)
-    return [
-        Feature(true - prob, calibration_error.confidence_bins(prob), calibration_error.BINS) for true, prob in pairs
-    ]
-
-
-def mean_gap(means: np.ndarray) -> np.ndarray:
-    """Return the sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
-    return np.abs(means).sum(-1) / (means.shape[-1] // calibration_error.BINS)
-
-
 higher_is_better = partial(Measure, better="higher", bounds=UNIT)
 non_negative = partial(Measure, bounds=POSITIVE)
 
@@ -395,8 +279,8 @@ CLASS_MEASURES = (
         "balanced_accuracy",
         "Balanced accuracy",
         "Accuracy within each class, averaged over classes; a constant prediction gets one over their number.",
-        lambda columns: class_accuracy(columns["correct"], columns["label"]),
-        interval=balanced_interval,
+        lambda columns: no_input.class_accuracy(columns["correct"], columns["label"]),
+        interval=no_input.balanced_interval,
         shown=("table", "imbalanced"),
     ),
     fair("brier_fair", "brier_fair", "Brier", "Brier score", bounds=BRIER),
@@ -507,11 +391,11 @@ REGRESSION_MEASURES = (
         "r2",
         "R\u00b2",
         "Share of the targets' variance that predictions explain: 1 is all, 0 no more than their mean does.",
-        explained,
+        no_input.explained,
         better="higher",
         bounds=(-np.inf, 1.0),
-        combine=mean_explained,
-        exists=varied,
+        combine=no_input.mean_explained,
+        exists=no_input.varied,
         shown=("summary", "table", "brief"),
     ),
     Measure(
@@ -533,11 +417,11 @@ REGRESSION_MEASURES = (
         "crps_skill",
         "CRPS skill",
         "One minus the CRPS over that of the distribution of targets without input: 1 is perfect, 0 no better.",
-        crps_features,
+        no_input.crps_features,
         better="higher",
         bounds=(-np.inf, 1.0),
-        combine=skill,
-        exists=lambda columns: "crps" in columns and varied(columns),
+        combine=no_input.skill,
+        exists=lambda columns: "crps" in columns and no_input.varied(columns),
     ),
     non_negative(
         "pinball",
@@ -601,8 +485,8 @@ LABEL_MEASURES = (
         "macro_f1",
         "Macro F1",
         "Harmonic mean of precision and recall of each label, averaged over labels; 0 for a label in neither.",
-        label_frequencies,
-        combine=mean_f1,
+        labels.label_frequencies,
+        combine=labels.mean_f1,
     ),
     non_negative(
         "nll",
@@ -614,9 +498,9 @@ LABEL_MEASURES = (
         "ece",
         "ECE",
         "Expected calibration error of each label, probability against frequency over 15 bins, averaged over labels.",
-        label_gaps,
+        labels.label_gaps,
         bounds=UNIT,
-        combine=mean_gap,
+        combine=labels.mean_gap,
     ),
     Measure(
         "brier",

@@ -21,7 +21,7 @@ from murmuration.evaluation.by_class import (
     shot_groups,
     training_counts,
 )
-from murmuration.evaluation.metrics.scores import class_accuracy
+from murmuration.evaluation.metrics.no_input import class_accuracy
 from murmuration.prediction.posthoc.conformal import covered, fit_conformal
 
 

@@ -8,7 +8,7 @@ from sklearn.metrics import balanced_accuracy_score, r2_score
 import murmuration as mm
 from murmuration.evaluation.metrics import shown_in
 from murmuration.evaluation.metrics.intervals import wilson
-from murmuration.evaluation.metrics.scores import balanced_interval, crps_without_input
+from murmuration.evaluation.metrics.no_input import balanced_interval, crps_without_input
 from murmuration.prediction.predictive import Predictive
 
 
