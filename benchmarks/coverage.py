@@ -32,6 +32,7 @@ from murmuration.evaluation.metrics import MEASURES, score_examples
 from murmuration.prediction.posthoc.conformal import covered, region_sizes
 from murmuration.runs.directory import versions
 from murmuration.system.files import read_json, write_json
+from murmuration.training.plan import plan_for
 from murmuration.training.table_defaults import table_defaults, table_noise
 
 RECORD = Path(__file__).parent / "results" / "coverage.json"
@@ -47,7 +48,7 @@ def defaults() -> dict[str, Any]:
     The seed is left out; the defaults of tables are those of two sizes, training rows x columns.
     """
     recipe = mm.make_recipe(inspect.signature(mm.fit).parameters["recipe"].default)
-    plan = mm.Plan().for_recipe(recipe).to_json()
+    plan = plan_for(recipe).to_json()
     plan["posthoc"]["calibrate"] = plan["posthoc"]["calibrate"] or "temperature"  # what None stands for here
     found = {"recipe": recipe.to_json(), "plan": {name: value for name, value in plan.items() if name != "seed"}}
     tables = {

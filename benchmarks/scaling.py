@@ -33,7 +33,7 @@ from murmuration.models.nets import build_net
 from murmuration.system.memory import keep_freed_memory
 from murmuration.training import TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches
-from murmuration.training.plan import Plan
+from murmuration.training.plan import plan_for
 
 SHAPE, CLASSES, SEED, PROCESSES = (3, 32, 32), 10, 0, 2
 RECIPES = {"independent": "deep-ensemble", "forde": "forde", "weights": "weight-rde", "shared": "batch-ensemble"}
@@ -48,7 +48,7 @@ def specification(recipe: str, net: str, members: int, batch: int, ranks: Ranks)
     y = torch.randint(CLASSES, (2 * batch,), generator=source).numpy()
     data = open_data((x, y), val=0.1, test=0.1)
     chosen = make_recipe(recipe)
-    plan = Plan(members=members, batch_size=batch, seed=SEED, posthoc=None).for_recipe(chosen)
+    plan = plan_for(chosen, members=members, batch_size=batch, seed=SEED, posthoc=None)
     return TrainSpec(lambda: build_net(net, SHAPE, CLASSES), data, Categorical(CLASSES), chosen, plan, ranks=ranks)
 
 

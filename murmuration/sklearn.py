@@ -25,7 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from murmuration.core.recipe import Recipe, make_recipe
-from murmuration.data import open_data
+from murmuration.data import DataOptions
 from murmuration.data.dataset import open_training_data
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.raw import is_table
@@ -47,7 +47,7 @@ PATIENCE = 10  # epochs, for early_stopping=True: the default of `n_iter_no_chan
 ROWS_AT_ONCE = 8  # smallest batch of a prediction; from four rows on products are bit-identical to larger ones
 # settings that `fit` has by the same names
 PASSED_ON = ("recipe", "epochs", "steps", "batch_size", "lr", "weight_decay", "patience", "folds", "device")
-READING = set(inspect.signature(open_data).parameters)
+READING = {"source", *DataOptions.__dataclass_fields__}
 PARAMETER_DOCS = {setting.name: setting.doc for setting in settings_of(Plan)} | {
     "net": "Network: a name, module or factory; chosen by the data by default. Or the name of a scikit-learn model.",
     "recipe": "Method: a name such as deep-ensemble, or a `murmuration.Recipe`.",

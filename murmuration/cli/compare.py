@@ -17,7 +17,7 @@ def compare(
     seeds: Annotated[options.Names, options.documented("Training", "LIST")] = None,
     out: Annotated[str | None, options.documented("Options", "DIR")] = None,
     net: options.NetName = None,
-    reading: options.DataOptions,
+    reading: options.ReadingOptions,
     plan: options.TrainingOptions,
     trust: options.PostHocOptions,
     shift: options.ShiftOptions,

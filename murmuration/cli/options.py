@@ -16,6 +16,7 @@ import typer
 import murmuration as mm
 from murmuration.cli.console import say, show_all_options
 from murmuration.data.formats import format_usage
+from murmuration.data.options import DataOptions
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
@@ -59,75 +60,8 @@ _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
 DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
 LARGEST_SIDE = 10_000  # pixels of an image
+IN_MEMORY = "--in-memory/--stream"
 Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
-InMemory = Annotated[
-    bool | None,
-    typer.Option(
-        "--in-memory/--stream",
-        help="Hold all inputs in memory, or read rows of .npz, .npy, .parquet and image files when they are needed; "
-        "by default files above 1 GiB (4 bytes a value) are streamed. Results are the same.",
-        rich_help_panel="Data",
-        show_default=False,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """How the data is read.
-
-    Attributes:
-        target: Target column of a table; a list for several.
-        task: classification or regression; inferred if left out.
-        inputs: What an array holds: numbers, images, or tokens (for an embedding).
-        prepare: Scaling of inputs: standardise, robust, quantile, unit (images 0 to 1) or none.
-        size: Resize and crop image files to N or HxW pixels.
-        in_memory: Whether all inputs are held in memory.
-        features: Pretrained network whose image features, computed once, replace the inputs; --net is then the head on
-            them, linear by default.
-        features_from: File with the weights of --features; by default published ones.
-        val: Validation data: a share such as 0.2, or a file.
-        test: Test data: a share such as 0.2, a file, or none: all rows train and validate.
-        groups: Group column; rows of one group stay in one split.
-        time: Time column; the latest rows become the test split.
-        weight: Column of sample weights.
-        imbalance: Cut a long tail: the largest training class over the smallest, such as 100.
-        drop: Columns to leave out; a list for several.
-    """
-
-    target: Annotated[Names, documented("Data", "NAME")] = None
-    task: Annotated[str | None, documented("Data", "TASK")] = None
-    inputs: Annotated[str | None, documented("Data", "KIND")] = None
-    prepare: Annotated[str, documented("Data", "WAY")] = "standardise"
-    size: Annotated[str | None, documented("Data", "N")] = None
-    in_memory: InMemory = None
-    features: Annotated[str | None, documented("Data", "NET")] = None
-    features_from: Annotated[str | None, documented("Data", "FILE")] = None
-    val: Annotated[str | None, documented("Data", "WHAT")] = None
-    test: Annotated[str | None, documented("Data", "WHAT")] = None
-    groups: Annotated[str | None, documented("Data", "NAME")] = None
-    time: Annotated[str | None, documented("Data", "NAME")] = None
-    weight: Annotated[str | None, documented("Data", "NAME")] = None
-    imbalance: Annotated[float | None, documented("Data", "X")] = None
-    drop: Annotated[Names, documented("Data", "NAME")] = None
-
-    def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "mm.Data":
-        """Open the source, split and prepared; partial features are written next to `out`."""
-        from murmuration.models.features import say_nothing
-
-        if self.features_from and not self.features:
-            raise Misuse(f"--features-from {self.features_from} without --features: name the network of these weights")
-        settings = {name: value for name, value in vars(self).items() if not name.startswith("features")} | {
-            "target": named_targets(self.target),
-            "size": image_size(self.size),
-            "val": share_or_source(self.val),
-            "test": share_or_source(self.test),
-            "drop": tuple(listed(self.drop)),
-        }
-        if not self.features:
-            return mm.open_data(source, **settings)
-        settings |= {"out": out, "progress": not quiet, "say": say_nothing if quiet else say}
-        return mm.embed(source, net=self.features, weights=self.features_from or True, **settings)
 
 
 def is_whole(text: str) -> bool:
@@ -177,6 +111,8 @@ NetName = Annotated[
     ),
 ]
 PLAN_DOCS = {setting.name: setting.doc for setting in settings_of(Plan)}
+DATA_DOCS = {setting.name: setting.doc for setting in settings_of(DataOptions)}
+InMemory = Annotated[bool | None, switch(IN_MEMORY, DATA_DOCS["in_memory"], "Data")]
 CheckpointSeconds = Annotated[float, option(PLAN_DOCS["checkpoint_seconds"], "Training", "X")]
 Device = Annotated[str, option(PLAN_DOCS["device"], "Hardware", "NAME")]
 Precision = Annotated[str, option(PLAN_DOCS["precision"], "Hardware", "NAME")]
@@ -256,8 +192,9 @@ def flags(record: type, panel: str, differences: dict[str, Any]) -> Any:
     Args:
         record: The dataclass that declares them; their documentation becomes the help texts.
         panel: Panel of the help page.
-        differences: Other "help", "panel", "metavar" or "names" of some settings. "unset" (True, or the default as
-            text): the option is None unless it is written, because the data or the recipe decides. None: no option.
+        differences: Other "help", "panel", "metavar", "names" (of a switch "name") or type ("kind") of some settings.
+            "unset" (True, or the default as text): the option is None unless it is written, because the data or the
+            recipe decides. None: no option.
 
     Returns:
         A frozen dataclass.
@@ -267,16 +204,65 @@ def flags(record: type, panel: str, differences: dict[str, Any]) -> Any:
         differs = differences.get(name, {})
         if differs is None:
             continue
-        kind = Names if get_origin(kinds[0]) is tuple else kinds[0]
+        kind = differs.get("kind", Names if get_origin(kinds[0]) is tuple else kinds[0])
         own_panel, metavar = differs.get("panel", panel), differs.get("metavar", METAVARS.get(kind, "LIST"))
         default_text = str(default) if differs.get("unset") is True else differs.get("unset", "")
         help_text = differs.get("help", doc)
         info = option(help_text, own_panel, metavar, *differs.get("names", ()), default_text=default_text)
         if kind is bool:
-            info = switch(f"--{name.replace('_', '-')}", help_text, own_panel)
+            info = switch(differs.get("name", f"--{name.replace('_', '-')}"), help_text, own_panel)
         default = None if default_text or kind is Names else default
         rows.append((name, Annotated[kind if default is not None else kind | None, info], default))
     return make_dataclass(f"{record.__name__}Flags", rows, frozen=True)
+
+
+DataFlags: Any = flags(
+    DataOptions,
+    "Data",
+    {
+        "seed": None,
+        "task": {"metavar": "TASK"},
+        "inputs": {"metavar": "KIND"},
+        "prepare": {"metavar": "WAY"},
+        "size": {"kind": str, "metavar": "N|HxW"},
+        "in_memory": {"name": IN_MEMORY},
+        **{name: {"kind": str, "metavar": "WHAT"} for name in ("val", "test")},
+        **{name: {"kind": str} for name in ("groups", "time", "weight")},
+        **{name: {"metavar": "NAME"} for name in ("target", "drop")},
+    },
+)
+
+
+@dataclass(frozen=True)
+class ReadingOptions(DataFlags):
+    """How the data is read.
+
+    Attributes:
+        features: Pretrained network whose image features, computed once, replace the inputs; --net is then the head on
+            them, linear by default.
+        features_from: File with the weights of --features; by default published ones.
+    """
+
+    features: Annotated[str | None, documented("Data", "NET")] = None
+    features_from: Annotated[str | None, documented("Data", "FILE")] = None
+
+    def open(self, source: str, out: Path | None = None, *, quiet: bool = False) -> "mm.Data":
+        """Open the source, split and prepared; partial features are written next to `out`."""
+        from murmuration.models.features import say_nothing
+
+        if self.features_from and not self.features:
+            raise Misuse(f"--features-from {self.features_from} without --features: name the network of these weights")
+        options = {name: value for name, value in vars(self).items() if not name.startswith("features")} | {
+            "target": named_targets(self.target),
+            "size": image_size(self.size),
+            "val": share_or_source(self.val),
+            "test": share_or_source(self.test),
+            "drop": tuple(listed(self.drop)),
+        }
+        if not self.features:
+            return mm.open_data(source, **options)
+        options |= {"out": out, "progress": not quiet, "say": say_nothing if quiet else say}
+        return mm.embed(source, net=self.features, weights=self.features_from or True, **options)
 
 
 HARDWARE = {"panel": "Hardware"}

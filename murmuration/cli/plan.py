@@ -16,7 +16,7 @@ def plan(
     recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
     net: options.NetName = None,
     answers: options.RecipeOptions,
-    reading: options.DataOptions,
+    reading: options.ReadingOptions,
     training: options.TrainingOptions,
     objective: options.LossOptions,
     ranks: Annotated[int, options.documented("Costs", "N")] = 1,

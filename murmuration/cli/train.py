@@ -19,7 +19,7 @@ def train(
     recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
     net: options.NetName = None,
     answers: options.RecipeOptions,
-    reading: options.DataOptions,
+    reading: options.ReadingOptions,
     plan: options.TrainingOptions,
     folds: Annotated[int | None, options.documented("Training", "N")] = None,
     trust: options.PostHocOptions,

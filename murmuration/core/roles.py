@@ -19,6 +19,7 @@ from murmuration.core.weights.family import INTO, OUT
 from murmuration.core.weights.gaussian import STD_PARAM
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.progress import html_table
+from murmuration.system.records import from_json
 
 KINDS = {  # of the kernel trace -> in words
     "kernel": "multiplied with inputs",
@@ -143,7 +144,8 @@ class ParameterRoles:
     @staticmethod
     def from_json(record: list[dict[str, Any]]) -> "ParameterRoles":
         """Return the roles of rows from a JSON file."""
-        return ParameterRoles(tuple(ParameterRole(**{**row, "shape": tuple(row["shape"])}) for row in record))
+        rows = from_json(record, tuple[ParameterRole, ...], "record of parameters", (ParameterRole,))
+        return ParameterRoles(rows)
 
 
 COLUMNS = ("parameter", "shape", "kind", "sharing", "weights", "scaled", "dropped", "reason")

@@ -10,6 +10,7 @@ from murmuration.data.dataset import (
 )
 from murmuration.data.formats import FORMATS as FORMATS
 from murmuration.data.inputs import open_inputs as open_inputs, open_split as open_split
+from murmuration.data.options import DataOptions as DataOptions, Task as Task
 from murmuration.data.preparation import (
     ArrayPreparation as ArrayPreparation,
     ImagePreparation as ImagePreparation,
@@ -17,4 +18,3 @@ from murmuration.data.preparation import (
     TablePreparation as TablePreparation,
     preparation_from_json as preparation_from_json,
 )
-from murmuration.data.targets import Task as Task

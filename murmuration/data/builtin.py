@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.options import Task
 from murmuration.data.raw import LoadOptions, RawData, RawPart
-from murmuration.data.targets import Task
 
 GAPS = ((-7.2, -4.8, 115), (-1.2, 1.2, 136), (4.8, 7.2, 149))  # clusters of x: from, to, training points
 GAPS_NOISE = 0.1

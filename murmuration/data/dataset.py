@@ -2,10 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,14 +14,13 @@ from torch import Tensor
 from murmuration.data.arrays import are_pairs, is_pair
 from murmuration.data.file_rows import FileRows
 from murmuration.data.formats import load_source, resolve
+from murmuration.data.options import DataOptions, Inputs, Prepare, Task
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
     FEATURES_AT_ONCE,
     FeaturePreparation,
     ImagePreparation,
-    Inputs,
     Preparation,
-    Prepare,
     SeveralPreparation,
     TokenPreparation,
     fit_array,
@@ -35,9 +34,10 @@ from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInp
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
-from murmuration.data.targets import Task, class_list, infer_task, label_names, refuse_constant, refuse_free_text
-from murmuration.system.errors import Misuse, listed, names_of, require_number, unknown, warn
+from murmuration.data.targets import class_list, infer_task, label_names, refuse_constant, refuse_free_text
+from murmuration.system.errors import Misuse, listed, unknown, warn
 from murmuration.system.progress import html_table
+from murmuration.system.settings import declared_by
 
 NO_TEST = "none"  # as `test`: all rows train and validate
 VAL_BYTES = 2**28  # of prepared validation examples that are kept in memory, as every epoch asks for them
@@ -163,25 +163,8 @@ class FeatureNetwork(Protocol):
         """
 
 
-def open_data(
-    source: Any = "digits",
-    *,
-    target: str | tuple[str, ...] | None = None,
-    task: Task | None = None,
-    seed: int = 0,
-    inputs: Inputs | None = None,
-    prepare: Prepare | None = None,
-    in_memory: bool | None = None,
-    val: Any = None,
-    test: Any = None,
-    groups: Any = None,
-    time: Any = None,
-    weight: Any = None,
-    drop: str | Sequence[str] | None = (),
-    size: int | tuple[int, int] | None = None,
-    imbalance: float | None = None,
-    features: FeatureNetwork | None = None,
-) -> Data:
+@declared_by(DataOptions, "options")
+def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None, **options: Any) -> Data:
     """Open a source, split it into train, validation and test, and prepare it by statistics of the training split.
 
     If the source has a test part, it is kept and 10 % of the other rows validate; otherwise the split is 70/10/20 %.
@@ -189,27 +172,8 @@ def open_data(
     Args:
         source: A built-in name, a file, a folder, `hf:NAME`, a pair (x, y), a torch Dataset or DataLoader, (train,
             val[, test]) of these, or a pandas table; see `FORMATS`. A Data is returned unchanged.
-        target: Column or columns of a table to predict; for an .npy file, the .npy file of its targets.
-        task: "classification", "multi-label" or "regression"; inferred from the targets by default (`infer_task`).
-        seed: Seed of the split, and of toy data.
-        inputs: "tokens" takes integers as indices for an embedding, "images" takes an array (N, H, W) as images,
-            "numbers" takes arrays as they are; recognised by default.
-        prepare: "standardise" (default); "robust" (median and interquartile range, clipped smoothly) or "quantile"
-            (to a normal distribution) for rows of numbers; "unit" (images from 0 to 1) or "none".
-        in_memory: False reads and prepares rows when they are needed, True reads all once. By default, a Dataset or
-            DataLoader is read when needed and not prepared, and so are .npz, .npy, .parquet files and image folders
-            that would take more than 1 GiB (4 bytes a value), with bit-identical results.
-        val: Validation rows: a share, indices, a mask, a scikit-learn splitter, or other data (a path, a pair, a
-            table).
-        test: Test rows, like `val`; "none" for no test split.
-        groups: Column name or array (N,); rows of one group stay in one split.
-        time: Column name or array (N,); the latest rows test, those before them validate.
-        weight: Sample weights: a column name (also of other data given as `val`) or an array (N,).
-        drop: Columns that are not inputs, in addition to those of `groups`, `time` and `weight`.
-        size: Pixels (H, W), or one number for both, to which image files are resized and cropped.
-        imbalance: Cut a long tail: drop training rows at random until the first class has this many times the
-            examples of the last (`long_tail_counts`).
         features: A pretrained network applied before the preparation; see `mm.embed`.
+        **options: As declared by `DataOptions`.
 
     Returns:
         The three splits with their task, class names and preparation.
@@ -223,30 +187,29 @@ def open_data(
     (200, 50, 100, ('0', '1', '2', '3', '4'))
     """
     if isinstance(source, Data):
+        if surplus := sorted(name for name, value in options.items() if value is not None):
+            raise Misuse(f"{listed(surplus)}= with a Data, which is split and prepared: give them to open_data")
         return source
-    for name, value, literal in (("prepare", prepare, Prepare), ("task", task, Task), ("inputs", inputs, Inputs)):
-        if value is not None and (not isinstance(value, str) or value not in get_args(literal)):
-            raise unknown(name, value, get_args(literal))
-    if not isinstance(in_memory, bool | np.bool_ | None):
-        raise Misuse(f"in_memory={in_memory!r:.60}: need True, False or None")
-    dropped = names_of("drop", drop)
-    roles = {"groups": groups, "time": time, "weight": weight}
+    for name in options.keys() - DataOptions.__dataclass_fields__:
+        raise unknown("keyword of open_data", name, DataOptions.__dataclass_fields__)
+    reading = DataOptions(**options)
+    task, seed, inputs, val, test = reading.task, reading.seed, reading.inputs, reading.val, reading.test
+    roles = {"groups": reading.groups, "time": reading.time, "weight": reading.weight}
     if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
         test = 0.0  # the source is (train, val)
-    sizes = (size, size) if isinstance(size, int) else size
-    options = LoadOptions(target, seed, size=sizes, drop=tuple(filter(None, dropped)), in_memory=in_memory, roles=roles)
-    name, raw = load_source(source, options)
+    size = (reading.size, reading.size) if isinstance(reading.size, int) else reading.size
+    loading = LoadOptions(reading.target, seed, size=size, drop=reading.drop, in_memory=reading.in_memory, roles=roles)
+    name, raw = load_source(source, loading)
     holdouts: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in holdouts.items() if is_other_data(value)]:
-        raw = with_part(raw, part, holdouts.pop(part), source, replace(options, roles={}), weight)
+        raw = with_part(raw, part, holdouts.pop(part), source, replace(loading, roles={}), reading.weight)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
     rows = split_rows(strata, seed, **holdouts, groups=extra.get("groups"), time=extra.get("time"))
     train_part, train_rows = rows["train"]
     digest = raw.fingerprint()
-    if imbalance is not None:
-        require_number("imbalance", imbalance, 100)
+    if (imbalance := reading.imbalance) is not None:
         if data_task != "classification":
             raise Misuse(f"imbalance={imbalance:g} for data of {data_task}: expected a classification")
         train_rows = train_rows[long_tail_rows(strata[train_part][train_rows], len(classes), imbalance, seed)]
@@ -254,7 +217,7 @@ def open_data(
         name = f"{name}, imbalance {imbalance:g}"
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
     train_inputs = take(raw.parts[train_part].inputs, train_rows)
-    prepare = prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
+    prepare = reading.prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
     preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
     streams = {} if embedded else streamed_parts(raw, preparation)
     if isinstance(train_inputs, Streamed):
@@ -271,9 +234,8 @@ def open_data(
         weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
         return Split(x, targets[part_name][torch.from_numpy(indices)], prepared, weight, take_keys(part.keys, indices))
 
-    arguments = {"target": target, "task": task, "seed": seed, "inputs": inputs, "prepare": prepare, "val": val}
-    arguments |= {"in_memory": in_memory, "imbalance": imbalance, "features": getattr(features, "net", None)}
-    arguments |= {"test": test, **roles, "drop": list(options.drop) or None, "size": sizes}
+    arguments = {**vars(reading), "prepare": prepare, "test": test, "size": size, "drop": list(reading.drop) or None}
+    arguments["features"] = getattr(features, "net", None)
     splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
     return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
 
@@ -300,29 +262,23 @@ def prepared_split(x: Any, split: str, preparation: Preparation) -> Any:
     return x[:] if split == "val" and (not x.of_files or 4 * math.prod(x.shape) <= VAL_BYTES) else x
 
 
-def open_training_data(source: Any, *, val: Any = None, test: Any = None, **options: Any) -> Data:
+def open_training_data(source: Any, **options: Any) -> Data:
     """Open the data that `fit` trains on: like `open_data`, but without a test split for objects in memory.
 
     Args:
         source: As for `open_data`.
-        val: As for `open_data`; 15 % of the rows by default if the source is an object in memory.
-        test: As for `open_data`; no rows by default if the source is an object in memory.
-        **options: Further arguments of `open_data`.
+        **options: As for `open_data`; for an object in memory, `val` is 15 % of the rows by default, and `test` none.
 
     Returns:
         The three splits.
 
     Raises:
-        Misuse: As `open_data`, and for options given with a Data, which is split and prepared already.
+        Misuse: As `open_data`.
     """
-    if isinstance(source, Data):
-        surplus = sorted(name for name, value in {"val": val, "test": test, **options}.items() if value is not None)
-        if surplus:
-            raise Misuse(f"{listed(surplus)}= with a Data, which is split and prepared: give them to open_data")
-        return source
-    if not isinstance(source, str | Path) and not are_parts(source) and not are_pairs(source):
-        val, test = VAL_SHARE if val is None else val, 0.0 if test is None else test
-    return open_data(source, val=val, test=test, **options)
+    if not isinstance(source, Data | str | Path) and not are_parts(source) and not are_pairs(source):
+        own = {name: value for name, value in options.items() if value is not None}
+        options |= {"val": VAL_SHARE, "test": 0.0} | own
+    return open_data(source, **options)
 
 
 def is_other_data(value: Any) -> bool:

@@ -18,6 +18,7 @@ from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
 from murmuration.data.images import adaptation, is_image_list
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
+from murmuration.data.options import Task
 from murmuration.data.parquet import FileTable
 from murmuration.data.preparation import (
     ImagePreparation,
@@ -29,7 +30,7 @@ from murmuration.data.preparation import (
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, is_series, is_table, join_keys, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
-from murmuration.data.targets import Target, Task
+from murmuration.data.targets import Target
 from murmuration.system.errors import Misuse, described, listed
 
 

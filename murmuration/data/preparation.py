@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -27,14 +27,13 @@ from murmuration.data.columns import (
 )
 from murmuration.data.file_rows import FileRows, extremes, pieces
 from murmuration.data.numpy_arrays import as_array
+from murmuration.data.options import Prepare
 from murmuration.data.raw import SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
 from murmuration.system.errors import Failure, Misuse, listed, unknown, warn
 from murmuration.system.records import fits, plain_json
 
-Prepare = Literal["standardise", "robust", "quantile", "unit", "none"]
-Inputs = Literal["numbers", "images", "tokens"]
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
 MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
 FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels

@@ -12,7 +12,8 @@ import torch
 from murmuration.data.columns import column_values
 from murmuration.data.file_rows import FileRows, blocks, pieces
 from murmuration.data.numpy_arrays import as_array
-from murmuration.data.targets import LARGEST, Target, Task, as_values, encode_labels, refuse_missing
+from murmuration.data.options import Task
+from murmuration.data.targets import LARGEST, Target, as_values, encode_labels, refuse_missing
 from murmuration.system.errors import Misuse
 
 PARTS = ("all", "train", "val", "test")

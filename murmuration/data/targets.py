@@ -3,16 +3,16 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from murmuration.data.numpy_arrays import as_array, dense, to_tensor
+from murmuration.data.options import Task
 from murmuration.system.errors import Misuse, listed
 
-Task = Literal["classification", "multi-label", "regression"]
 Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot compare

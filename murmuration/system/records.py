@@ -2,12 +2,13 @@
 
 `plain_json` converts results one way. `to_json` writes a frozen dataclass with the name of its class under "type", and
 `from_json` looks that name up among the classes that the caller allows: every field must be present, of its type, and
-accepted by its record.
+accepted by its record. A record without "type" is of the class that is expected there, and may lack fields that have a
+default.
 """
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -71,7 +72,7 @@ def from_json(value: Any, of: Any, what: str, kinds: Iterable[type] = ()) -> Any
 def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     """Read a JSON value as type `of`: a scalar, tuple, dict, record, or a union of records and None."""
     options = _options(of)
-    if get_origin(of) is tuple and isinstance(value, list):
+    if get_origin(of) is tuple and isinstance(value, list | tuple):
         inside = get_args(of)
         types = [inside[0]] * len(value) if inside[-1] is ... else inside
         if len(types) != len(value):
@@ -87,7 +88,8 @@ def _read(value: Any, of: Any, where: str, kinds: Mapping[str, type]) -> Any:
     if (of in (str, bool, int) and type(value) is of) or (value is None and NoneType in options):
         return value
     if isinstance(value, dict) and get_origin(of) in (None, UnionType):
-        record = _read_record(value, where, kinds)
+        untyped = "type" not in value and len(options) == 1 and is_dataclass(of)
+        record = _read_record({"type": of.__name__, **value} if untyped else value, where, kinds, untyped)
         if record is not None and isinstance(record, options):
             return record
     names = [option.__name__ if isinstance(option, type) else str(option) for option in options]
@@ -120,12 +122,15 @@ def _options(of: Any) -> tuple[Any, ...]:
     return get_args(of) if isinstance(of, UnionType) or get_origin(of) is Union else (of,)
 
 
-def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type]) -> Any:
+def _read_record(value: dict[str, Any], where: str, kinds: Mapping[str, type], lacks_defaults: bool) -> Any:
     """Return the dataclass that `value` names under "type", with its fields read; nothing, if the type is not known."""
     name = value.get("type")
     if not isinstance(name, str) or name not in kinds:
         return None
-    expected: dict[str, Any] = {field.name: field.type for field in fields(kinds[name])}
+    optional = {field.name for field in fields(kinds[name]) if lacks_defaults and field.default is not MISSING}
+    expected: dict[str, Any] = {
+        field.name: field.type for field in fields(kinds[name]) if field.name in value or field.name not in optional
+    }
     for key in {**expected, **value}:
         if (key in expected) != (key in value) and key != "type":
             raise Misuse(f"field '{key}' of {name} is {'missing' if key in expected else 'unknown'}")

@@ -5,7 +5,9 @@ Checks, docstrings, command-line options and pages are made from the declaration
 
 import dataclasses
 import functools
+import inspect
 import math
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 from murmuration.system.errors import Misuse, require_integer, require_number, unknown
 
 Record = TypeVar("Record")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -209,3 +212,30 @@ def documented(record: type[Record]) -> type[Record]:
     rows = [f"        {setting.name}: {setting.doc}" for setting in settings_of(declared)]
     record.__doc__ = "\n".join([f"{record.__doc__}\n", "    Attributes:", *rows]) + "\n    "
     return record
+
+
+def declared_by(record: type, name: str) -> Callable[[Function], Function]:
+    """Make the fields of a record the keywords `**name` of a function, in its signature and in its docstring.
+
+    Args:
+        record: A dataclass that `settings_of` reads.
+        name: Name of the function's parameter, documented as the last row of its "Args".
+
+    Returns:
+        A decorator; the function itself makes the record of its keywords.
+    """
+    wrapper = textwrap.TextWrapper(120, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    rows = "".join(wrapper.fill(f"{setting.name}: {setting.doc}") + "\n" for setting in settings_of(record))
+    placeholder = f"        **{name}: As declared by `{record.__name__}`.\n"
+    hints = get_type_hints(record)
+
+    def declare(function: Function) -> Function:
+        own = inspect.signature(function)
+        parameters = [parameter for parameter in own.parameters.values() if parameter.name != name]
+        for field in inspect.signature(record).parameters.values():
+            parameters.append(field.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name]))
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        function.__doc__ = (function.__doc__ or "").replace(placeholder, rows)
+        return function
+
+    return declare

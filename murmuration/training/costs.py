@@ -35,7 +35,7 @@ from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, choose_engine
 from murmuration.training.batches import epoch_batches
 from murmuration.training.head_only import head_only_spec
-from murmuration.training.plan import Plan
+from murmuration.training.plan import Plan, plan_for
 from murmuration.training.resolve import resolve
 
 STOPPED_TABLES = "six tables of 178 to 5,000 rows took 2 to 20 % of the epochs of their defaults"  # see docs/costs.md
@@ -231,8 +231,8 @@ def estimate_costs(
 
     def make(other: Recipe) -> TrainSpec:
         """Return the specification that is trained: that of the heads alone on a frozen backbone."""
-        plan = replace(run.plan, members=requested["members"] or 0, batch_order=requested["batch_order"])
-        return head_only_spec(replace(run, recipe=other, plan=plan.for_recipe(other)).spec()[0])
+        own_plan = plan_for(other, run.plan, members=requested["members"] or 0, batch_order=requested["batch_order"])
+        return head_only_spec(replace(run, recipe=other, plan=own_plan).spec()[0])
 
     spec = make(run.recipe)
     if ranks > spec.plan.members:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +23,7 @@ HEAVY = 0.5  # seconds: when one step of all members takes longer, a few members
 
 def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
     """Choose the engine that the plan asks for; trial steps are made on copies of the members."""
-    plan, module = spec.plan, spec.method.structure
-    plan = replace(plan, engine=engine_for_optimizer(plan))
+    plan, module, name = spec.plan, spec.method.structure, engine_for_optimizer(spec.plan)
     if draws_globally(module, spec.data.train.prepared[:2]):
         return Choice(engine("loop"), "the net draws random numbers outside dropout, so members run one after another")
     own_members = len(spec.rows)
@@ -37,14 +35,14 @@ def choose_engine(spec: TrainSpec, progress: Progress) -> Choice:
         with assemble(candidate, module) as team:
             yield lambda: step(team, config, state, batch)
 
-    if plan.engine == "fastest":
+    if name == "fastest":
         with trial(engine("loop"), 1) as one_step:
             one_step()
             start = time.perf_counter()
             one_step()
         if own_members * (time.perf_counter() - start) > HEAVY:  # then time grows in proportion to members anyway
             own_members = min(own_members, 2 * engine("threads").workers)
-    return choose(plan.engine, lambda candidate: trial(candidate, own_members), plan.members, spec.ranks.cores)
+    return choose(name, lambda candidate: trial(candidate, own_members), plan.members, spec.ranks.cores)
 
 
 def engine_for_optimizer(plan: Plan) -> str:

@@ -35,7 +35,7 @@ from murmuration.system.workers import single_core_pool
 from murmuration.training.batch_norm import refresh_batch_norm, statistics
 from murmuration.training.batches import batch_slices
 from murmuration.training.engine_choice import draws_globally, engine_for_optimizer
-from murmuration.training.plan import Plan
+from murmuration.training.plan import plan_for
 from murmuration.training.resolve import source_for
 from murmuration.training.spec import bind
 
@@ -103,7 +103,7 @@ class Method:
                 require_integer(name, count, 1)
         likelihood = completed(likelihood, targets)
         self.recipe, self.likelihood = make_recipe(recipe), likelihood
-        self.plan = Plan(**settings).for_recipe(self.recipe)
+        self.plan = plan_for(self.recipe, **settings)
         self._timed = "epochs" in settings  # whether the number of steps is known
         if self.recipe.models:
             raise Misuse(f"recipe {self.recipe.name} has members that are not networks: train it with mm.fit")

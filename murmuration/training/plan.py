@@ -5,11 +5,11 @@ Modules that load torch are imported in functions: the command line reads the de
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from murmuration.prediction.posthoc_config import PostHocConfig
-from murmuration.system.errors import Misuse, require_number
+from murmuration.system.errors import Misuse, require_integer, require_number
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.option_text import OBJECT
 from murmuration.system.settings import (
@@ -198,29 +198,6 @@ class Plan:
         settings: Any = {name: getattr(self, name) for name in ("momentum", "weight_decay", "decay", "l1")}
         return make_optimizer(self.optimizer or "adam", **settings)
 
-    def for_recipe(self, recipe: "Recipe") -> "Plan":
-        """Fill in the settings that the recipe decides: the number of members and the batch order.
-
-        Args:
-            recipe: The recipe to train.
-
-        Returns:
-            A plan with `members` above 0 and a `batch_order`.
-
-        Raises:
-            Misuse: If a setting contradicts the recipe.
-        """
-        members = self.members or recipe.members or MEMBERS
-        if recipe.fixed_members and members != recipe.members:
-            advice = "leave it out, or write recipe deep-ensemble"
-            raise Misuse(f"members={members} with recipe {recipe.name}: it has {recipe.members}; {advice}")
-        compared = recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1
-        if compared and self.batch_order not in (None, "same"):
-            reason = "members are compared on the same examples; leave it out"
-            raise Misuse(f"batch_order={self.batch_order} with coupling {recipe.text('coupling')}: {reason}")
-        usual = recipe.batch_order if members > 1 and self.batch_order is None else None
-        return replace(self, members=members, batch_order="same" if compared else usual or self.order)
-
     @property
     def order(self) -> "BatchOrder":
         """Return the batch order that holds unless the recipe decides it."""
@@ -231,7 +208,40 @@ class Plan:
         optimizer = self.optimizer
         if callable(optimizer):
             optimizer = f"{OBJECT}{getattr(optimizer, '__qualname__', type(optimizer).__name__)}"
-        return {**asdict(replace(self, optimizer=None)), "optimizer": optimizer}
+        return {**vars(self), "optimizer": optimizer, "posthoc": None if self.posthoc is None else asdict(self.posthoc)}
+
+
+def plan_for(recipe: "Recipe", plan: Plan | None = None, **settings: Any) -> Plan:
+    """Return the plan of a recipe, with the settings that the recipe decides: members and batch order.
+
+    Args:
+        recipe: The recipe to train.
+        plan: Settings of training; the defaults if left out.
+        **settings: Fields of `Plan`, which take precedence over those of `plan`.
+
+    Returns:
+        A plan with `members` above 0 and a `batch_order`.
+
+    Raises:
+        Misuse: If a setting is not valid, or contradicts the recipe.
+    """
+    values = {**({} if plan is None else vars(plan)), **settings}
+    require_integer("members", values.get("members", 0), 0)
+    members, batch_order = values.get("members") or recipe.members or MEMBERS, values.get("batch_order")
+    if recipe.fixed_members and members != recipe.members:
+        advice = "leave it out, or write recipe deep-ensemble"
+        raise Misuse(f"members={members} with recipe {recipe.name}: it has {recipe.members}; {advice}")
+    if recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1:
+        if isinstance(batch_order, str) and batch_order != "same":
+            reason = "members are compared on the same examples; leave it out"
+            raise Misuse(f"batch_order={batch_order} with coupling {recipe.text('coupling')}: {reason}")
+        usual = "same"
+    elif members > 1 and recipe.batch_order is not None:
+        usual = recipe.batch_order
+    else:
+        same = values.get("same")
+        usual = "same" if isinstance(same, str | list | tuple) and "batches" in same else "own"
+    return Plan(**{**values, "members": members, "batch_order": usual if batch_order is None else batch_order})
 
 
 def plan_from_json(

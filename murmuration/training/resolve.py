@@ -1,6 +1,5 @@
 """`resolve`: the one place where the defaults of a training run are filled in and bad requests are refused."""
 
-import inspect
 import os.path
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from torch import nn
 
 from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.core.roles import ParameterRoles, roles_before_training
-from murmuration.data import Data, open_data, open_training_data
+from murmuration.data import Data, DataOptions, open_training_data
 from murmuration.data.preparation import FeaturePreparation
 from murmuration.data.samplers import INSTANCE
 from murmuration.likelihoods import (
@@ -47,9 +46,9 @@ from murmuration.system.settings import settings_of
 from murmuration.system.streams import kept_generators
 from murmuration.training.batches import plan_for_loader, plan_for_steps
 from murmuration.training.loading import load
-from murmuration.training.plan import Plan
+from murmuration.training.plan import Plan, plan_for
 from murmuration.training.spec import TrainSpec
-from murmuration.training.table_defaults import defaults_for, filled_plan
+from murmuration.training.table_defaults import defaults_for, filled_settings
 
 InitFrom = Weights | Ensemble  # weights that members start from; text is a run directory or a file
 FOREIGN = {  # keywords of other libraries -> what to write
@@ -168,7 +167,7 @@ def resolve(
     training, reading = sort_settings(settings, net)
     if "members" in training:
         require_integer("members", training["members"], 1)
-    filled = (Plan(**training) if plan is None else replace(plan, **training)).for_recipe(chosen_recipe)
+    filled = plan_for(chosen_recipe, plan, **training)
     refuse_autocast(filled.device)
     if out is None and filled.trajectory is not None:
         raise Misuse(f"trajectory='{filled.trajectory}' without out: checkpoints are files of a run; give out='runs/x'")
@@ -185,7 +184,7 @@ def resolve(
     random_start = "init_from" not in start and "pretrained" not in start
     defaults = defaults_for(opened, chosen_recipe, net) if plan is None and random_start else None
     if defaults is not None:
-        net, filled = defaults.net, filled_plan(defaults, training).for_recipe(chosen_recipe)
+        net, filled = defaults.net, plan_for(chosen_recipe, **filled_settings(defaults, training))
         likelihood = defaults.loss if likelihood is None and own["noise_std"] is None else likelihood
     filled = plan_for_steps(plan_for_loader(filled, opened.train, training), opened.train)
     if out is not None and (chosen_recipe.models or (is_model(net) and kind_of(net).package == "sklearn")):
@@ -203,7 +202,7 @@ def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, 
     Refuses unknown keywords, and fields that do nothing for this network or model.
     """
     planned = {setting.name: setting for setting in settings_of(Plan)}
-    reading = set(inspect.signature(open_data).parameters) - {"source", "seed"}
+    reading = {setting.name for setting in settings_of(DataOptions)} - {"seed"}
     for name in settings:
         if name in FOREIGN:
             raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")

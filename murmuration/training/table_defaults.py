@@ -20,7 +20,6 @@ from murmuration.data.preparation import ArrayPreparation, TablePreparation
 from murmuration.data.streamed import Streamed
 from murmuration.likelihoods import REGRESSION
 from murmuration.models.nets.table import nets
-from murmuration.training.plan import Plan
 
 SMALL = 1000  # training rows below which batches are smaller and nothing of the embedding of numbers is trained
 CHANNELS = 2048  # of bins, at most
@@ -94,8 +93,8 @@ def defaults_for(data: Data, recipe: Recipe, net: Any = None) -> TableDefaults |
     return replace(defaults, net=net or defaults.net, loss=table_noise(len(x)) if data.task == REGRESSION else None)
 
 
-def filled_plan(defaults: TableDefaults, requested: dict[str, Any]) -> Plan:
-    """Return the plan of requested settings, with the defaults where nothing is requested.
+def filled_settings(defaults: TableDefaults, requested: dict[str, Any]) -> dict[str, Any]:
+    """Return requested fields of `Plan`, with the defaults where nothing is requested.
 
     Epochs that are given leave no budget of steps, nor does training without early stopping (patience=None), and
     another optimizer has no learning rate or weight decay of these defaults.
@@ -104,4 +103,4 @@ def filled_plan(defaults: TableDefaults, requested: dict[str, Any]) -> Plan:
     if requested.get("optimizer", defaults.plan["optimizer"]) != defaults.plan["optimizer"]:
         omitted += ["lr", "weight_decay"]
     settings = {name: value for name, value in defaults.plan.items() if name not in omitted}
-    return Plan(**{**settings, **requested})
+    return {**settings, **requested}

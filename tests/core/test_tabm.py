@@ -8,7 +8,7 @@ import torch
 import murmuration as mm
 from murmuration.core.recipe import make_recipe
 from murmuration.training import TrainSpec
-from murmuration.training.plan import Plan
+from murmuration.training.plan import plan_for
 
 MEMBERS, COLUMNS, WIDTH, CLASSES = 5, 4, 12, 3
 ARCHITECTURES = {"tabm": "tabm", "tabm-mini": "tabm-mini", "packed": "tabm-packed"}
@@ -74,7 +74,7 @@ def test_the_forward_pass_is_the_official_one(recipe, embed, data):
 def begin(recipe: str, data: mm.Data, net: str = "mlp:hidden=8,embed=piecewise,bins=3"):
     from murmuration.training.resolve import make_spec
 
-    spec: TrainSpec = make_spec(net, data, make_recipe(recipe), Plan().for_recipe(make_recipe(recipe)))[0]
+    spec: TrainSpec = make_spec(net, data, make_recipe(recipe), plan_for(make_recipe(recipe)))[0]
     return spec, spec.method.initial_members()
 
 

@@ -12,6 +12,7 @@ from murmuration.core.engines import assemble, find_ranks
 from murmuration.core.step import step
 from murmuration.training import begin, choose_engine
 from murmuration.training.batches import epoch_batches
+from murmuration.training.plan import plan_for
 from murmuration.training.resolve import make_spec
 
 NET, STEPS = "mlp:hidden=7", 3
@@ -22,7 +23,7 @@ SETTINGS = {"members": 5, "epochs": 1, "batch_size": 16, "posthoc": None, "engin
 def bytes_of(recipe: str) -> float:
     """Bytes a step that this process receives from the others."""
     chosen = mm.make_recipe(recipe)
-    spec, _ = make_spec(NET, digits(), chosen, mm.Plan(**SETTINGS).for_recipe(chosen))
+    spec, _ = make_spec(NET, digits(), chosen, plan_for(chosen, **SETTINGS))
     spec = replace(spec, ranks=find_ranks(spec.plan.members), gamma=spec.method.measure_gamma())
     progress = begin(spec)
     with assemble(choose_engine(spec, progress).engine, spec.member(0), spec.ranks) as team:

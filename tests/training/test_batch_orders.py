@@ -12,6 +12,7 @@ from murmuration.core.coupling import SpaceInputs
 from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
 from murmuration.training.batches import epoch_batches
+from murmuration.training.plan import plan_for
 
 PLAN = mm.Plan(members=3, epochs=4, batch_size=8, engine="stacked")
 EXAMPLES = 40
@@ -75,4 +76,13 @@ def test_members_that_are_compared_on_examples_see_the_same_ones(preset: str, mo
 
 @pytest.mark.parametrize("preset", ["deep-ensemble", "weight-rde", "svgd"])
 def test_members_that_are_not_have_batches_of_their_own(preset: str):
-    assert PLAN.for_recipe(make_recipe(preset)).batch_order == "own"
+    assert plan_for(make_recipe(preset), PLAN).batch_order == "own"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "problem"),
+    [("same", 0.5, "random stream"), ("batch_order", torch.zeros(2), "batch_order"), ("batch_order", 1, "batch_order")],
+)
+def test_orders_of_another_type_are_refused_in_one_line(setting: str, value: object, problem: str) -> None:
+    with pytest.raises(mm.Misuse, match=problem):
+        plan_for(make_recipe("forde"), **{setting: value})

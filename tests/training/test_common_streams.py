@@ -11,7 +11,7 @@ import murmuration as mm
 from murmuration.core.recipe import make_recipe
 from murmuration.data import Data
 from murmuration.training.batches import epoch_batches
-from murmuration.training.plan import SAME, Plan
+from murmuration.training.plan import SAME, Plan, plan_for
 from murmuration.training.resolve import make_spec
 
 PLAN = Plan(members=3, epochs=2, batch_size=32, lr=1e-2, engine="loop", posthoc=None)
@@ -96,7 +96,7 @@ def test_batches_in_common_are_the_batch_order_same(little):
     assert same_bits(members("mlp", little, same=("batches",)), members("mlp", little, batch_order="same"))
     with pytest.raises(mm.Misuse, match="batch_order=split with same=batches"):
         Plan(batch_order="split", same=("batches",))
-    assert replace(PLAN, same=("batches",)).for_recipe(make_recipe()).batch_order == "same"
+    assert plan_for(make_recipe(), PLAN, same=("batches",)).batch_order == "same"
 
 
 def test_other_names_are_refused():

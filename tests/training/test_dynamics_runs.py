@@ -23,6 +23,7 @@ from murmuration.likelihoods import Categorical
 from murmuration.models.nets import build_net
 from murmuration.system.streams import Noise
 from murmuration.training import Progress, TrainSpec, begin, train
+from murmuration.training.plan import plan_for
 
 PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
 DYNAMICS = {  # of 24 steps; the last one is always collected
@@ -340,7 +341,7 @@ def test_coupled_decay_of_csgmcmc_is_a_prior(little: Data):
 
 def test_rules_of_a_chain_are_langevin_for_every_tensor(little: Data):
     recipe = make_recipe("batch-ensemble", dynamics="csgmcmc")
-    plan = replace(PLAN, epochs=20).for_recipe(recipe)
+    plan = plan_for(recipe, PLAN, epochs=20)
     spec = TrainSpec(lambda: build_net("mlp", little.input_shape, 10), little, Categorical(10), recipe, plan)
     config = spec.method.step_config
     assert isinstance(spec.method.dynamics, CyclicalSgmcmc)
@@ -385,7 +386,7 @@ class Recorder:
 def run_fragile(data: Data, dynamics: str, last: int | None) -> tuple[Population, Recorder, Progress]:
     """Three members; member 1 diverges after `last` steps."""
     recipe = make_recipe("deep-ensemble", dynamics=dynamics)
-    spec = TrainSpec(Fragile, data, Categorical(10), recipe, replace(PLAN, members=3, epochs=6).for_recipe(recipe))
+    spec = TrainSpec(Fragile, data, Categorical(10), recipe, plan_for(recipe, PLAN, members=3, epochs=6))
     progress, recorder = begin(spec), Recorder()
     if last is not None:
         progress.state.population.buffers["last"][1] = last

@@ -11,7 +11,7 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Split
 from murmuration.system.streams import generator, global_stream
 from murmuration.training.batches import batch_slices, epoch_batches, plan_slices
-from murmuration.training.plan import plan_from_json
+from murmuration.training.plan import plan_for, plan_from_json
 from murmuration.training.resolve import make_spec
 
 X = torch.randn(140, 4, generator=torch.Generator().manual_seed(0))
@@ -87,7 +87,7 @@ def test_members_that_split_a_batch_split_the_last_one_too():
 @pytest.mark.parametrize("weighting", ["uniform", "blundell"])
 def test_the_kl_divergence_counts_once_an_epoch(weighting):
     """Beside mean losses, an epoch's weights of the KL divergence add to steps / N: N times it per N examples."""
-    plan = mm.Plan(epochs=2, batch_size=32).for_recipe(make_recipe("bayes"))
+    plan = plan_for(make_recipe("bayes"), epochs=2, batch_size=32)
     data = mm.open_data((X, Y), val=torch.arange(105, 140).numpy(), test=0.0)
     spec, _ = make_spec("mlp", data, make_recipe("bayes"), plan)
     objective = replace(spec.method.step_config.objective, weighting=weighting)
@@ -98,7 +98,7 @@ def test_the_kl_divergence_counts_once_an_epoch(weighting):
 
 def test_repulsion_has_the_steps_of_the_run():
     recipe = make_recipe("forde")
-    plan = mm.Plan(members=2, epochs=2, batch_size=32).for_recipe(recipe)
+    plan = plan_for(recipe, members=2, epochs=2, batch_size=32)
     data = mm.open_data((X, Y), val=torch.arange(105, 140).numpy(), test=0.0)
     spec, _ = make_spec("mlp", data, recipe, plan)
     assert spec.method.coupling.steps_per_epoch == spec.end.steps_per_epoch == 4

@@ -30,6 +30,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from murmuration.core.weights.dropout_masks import RANDOM, dropout_rate
 from murmuration.system.errors import Misuse
+from murmuration.system.records import from_json
 from murmuration.system.streams import kept_generators
 
 # Operator -> axes behind the channel of its input, transposed or not.
@@ -189,15 +190,7 @@ class KernelTrace:
     @staticmethod
     def from_json(record: dict[str, Any] | None) -> "KernelTrace":
         """Return the trace of a manifest; None stands for a recipe that needs no kernels."""
-        if record is None:
-            return KernelTrace(())
-        kernels = tuple(Kernel(**{**kernel, "biases": tuple(kernel.get("biases", ()))}) for kernel in record["kernels"])
-        return KernelTrace(kernels, **{name: _tuples(value) for name, value in record.items() if name != "kernels"})
-
-
-def _tuples(value: Any) -> Any:
-    """Return a value of JSON with tuples for lists."""
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+        return KernelTrace(()) if record is None else from_json(record, KernelTrace, "record of kernels", (Kernel,))
 
 
 def repeat_channels(values: Tensor, width: int) -> Tensor:

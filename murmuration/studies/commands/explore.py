@@ -130,7 +130,7 @@ class Request:
     infinite_width: bool
     start: StartOptions
     answers: options.RecipeOptions
-    reading: options.DataOptions
+    reading: options.ReadingOptions
     quiet: bool
 
     @property
@@ -156,7 +156,7 @@ def explore(
     landscape: StudyOptions,
     start: StartOptions,
     answers: options.RecipeOptions,
-    reading: options.DataOptions,
+    reading: options.ReadingOptions,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:

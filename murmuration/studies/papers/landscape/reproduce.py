@@ -91,7 +91,7 @@ class Laboratory:
 
     @cached_property
     def data(self) -> Data:
-        data = open_data(self.setting.data, prepare=self.setting.prepare)  # type: ignore[arg-type]
+        data = open_data(self.setting.data, prepare=self.setting.prepare)
         if data.task != "classification":
             raise Misuse(f"--data {self.setting.data} is a {data.task}: the experiment compares predicted classes")
         return data
