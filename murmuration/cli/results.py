@@ -4,7 +4,7 @@ Imported when a command runs, as it loads torch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +95,9 @@ def show_scores(evaluations: Sequence[Evaluation], of_seed: str = "") -> None:
     examples = plural(count, "row") if of_file else f"{plural(count, kind)} of {eval_set.name}"
     if len(evaluations) > 1:
         names = first.shown_in("brief")
-        columns = ["", *map(heading, names), *(("members", "trained in", "CPU time") if first.cost else ())]
+        columns = ["", *map(heading, names), *(("members", "trained in\n(CPU time)") if first.cost else ())]
         without = [score_text(first.baseline.scores.get(name)) for name in names]
-        last = [f"no input:\n{first.baseline.name}", *without, *([""] * 3 if first.cost else [])]
+        last = [f"no input:\n{first.baseline.name}", *without, *([""] * 2 if first.cost else [])]
         return print_table(
             columns, [*(compared_row(e, names) for e in evaluations), last], title=f"{examples}{of_seed}"
         )
@@ -127,10 +127,14 @@ def score_rows(evaluation: Evaluation) -> list[list[str]]:
 def compared_row(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """Return one of several evaluations: scores with intervals below, then costs if they are known."""
     scores, cost = evaluation.scores, evaluation.cost
-    costs = (
-        (f"{cost['members']:,}", duration(cost["seconds"]), duration(cost.get("cpu_seconds", math.nan))) if cost else ()
-    )
+    costs = (f"{cost['members']:,}", time_text(cost)) if cost else ()
     return [evaluation.name, *(score_text(scores.get(name)) for name in names), *costs]
+
+
+def time_text(cost: Mapping[str, float]) -> str:
+    """Return the time of training by the clock, over that of the CPU."""
+    cpu = cost.get("cpu_seconds", math.nan)
+    return duration(cost["seconds"]) + (f"\n({duration(cpu)})" if math.isfinite(cpu) else "")
 
 
 def score_text(score: Score | None) -> str:

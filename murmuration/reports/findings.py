@@ -257,9 +257,10 @@ def quality(evaluation: Evaluation) -> str:
     if "auroc" not in scores:
         return f"{name} has {by_class} on {examples}; {percent(accuracy)} of them are classified correctly."
     rare = rarer_class(evaluation)
-    ranking = f"AUROC {number(scores['auroc'])} (95 % interval {interval(scores['auroc'])})"
+    other = next(name for name in evaluation.classes if name != rare.name)
+    ranking = f"an AUROC of {number(scores['auroc'])} (95 % interval {interval(scores['auroc'])})"
     found = f"average precision {number(average_precision(evaluation))} where chance has {number(rare.share)}"
-    return f"{name} has for '{rare.name}' {ranking} and {found}, and {by_class}, on {examples}."
+    return f"{name} tells '{rare.name}' from '{other}' with {ranking}, {found}, and {by_class}, on {examples}."
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:

@@ -35,7 +35,7 @@ from murmuration.reports.findings import (
     summed_up,
     verdict,
 )
-from murmuration.reports.formatting import number, percent
+from murmuration.reports.formatting import interval, number, percent
 from murmuration.runs.manifest import Manifest
 
 NOTHING = ArrayPreparation((0,), (), ())
@@ -477,13 +477,12 @@ def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
     assert first.startswith(
         "one is no better than always 'no', a prediction without input that knows these test examples: NLL "
     )
-    scores = found.scores
+    auroc, balanced = found.scores["auroc"], found.scores["balanced_accuracy"]
+    precision = number(found.scores["average_precision"])
     assert second == (
-        f"one has for 'yes' AUROC {number(scores['auroc'])} (95 % interval {number(scores['auroc'].low)} to "
-        f"{number(scores['auroc'].high)}) and average precision {number(scores['average_precision'])} where chance has "
-        f"0.0500, and balanced accuracy {percent(scores['balanced_accuracy'])} "
-        f"({percent(scores['balanced_accuracy'].low)} to {percent(scores['balanced_accuracy'].high)}), on 400 test "
-        "examples."
+        f"one tells 'yes' from 'no' with an AUROC of {number(auroc)} (95 % interval {interval(auroc)}), average precision "
+        f"{precision} where chance has 0.0500, and balanced accuracy {percent(balanced)} ({interval(balanced, percent)}), "
+        "on 400 test examples."
     )
     assert "confidence" in third
 
@@ -491,7 +490,7 @@ def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
 def test_the_rarer_class_is_named_wherever_it_stands():
     found = two_classes(2.0)
     turned = replace(found, eval_set=replace(found.eval_set, classes=("yes", "no")))
-    assert "for 'yes' AUROC" in verdict([found], [])[0]
+    assert "'yes' from 'no' with an AUROC" in verdict([found], [])[0]
     columns = found.examples.columns
     flipped = {**columns, "label": 1 - columns["label"], "positive_prob": 1 - columns["positive_prob"]}
     turned = replace(turned, examples=replace(found.examples, columns=flipped))
@@ -500,7 +499,7 @@ def test_the_rarer_class_is_named_wherever_it_stands():
 
 def test_a_good_model_is_compared_with_no_input_too():
     first, second, _ = verdict([two_classes(3.0)], [])
-    assert first.startswith("one has for 'yes' AUROC 0.9")
+    assert first.startswith("one tells 'yes' from 'no' with an AUROC of 0.9")
     assert second.startswith("It is better than always 'no', a prediction without input")
     assert "95 % interval \u2212" in second
 

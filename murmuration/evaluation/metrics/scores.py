@@ -33,7 +33,7 @@ POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np
 # calibrator; compared: paired tests of two recipes; imbalanced: in front of summary and brief where classes are
 # imbalanced, in the place of those that are misleading then
 PLACES: tuple[Place, ...] = get_args(Place)
-MISLEADING = ("accuracy",)  # where classes are imbalanced
+MISLEADING = ("accuracy", "ece")  # where classes are imbalanced: predictions without input have good ones
 TABLE: tuple[Place, ...] = ("table",)
 
 
@@ -609,7 +609,8 @@ def shown_in(place: Place, task: Task, *, members: int = 2, imbalanced: bool = F
         place: One of `PLACES`, such as "brief".
         task: classification, multi-label or regression.
         members: Number of members; with one, measures that need several are left out.
-        imbalanced: Whether classes are imbalanced: measures that say more then come first, and accuracy is left out.
+        imbalanced: Whether classes are imbalanced: measures that say more then come first, and those that say little
+            are left out.
 
     Returns:
         The names.
@@ -617,7 +618,7 @@ def shown_in(place: Place, task: Task, *, members: int = 2, imbalanced: bool = F
     >>> shown_in("brief", "regression")
     ['rmse', 'r2', 'nll', 'coverage_90']
     >>> shown_in("brief", "classification", imbalanced=True)
-    ['auroc', 'average_precision', 'balanced_accuracy', 'nll', 'ece']
+    ['auroc', 'average_precision', 'balanced_accuracy', 'nll']
     """
     shown = [measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members]
     names = [measure.name for measure in shown if place in measure.shown]

@@ -21,8 +21,9 @@ def scores(report: Report) -> Markup:
     names = [e.name for e in report.evaluations]
     rows: list[tuple[Markup, list[Markup]]] = []
     more: list[tuple[Markup, list[Markup]]] = []
-    first = {*report.leader.shown_in("summary"), *report.leader.shown_in("brief")}
-    for score in shown_in("table", report.task, members=max(e.predictions for e in report.evaluations)):
+    first = dict.fromkeys([*report.leader.shown_in("summary"), *report.leader.shown_in("brief")])
+    listed = shown_in("table", report.task, members=max(e.predictions for e in report.evaluations))
+    for score in [*(name for name in first if name in listed), *(name for name in listed if name not in first)]:
         having = [e for e in report.evaluations if score in e.scores]
         if not having:
             continue

@@ -115,4 +115,4 @@ def _table(report: Report, place: int) -> Markup:
         rows.append((f"{ratio:g} : 1", [*cells, number(curve.costs.min())]))
     columns = ("Missed : false alarm", "Threshold 1 / (1 + r)", "Relative cost", "Best here", "Its cost")
     board = html.table(f"{evaluation.name}: cost of thresholds, where 1 is a constant decision", columns, rows)
-    return html.tag("div", board, "wrapped")
+    return html.tag("div", board, "wrapped compact")
