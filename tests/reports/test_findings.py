@@ -479,10 +479,11 @@ def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
     )
     auroc, balanced = found.scores["auroc"], found.scores["balanced_accuracy"]
     precision = number(found.scores["average_precision"])
+    shares = f"{precision} where chance has 0.0500"
+    by_class = f"{percent(balanced)} ({interval(balanced, percent)})"
     assert second == (
-        f"one tells 'yes' from 'no' with an AUROC of {number(auroc)} (95 % interval {interval(auroc)}), average precision "
-        f"{precision} where chance has 0.0500, and balanced accuracy {percent(balanced)} ({interval(balanced, percent)}), "
-        "on 400 test examples."
+        f"one tells 'yes' from 'no' with an AUROC of {number(auroc)} (95 % interval {interval(auroc)}), average "
+        f"precision {shares}, and balanced accuracy {by_class}, on 400 test examples."
     )
     assert "confidence" in third
 
