@@ -21,6 +21,7 @@ from murmuration.runs.directory import target_moments
 if TYPE_CHECKING:
     from murmuration.evaluation.record import Evaluation
 
+COMMON = 0.8  # share of a class from which its frequency is as good as always saying it
 ROWS = 8192  # predicted at once
 IMBALANCED = 5.0  # largest over smallest class from which accuracy says little
 PROPER = {CLASSIFICATION: ("nll", "brier"), REGRESSION: ("crps", "nll")}  # scores that decide, the first before others
@@ -90,8 +91,8 @@ def baseline_of(evaluation: "Evaluation") -> Baseline:
             labels = columns["label"] if train is None else train.y.numpy()
             counts = np.bincount(labels, minlength=len(evaluation.classes)).tolist()
         largest = int(np.argmax(counts))
-        common = 2 * counts[largest] > sum(counts)
-        name = f"always '{evaluation.classes[largest]}'" if common else "the class frequencies"
+        is_common = counts[largest] >= COMMON * sum(counts)
+        name = f"always '{evaluation.classes[largest]}'" if is_common else "the class frequencies"
         prediction = Predictive.from_probs(np.asarray(counts, dtype=float)[None] / sum(counts))
         targets: np.ndarray = columns["label"]
     else:

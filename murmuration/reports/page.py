@@ -68,7 +68,7 @@ def render(report: Report) -> str:
         more = [section.build for section in report_sections() if section.group == name]
         parts[name] = join(build(report) for build in (*builders, *more, *ENDS.get(name, ())))
     selector = recipe_selector(report) if any("data-recipe" in part for part in parts.values()) else NOTHING
-    data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else report.eval_set.name
+    data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else Path(report.eval_set.name).name
     subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
     return framed(report.title, subtitle, join(parts.values()), parts, selector)
 

@@ -37,7 +37,9 @@ def test_frequencies_have_the_entropy_as_nll_and_gini_impurity_as_brier() -> Non
     assert float(baseline.scores["brier"]) == pytest.approx(1 - (shares**2).sum(), rel=1e-6)
     assert float(baseline.scores["accuracy"]) == 0.6
     assert float(baseline.scores["balanced_accuracy"]) == pytest.approx(1 / 3)
-    assert (baseline.name, baseline.source) == ("always 'a'", EVALUATED)
+    assert (baseline.name, baseline.source) == ("the class frequencies", EVALUATED)
+    rare = labelled((90, 10))
+    assert made.evaluation_of(guess(rare, 2.0, 2), rare, "one").baseline.name == "always 'a'"
 
 
 def test_frequencies_of_the_training_split_are_scored_by_their_cross_entropy() -> None:

@@ -302,6 +302,7 @@ CLASS_MEASURES = (
         bounds=(-1.0, 1.0),
         combine=calibration_error.unbiased_square,
         finish=signed_root,
+        shown=(),  # below 0 where noise has its way: no value is the best
     ),
     Measure(
         "mce",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from murmuration.core.dynamics.optimizer import OPTIMIZERS, make_optimizer
@@ -35,7 +36,7 @@ def _about(report: Report) -> str:
     eval_set, compared = report.eval_set, len(report.evaluations)
     kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
-    data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
+    data = f"Data: {Path(eval_set.name).name} ({kind}{f'; {sizes}' if sizes else ''})."
     if eval_set.audited:
         data, before = f"Data: {sizes} ({kind}).", report.leader.before
         if before is None:

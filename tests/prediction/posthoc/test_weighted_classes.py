@@ -1,6 +1,7 @@
 """Classes that weigh unequally in training: the default calibrator undoes what that does to probabilities."""
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,3 +82,16 @@ def test_weights_hardly_change_the_nll_of_new_rows(by: str) -> None:
         assert stored[1] / stored[0] == pytest.approx(counts[0] / counts[1], rel=0.05)
     else:
         assert stored is None
+
+
+def test_the_text_of_an_ensemble_says_that_the_identity_was_kept() -> None:
+    nets = [torch.nn.Linear(2, 3) for _ in range(2)]
+    right, _, _ = weighted_sample()
+    posthoc = fit_posthoc(right, weighted_sample()[2])
+    assert posthoc.choice is not None
+    assert not posthoc.choice.kept
+    ensemble = replace(mm.Ensemble.from_models(nets), posthoc=posthoc)
+    assert "calibrator none (identity kept)" in repr(ensemble)
+    assert "none (identity kept)" in ensemble._repr_html_()
+    asked = fit_posthoc(right, weighted_sample()[2], PostHocConfig(calibrate="none"))
+    assert "calibrator none)" in repr(replace(ensemble, posthoc=asked))
