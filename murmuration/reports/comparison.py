@@ -27,7 +27,7 @@ from murmuration.reports.report import Report, report_of, this_command
 from murmuration.reports.seeds import SeedRun, seeds_of
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse, printable, require_integer
+from murmuration.system.errors import Failure, Misuse, notes_once, printable, require_integer
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -127,6 +127,7 @@ class Comparison:
         }
 
 
+@notes_once
 def compare(
     data: Any = "digits",
     recipes: Sequence[str | Recipe] = RECIPES,

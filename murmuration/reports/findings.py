@@ -7,6 +7,8 @@ from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
+from torch import Tensor
+
 from murmuration.evaluation import Evaluation, SetCoverage
 from murmuration.evaluation.baseline import TRAINING
 from murmuration.evaluation.coverage import mean_score
@@ -284,7 +286,9 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
     others = [text for e in evaluations if e is not first for text in about(e, named, brief=more_than_two)]
     alike = [text for e in evaluations if (text := about_draws(e, evaluations))]
     pairs = summed_up(tests) if more_than_two else [test.sentence for test in tests]
-    return (*about(first, named), *alike, *others, *pairs, *([CORRECTED] if more_than_two else ()))
+    far = outside_sentence(first)
+    found = (*about(first, named), *([far] if far else ()), *alike, *others, *pairs)
+    return (*found, CORRECTED) if more_than_two else found
 
 
 def summed_up(tests: Sequence[Difference]) -> list[str]:
@@ -328,6 +332,16 @@ def is_drawn(evaluation: Evaluation) -> bool:
     return evaluation.predictions > 1 and (
         evaluation.draws > 1 or (trained is not None and len({*trained}) < len(trained))
     )
+
+
+def outside_sentence(evaluation: Evaluation) -> str:
+    """Say how many examples have inputs outside of the training range; "" if none has, or ranges are not known."""
+    ensemble, x = evaluation.ensemble, evaluation.eval_set.split.prepared
+    if ensemble is None or ensemble.ranges is None or not isinstance(x, Tensor):
+        return ""
+    count = int((ensemble.ranges.outside(x)[0] > 0).sum())
+    examples = f"{count:,} of {len(x):,} {words_of(evaluation.eval_set).examples}"
+    return f"{examples} have inputs beyond the training range, unknown or missing." if count else ""
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:

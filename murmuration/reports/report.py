@@ -29,7 +29,7 @@ from murmuration.reports.findings import (
 from murmuration.reports.formatting import Words, words_of
 from murmuration.reports.seeds import Seeds
 from murmuration.runs.directory import EVALUATED, replace_files
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, notes_once
 from murmuration.system.files import json_bytes, write_bytes
 from murmuration.system.records import plain_json
 
@@ -177,6 +177,7 @@ def report_of(
     return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"), seeds)
 
 
+@notes_once
 def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
     """Evaluate one or more ensembles on the test split and write an HTML report.
 
@@ -199,6 +200,7 @@ def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | 
     return result
 
 
+@notes_once
 def evaluate(
     ensemble: Ensemble,
     data: Any,
