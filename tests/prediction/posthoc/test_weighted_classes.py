@@ -94,4 +94,4 @@ def test_the_text_of_an_ensemble_says_that_the_identity_was_kept() -> None:
     assert "calibrator none (identity kept)" in repr(ensemble)
     assert "none (identity kept)" in ensemble._repr_html_()
     asked = fit_posthoc(right, weighted_sample()[2], PostHocConfig(calibrate="none"))
-    assert "calibrator none)" in repr(replace(ensemble, posthoc=asked))
+    assert "(identity kept)" not in repr(replace(ensemble, posthoc=asked))
