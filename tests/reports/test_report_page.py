@@ -251,3 +251,49 @@ def test_reports_refuse_what_cannot_be() -> None:
         made.report()
     with pytest.raises(Misuse, match="two evaluations are named 'one'"):
         made.report(made.regression(), made.regression())
+
+
+# Parts of one recipe
+
+
+def test_a_selector_names_the_recipes_whose_parts_it_shows(pages: dict[str, str]) -> None:
+    page = pages["classification"]
+    (selector,) = re.findall(r'<select id="recipe">(.*?)</select>', page)
+    options = re.findall(r'<option value="(\d)"( selected)?>(\w+)</option>', selector)
+    assert [name for _, _, name in options] == ["sharp", "plain"]
+    report = made.report(
+        made.full(made.classification, "sharp", distortion=2.0), made.full(made.classification, "plain")
+    )
+    assert [name for _, chosen, name in options if chosen] == [report.leader.name]
+    parts = re.findall(r'<div class="recipe" data-recipe="(\d)">', page)
+    assert parts.count("0") == parts.count("1") >= 6
+    assert '<select id="recipe">' not in pages["small"]
+    assert "data-recipe" not in pages["small"].partition("<body>")[2].partition('<script id="plotly">')[0]
+
+
+def test_sections_on_single_recipes_open_on_demand_in_a_comparison(pages: dict[str, str]) -> None:
+    folded = re.findall(r'<section id="(\w+)"[^>]*>\s*<details class="folded">', pages["classification"])
+    assert {"classes", "uncertainty", "conformal", "members"} <= {*folded}
+    assert not {"summary", "scores", "calibration", "shift"} & {*folded}
+    assert 'class="folded"' not in pages["small"].partition("<body>")[2]
+
+
+def test_the_matrix_holds_every_pair_both_ways() -> None:
+    evaluations = [made.classification(name, distortion=d) for name, d in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    report = made.report(*evaluations)
+    board = next(board for board in tables(render(report)) if board[0] == ["", "a", "b", "c"])
+    tests = {(t.a, t.b): t for t in report.differences if t.test.name == "nll"}
+    for i, row in enumerate("abc"):
+        for j, column in enumerate("abc"):
+            if i == j:
+                assert board[1 + i][1 + j] == "\u2013"
+                continue
+            test = tests[(row, column) if i < j else (column, row)]
+            value = float(test.test.difference) * (1 if i < j else -1)
+            assert board[1 + i][1 + j].split(" | ") == [number(value), test.chance]
+    drawn = figures(elements(render(report)))["differences"]
+    assert len(drawn["data"]) == 2  # the line of no difference, and clean examples
+    leader = report.leader.name
+    assert drawn["data"][1]["x"] == pytest.approx(
+        [float(e.scores["nll"]) - float(report.leader.scores["nll"]) for e in evaluations if e.name != leader], rel=1e-4
+    )
