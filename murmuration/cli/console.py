@@ -22,6 +22,7 @@ NOTHING_WRITTEN = "nothing was written"
 CONTINUES = "the same command continues from here"
 WIDTH = 100  # of tables that do not go to a terminal
 NAME = 32  # characters of the first column of a table that are never folded
+GAP = 3  # between two columns
 
 HELP_ALL = "help_all"
 COMMON = {  # parameters of commands with many options that --help shows; --help-all shows all
@@ -162,7 +163,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     if title:
         say(title)  # a title inside the table would be folded to its width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    wide = right and max((len(row[0]) for row in rows), default=0) > NAME
+    lines = [[len(line) for cell in column for line in cell.split("\n")] for column in zip(columns, *rows, strict=True)]
+    room = console().width - sum(max(lengths) + GAP for lengths in lines[1:])  # beside numbers that are not folded
+    wide = right and room >= NAME and max(lines[0]) > NAME
     for place, column in enumerate(columns):
         justify: Any = "right" if right and place else "left"
         table.add_column(Text(printable(column)), justify=justify, overflow="fold", no_wrap=bool(place) == wide)

@@ -422,6 +422,18 @@ def listed(values: Sequence[str] | None) -> list[str]:
     return [value.strip() for row in rows for value in row if value.strip()]
 
 
+def seed_list(values: Sequence[str] | None) -> list[int] | None:
+    """Parse training seeds.
+
+    >>> seed_list(["0,1", "2"])
+    [0, 1, 2]
+    """
+    texts = listed(values)
+    if wrong := [text for text in texts if not is_whole(text)]:
+        raise Misuse(f"--seeds names '{wrong[0]}': expected whole numbers, such as 0,1,2")
+    return [int(text) for text in texts] or None
+
+
 def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
     """Check the path of an output file: a known suffix, an existing folder, and no such file unless `force` is set."""
     path = Path(out)

@@ -98,6 +98,8 @@ def show_estimate(estimate: "mm.CostEstimate") -> None:
         megabytes = estimate.bytes_in_total / 1e6
         say(f"communication: {estimate.bytes_per_step:,.0f} bytes a step, {megabytes:,.1f} MB in total\n")
     measured = " and ".join(map(str, estimate.measured_members))
+    if estimate.caveat:
+        say(f"- Times of training are {estimate.caveat}.")
     say(f"- Measured with {measured} members on this machine as it is now.")
 
 

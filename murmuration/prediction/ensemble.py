@@ -119,7 +119,7 @@ class Ensemble:
             "recipe": self.recipe.name,
             "trained on": data.get("name", ""),
         }
-        rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
+        rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator_name", None)}
         last = self.history[-1].get("ensemble", {}) if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
         return html_table(repr(self), rows)
@@ -504,9 +504,10 @@ class Ensemble:
         >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
-        split, counts = self.labelled(x if y is None else (x, y)), self.manifest.data.get("class_counts")
+        split = self.labelled(x if y is None else (x, y))
+        of_classes = (self.manifest.data.get(name) for name in ("class_counts", "class_weights"))
         pred = Predictive.concatenate(list(self.stream(split.prepared, calibrated=False, prepared=True)))
-        return replace(self, posthoc=fit_posthoc(pred, split.y, config, counts))
+        return replace(self, posthoc=fit_posthoc(pred, split.y, config, *of_classes))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
         """Join the outputs (S, N, K) of all groups in single precision; refuse groups of different outputs."""

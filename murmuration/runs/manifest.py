@@ -24,7 +24,9 @@ INNER: Record = {  # entries inside others that are used as they are, and their 
     "data.fingerprint": str,
     "data.classes": tuple[str, ...] | None,
     "data.class_counts": tuple[int, ...] | None,
+    "data.class_weights": tuple[float, ...] | None,
     "data.targets": int | None,
+    "data.target_moments": tuple[tuple[float, ...], ...] | None,
     "data.examples": dict,
     "data.source": dict | None,
     "data.preparation": dict,
@@ -65,6 +67,7 @@ class Manifest:
         ranks: Processes that trained the run.
         devices: Devices that trained it, if there were several.
         seconds: Seconds of training; 0: not measured.
+        cpu_seconds: CPU time of training in all threads; 0: not measured.
         diverged: What happened to members that failed, by row.
         origins: Row of every member; None: they are the same.
         coupling_seconds: Seconds of the interaction between members.
@@ -108,6 +111,7 @@ class Manifest:
     ranks: int = 1
     devices: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     diverged: dict[str, str] = field(default_factory=dict)
     origins: list[int] | None = None
     coupling_seconds: dict[str, float] = field(default_factory=dict)

@@ -96,10 +96,11 @@ def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher)
     state.noise = spec.method.noise
     with assemble(engine, spec.member(0), spec.ranks) as team:
         while state.step < spec.end.step and spec.ranks.any(bool(state.active.any())):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             run_epoch(team, config, spec, progress, watcher)
             validate(team, config, spec, progress)
             progress.seconds += time.perf_counter() - start
+            progress.cpu_seconds += time.process_time() - cpu
             try:
                 watcher.after_epoch(progress)
             except StopTraining:

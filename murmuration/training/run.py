@@ -144,7 +144,8 @@ def run_training(
                 runs.remove_files(own_path)  # resumed, it would diverge again
             raise Failure(f"no member could be trained ({reason}): lower the learning rate")
         diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
-        changed: dict[str, Any] = {**tuning, "seconds": progress.seconds, "diverged": diverged}
+        spent: dict[str, Any] = {"seconds": progress.seconds, "cpu_seconds": progress.cpu_seconds}
+        changed: dict[str, Any] = {**tuning, **spent, "diverged": diverged}
         if progress.origins is not None:
             changed["origins"] = progress.origins.tolist()
         if spec.method.coupling is not None:
@@ -234,7 +235,8 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     """
     if not spec.recipe.models:
         return ensemble
-    data, val, start = spec.data, spec.data.val, time.perf_counter()
+    data, val = spec.data, spec.data.val
+    start, cpu = time.perf_counter(), time.process_time()
     names = models_for(spec.recipe.models, data.task)
     models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed) for name in names}
     parts = {"networks": ensemble} | {name: replace(ensemble, groups=(), models=models[name]) for name in names}
@@ -245,7 +247,11 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     share = selection.weights["networks"] / ensemble.members
     weights = [share] * ensemble.members + [selection.weights[name] for name in used]
     seconds = ensemble.manifest.seconds + time.perf_counter() - start
-    record: dict[str, Any] = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
+    spent: dict[str, Any] = {
+        "seconds": seconds,
+        "cpu_seconds": ensemble.manifest.cpu_seconds + time.process_time() - cpu,
+    }
+    record: dict[str, Any] = {"weights": weights, "selection": selection.to_json(), **spent}
     manifest = replace(ensemble.manifest, **record)
     models_used = tuple(model for name in used for model in models[name])
     return replace(ensemble, manifest=manifest, models=models_used, weights=tuple(weights))
