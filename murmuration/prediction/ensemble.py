@@ -32,7 +32,7 @@ from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
-from murmuration.prediction.outside import outside_of
+from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
@@ -413,8 +413,7 @@ class Ensemble:
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
             pred = Predictive.concatenate(parts)
-            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed)
-            return replace(pred, keys=keys, outside=far)
+            return replace(pred, keys=keys, outside=with_imputed(pred.outside, imputed))
         times = self.recipe.weights.resolve_draws(draws)
         if self.preparation is None:
             refuse_beyond(inputs, [precision(group.population) for group in self.groups])
@@ -430,8 +429,7 @@ class Ensemble:
         if self.recipe.name == GIVEN:
             warn_of_softmax(outputs, likelihood, "the networks given to from_models seem")
         weights = draw_weights(self.weights, self.networks, times)
-        far = None if self.ranges is None else outside_of(self.ranges, inputs)
-        far = far if far is None or imputed is None else far.plus(imputed)
+        far = with_imputed(None if self.ranges is None else outside_of(self.ranges, inputs), imputed)
         pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys, outside=far)
         return pred if posthoc is None else posthoc.widened(posthoc.calibrated(pred))
 
@@ -456,7 +454,7 @@ class Ensemble:
         def part(index: int, chunk: Tensor) -> Predictive:
             pred = self.predict(chunk, calibrated=calibrated, prepared=True)
             rows = slice(index * size, (index + 1) * size)
-            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed[rows])
+            far = with_imputed(pred.outside, None if imputed is None else imputed[rows])
             return replace(pred, keys=take_keys(keys, rows), outside=far)
 
         return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))

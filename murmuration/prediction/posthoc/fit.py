@@ -397,7 +397,8 @@ def posthoc_from_json(record: Any) -> PostHoc:
     if isinstance(name, str) and name not in {kind.__name__ for kind in kinds}:
         advice = "import the package that adds it to CALIBRATORS first, or load with posthoc=False"
         raise Failure(f"the calibrator {shortened(name, 60)} is unknown here: {advice}")
-    record = {"baseline": None, **record} if isinstance(record, dict) else record  # runs before there was one
+    if isinstance(record, dict) and record.get("type") == PostHoc.__name__:
+        record = {"baseline": None, **record}  # runs before there was one
     return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
