@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,6 +53,11 @@ def outside_of(ranges: Ranges, x: Tensor) -> Outside:
     count, distance = ranges.outside(x)
     squared = distance.square()
     return Outside(count, torch.where(squared.isinf(), 1.0, squared / (squared + SCALE**2)))
+
+
+def with_imputed(far: Outside | None, imputed: np.ndarray | None) -> Outside | None:
+    """Return what is known of inputs, of which `imputed` (N,) values were filled in besides; None if nothing is."""
+    return far if far is None or imputed is None else far.plus(imputed)
 
 
 def joined(parts: Sequence[Outside | None]) -> Outside | None:
