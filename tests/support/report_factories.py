@@ -108,7 +108,7 @@ def trained(history: list[dict[str, Any]], manifest: Manifest | None = None, dra
     recipe = SimpleNamespace(
         name="made up", weights=SimpleNamespace(draws=draws), weighs=SimpleNamespace(draws=draws), answers=dict
     )
-    return SimpleNamespace(history=history, manifest=manifest or Manifest(), recipe=recipe, groups=())
+    return SimpleNamespace(history=history, manifest=manifest or Manifest(), recipe=recipe, groups=(), ranges=None)
 
 
 def report(*evaluations: Evaluation, **fields: Any) -> Report:

@@ -112,7 +112,6 @@ def test_what_is_no_stream_is_refused(source, message: str) -> None:
     [
         ((("uv", 2), ("vw", 2)), {}, "some labels in common and others not: write scenario='domain'"),
         ((("uv", 2), ("uv", 2)), {"scenario": "class"}, "class u is in tasks 1 and 2"),
-        ((("uv", 2), ("uv", 3)), {}, "task 2 .*b.csv. does not fit task 1: the table has the columns x2"),
         ((("uv", 3), ("uv", 2)), {}, "task 2 .*b.csv. does not fit task 1"),
         ((("uv", 2), ("u", 2)), {"scenario": "domain"}, "task 2 .*b.csv.: every row has the label 'u'"),
         ((("uv", 2), ("uv", 2)), {"order": [1, 3]}, "order=1,3: expected numbers of tasks, 1 to 2"),
@@ -129,6 +128,13 @@ def test_data_sets_that_do_not_fit_are_refused(tmp_path: Path, tables, options, 
     ]
     with pytest.raises(Misuse, match=message):
         open_stream(sources, target="kind", **options)
+
+
+def test_columns_that_the_first_task_lacks_are_left_out_with_a_note(tmp_path: Path) -> None:
+    sources = [write_csv(tmp_path / f"{name}.csv", "uv", columns=count) for name, count in (("a", 2), ("b", 3))]
+    with pytest.warns(UserWarning, match="x2"):
+        stream = open_stream(sources, target="kind")
+    assert {task.train.prepared.shape[1] for task in stream.tasks} == {2}
 
 
 def test_features_of_another_width_and_empty_tasks_are_refused(tmp_path: Path) -> None:
