@@ -289,7 +289,7 @@ def with_tables(text: str) -> str:
     return text
 
 
-PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if "<!-- table " in page.read_text()]
+PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if "<!-- table " in page.read_text()]
 
 
 def main() -> None:
