@@ -7,19 +7,25 @@
 # make docs    write docs/cli.md and build the documentation into site/
 # make repository URL=https://github.com/you/murmuration   write where the repository is into every file that names it
 # make drill   kill commands, damage files and give hostile input, for a while (tools/)
+# make lock    write requirements.lock: all packages of the tests by version and hash
 # Needs Python 3.11 or newer with pip and venv, nothing else. TORCH_INDEX is a package index to look for torch in too: the
 # wheel on the default index brings several GB of CUDA, that of PyTorch's CPU index does not:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# LOCKED=1 installs from requirements.lock and refuses a file with another hash, as CI does. torch alone is installed by its
+# version: its builds for the CPU and for CUDA are different files that need different packages.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
 PLACEHOLDER := https://github.com/OWNER/murmuration
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+INSTALL = $(PIP) --constraint constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+BY_HASH = $(PIP) --no-deps --require-hashes --requirement requirements.lock && $(INSTALL) torch && \
+	$(PIP) --no-deps --no-build-isolation --editable .
 
-.PHONY: demo test test-slow test-all drill bench report-check picture docs repository clean
+.PHONY: demo test test-slow test-all drill bench report-check picture docs lock repository clean
 
 demo: $(VENV)/installed
 	$(BIN)/murmur compare digits --net small-cnn --recipes single,deep-ensemble --members 5 --epochs 20 --seed 0 \
@@ -57,14 +63,17 @@ repository:
 	@test -n "$(URL)" || { echo "write make repository URL=https://github.com/you/murmuration" >&2; exit 2; }
 	git grep -lI "$(PLACEHOLDER)" -- ':!Makefile' | xargs sed -i "s#$(PLACEHOLDER)#$(URL)#g"
 
-$(VENV)/installed: pyproject.toml constraints.txt
+lock: $(VENV)/installed-dev
+	$(BIN)/python tools/lock.py
+
+$(VENV)/installed: pyproject.toml constraints.txt $(if $(LOCKED),requirements.lock)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable .
+	$(if $(LOCKED),$(BY_HASH),$(INSTALL) --editable .)
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(INSTALL) --editable '.[dev]'
+	$(if $(LOCKED),,$(INSTALL) --editable '.[dev]')
 	touch $@
 
 clean:

@@ -69,6 +69,26 @@ def test_the_oldest_torch_is_not_newer_than_that_of_the_tests_and_newer_ones_are
     assert tuple(map(int, least)) <= tuple(map(int, tested))
 
 
+def plain_name(entry: str) -> str:
+    """The name of a requirement as the package index writes it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=]", entry)[0]).lower()
+
+
+def test_the_lock_has_every_pinned_package_by_hash_and_nothing_else():
+    text = (ROOT / "requirements.lock").read_text()
+    entry = r"([a-z0-9.-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n"
+    assert re.fullmatch(rf"#[^\n]*\n(?:{entry})+", text)  # no address of an index, no path, no package without a hash
+    locked = {name: version for name, version, _ in re.findall(entry, text)}
+    constraints = re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    pinned = {plain_name(name): version for name, version in constraints}
+    extras = PROJECT["project"]["optional-dependencies"]
+    needed = [each for extra in ("dev", "docs", "images", "models", "plots", "pretrained") for each in extras[extra]]
+    assert {plain_name(each) for each in (*PROJECT["project"]["dependencies"], *needed)} - {*locked} == {"torch", NAME}
+    assert {name: version for name, version in pinned.items() if locked.get(name) != version} == {
+        "torch": pinned["torch"]
+    }
+
+
 def test_the_digest_of_plotly_is_the_recorded_one():
     folder = ROOT / "murmuration" / "reports" / "plotly"
     origin, script = json.loads((folder / "ORIGIN.json").read_text()), (folder / "plotly-cartesian.min.js").read_bytes()

@@ -232,14 +232,16 @@ def plan_for(recipe: "Recipe", plan: Plan | None = None, **settings: Any) -> Pla
         advice = "leave it out, or write recipe deep-ensemble"
         raise Misuse(f"members={members} with recipe {recipe.name}: it has {recipe.members}; {advice}")
     if recipe.coupling is not None and "same-batch" in recipe.coupling.space.needs and members > 1:
-        if batch_order not in (None, "same"):
+        if isinstance(batch_order, str) and batch_order != "same":
             reason = "members are compared on the same examples; leave it out"
             raise Misuse(f"batch_order={batch_order} with coupling {recipe.text('coupling')}: {reason}")
-        batch_order = "same"
-    usual = (recipe.batch_order if members > 1 else None) or (
-        "same" if "batches" in (values.get("same") or ()) else "own"
-    )
-    return Plan(**{**values, "members": members, "batch_order": batch_order or usual})
+        usual = "same"
+    elif members > 1 and recipe.batch_order is not None:
+        usual = recipe.batch_order
+    else:
+        same = values.get("same")
+        usual = "same" if isinstance(same, str | list | tuple) and "batches" in same else "own"
+    return Plan(**{**values, "members": members, "batch_order": usual if batch_order is None else batch_order})
 
 
 def plan_from_json(

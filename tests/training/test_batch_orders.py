@@ -77,3 +77,12 @@ def test_members_that_are_compared_on_examples_see_the_same_ones(preset: str, mo
 @pytest.mark.parametrize("preset", ["deep-ensemble", "weight-rde", "svgd"])
 def test_members_that_are_not_have_batches_of_their_own(preset: str):
     assert plan_for(make_recipe(preset), PLAN).batch_order == "own"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "problem"),
+    [("same", 0.5, "random stream"), ("batch_order", torch.zeros(2), "batch_order"), ("batch_order", 1, "batch_order")],
+)
+def test_orders_of_another_type_are_refused_in_one_line(setting: str, value: object, problem: str) -> None:
+    with pytest.raises(mm.Misuse, match=problem):
+        plan_for(make_recipe("forde"), **{setting: value})
