@@ -57,7 +57,7 @@ picture: demo
 
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/make_cli_page.py
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 repository:
 	@test -n "$(URL)" || { echo "write make repository URL=https://github.com/you/murmuration" >&2; exit 2; }

@@ -3,6 +3,7 @@
 `MURMURATION_DOCS_RUN=0` leaves out the outputs of the tutorials, for a quick look at a page.
 """
 
+import logging
 import os
 import posixpath
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+log = logging.getLogger("mkdocs.hooks")  # with --strict a warning ends the build
 ROOT = Path(__file__).parents[1]
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 LINK = re.compile(r"(\]\()([^)\s#]+)([^)\s]*\))")
@@ -49,6 +51,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         target = posixpath.normpath(posixpath.join("docs", folder, match[2]))
         if "://" in match[2] or (target.startswith("docs/") and not target.endswith(".py")):
             return match[0]
+        if not (ROOT / target).exists():
+            log.warning("Doc file '%s' contains a link '%s', but there is no such file.", page.file.src_uri, match[2])
         return f"{match[1]}{REPOSITORY}/blob/main/{target}{match[3]}"
 
     return LINK.sub(resolved, markdown)

@@ -38,6 +38,16 @@ def test_guides_are_short():
     assert {name: lines for name, lines in lengths.items() if lines > 160 and name not in generated} == {}
 
 
+def test_every_answer_of_the_faq_begins_with_the_answer_and_has_a_link():
+    _, *sections = (DOCS / "faq.md").read_text().split("\n## ")
+    assert len(sections) >= 12
+    for section in sections:
+        question, _, answer = section.partition("\n\n")
+        assert question.endswith("?"), question
+        assert answer.startswith("**"), question
+        assert "](" in answer, question
+
+
 def test_help_texts_are_written_as_markdown():
     assert make_cli_page.prose("*, or `head.*` of <data>") == "\\*, or `head.*` of &lt;data>"
 

@@ -19,8 +19,9 @@ from murmuration.system.files import write_tensors
 from murmuration.system.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 PAGES = [
-    ROOT / "README.md",
+    README,
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "cli.md"),  # which holds the help texts
     *sorted((ROOT / "murmuration").rglob("*.md")),
 ]
