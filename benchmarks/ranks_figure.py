@@ -6,8 +6,8 @@ python benchmarks/ranks_figure.py
 import json
 from html import escape
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 from tables_page import label, summary
 
 ROOT = Path(__file__).parents[1]
@@ -18,9 +18,13 @@ INK, GRID = "#28303a", "#dfe4ea"
 WIDTH, LEFT, RIGHT, TOP, ROW = 760, 210, 30, 74, 27
 
 
-def figure(record: dict[str, Any]) -> str:
+def rows_of_record() -> pd.DataFrame:
+    """Return the mean scores of every method, the best by NLL first."""
+    return summary(json.loads(RECORD.read_text()))
+
+
+def figure(rows: pd.DataFrame) -> str:
     """Return the SVG: a row for each method, a disc for its mean rank by NLL and a ring for RMSE or accuracy."""
-    rows = summary(record)
     tables, best = int(rows.tables.iloc[0]), len(rows)
     bottom = TOP + ROW * len(rows)
 
@@ -54,5 +58,5 @@ def figure(record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    FIGURE.write_text(figure(json.loads(RECORD.read_text())), encoding="utf-8")
+    FIGURE.write_text(figure(rows_of_record()), encoding="utf-8")
     print(f"written: {FIGURE}")

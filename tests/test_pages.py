@@ -125,18 +125,13 @@ def test_documented_commands_run(command, workspace, monkeypatch, capsys):
 
 
 def test_the_figure_and_the_sentence_of_the_readme_are_those_of_the_record():
-    record = json.loads(ranks_figure.RECORD.read_text())
-    assert ranks_figure.figure(record) == ranks_figure.FIGURE.read_text(), "run python benchmarks/ranks_figure.py"
-    ranks = ranks_figure.summary(record).rank_nll
+    rows = ranks_figure.rows_of_record()
+    assert ranks_figure.figure(rows) == ranks_figure.FIGURE.read_text(), "run python benchmarks/ranks_figure.py"
     text = documented.README.read_text()
-    for words, name in (
-        ("`mixed` recipe has the mean rank", "ours:mixed"),
-        ("our default", "default"),
-        ("CatBoost", "catboost"),
-    ):
-        assert f"{words} {ranks[name]:.1f}" in text
-    seconds = ranks_figure.summary(record).seconds
-    assert 0.4 < seconds["default"] / seconds["catboost"] < 0.6  # "about half"
+    claims = {"`mixed` recipe has the mean rank": "ours:mixed", "our default": "default", "CatBoost": "catboost"}
+    for words, name in claims.items():
+        assert f"{words} {rows.rank_nll[name]:.1f}" in text
+    assert 0.4 < rows.seconds["default"] / rows.seconds["catboost"] < 0.6  # "about half"
 
 
 def test_the_readme_is_short():
