@@ -32,6 +32,16 @@ def test_every_page_is_in_the_navigation():
     assert pages == set(re.findall(r"([\w/-]+\.md)$", NAVIGATION, re.MULTILINE))
 
 
+def test_files_that_pages_name_exist():
+    folders = "benchmarks|docs|examples|murmuration|tests|tools"
+    names = re.compile(rf"(?<![\w/])((?:{folders})/[\w/-]+\.(?:py|md|json|c|sh))\b")
+    pages = [*DOCS.rglob("*.md"), *(path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md")]
+    named = {(page.name, name) for page in pages for name in names.findall(page.read_text())}
+    if not (ROOT / "murmuration" / "studies").exists():  # the second floor can be removed
+        named = {(page, name) for page, name in named if not re.search("/(applications|studies)/", name)}
+    assert {(page, name) for page, name in named if not (ROOT / name).exists()} == set()
+
+
 def test_guides_are_short():
     generated = {"cli.md"}
     lengths = {path.name: len(path.read_text().splitlines()) for path in DOCS.glob("*.md")}
