@@ -69,3 +69,8 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Take the script that searches without a server from this site."""
     return SHIM.sub(f'"{"../" * page.file.src_uri.count("/")}offline-search.js"', output)
+
+
+def on_post_template(output: str, template_name: str, config: Any) -> str:
+    """Do the same for the page of a missing page."""
+    return SHIM.sub('"offline-search.js"', output)
