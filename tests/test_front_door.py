@@ -83,7 +83,7 @@ def test_tables_by_name(tmp_path: Path) -> None:
     assert torch.equal(outputs(pair, table[["colour", "size"]]), expected)
     with pytest.raises(Misuse, match="no column 'colour' in the table: expected it; found size"):
         ensemble.predict(table[["size"]])
-    with pytest.raises(Misuse, match="the table has the columns id that training did not have: remove them from it"):
+    with pytest.warns(UserWarning, match="the table has columns that training did not have, which are ignored: id"):
         ensemble.predict(table.assign(id=range(120)))
     with pytest.raises(Misuse, match=r"inputs of shape \(3, 2\) for a run trained on a table"):
         ensemble.predict(np.zeros((3, 2)))
@@ -215,7 +215,7 @@ def splits(data: mm.Data) -> tuple[mm.Split, mm.Split, mm.Split]:
 
 def test_columns_that_are_not_inputs(tmp_path: Path) -> None:
     table = frame().assign(patient=[f"p{i // 4}" for i in range(120)], row=range(120), weight=1.5)
-    with pytest.warns(UserWarning, match="column 'row' has a value of its own in nearly every row and looks like an"):
+    with pytest.warns(UserWarning, match="column 'row' has 84 distinct values in 84 rows and the name of a key"):
         mm.open_data(table, target="price", groups="patient", weight="weight")
     data = mm.open_data(table, target="price", groups="patient", weight="weight", drop="row")
     assert data.feature_names == ("size", "colour=green", "colour=red", "colour unseen")
@@ -352,16 +352,10 @@ def test_labels_are_scored_as_fit_took_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        ([f"{i},{i % 7}" for i in range(60)], "column 'a' holds a decimal comma such as"),
-        ([f"{1 + i % 28}.0{1 + i % 9}.2022" for i in range(60)], "column 'a' holds a local date such as"),
-    ],
+    "texts", [[f"{i},{i % 7}" for i in range(60)], [f"{1 + i % 28}.0{1 + i % 9}.2022" for i in range(60)]]
 )
-def test_numbers_and_dates_in_local_writing_are_not_categories(texts: list[str], told: str) -> None:
-    table = pd.DataFrame({"a": texts, "y": np.arange(60.0)})
-    with pytest.raises(Misuse, match=told):
-        mm.open_data(table, target="y")
+def test_numbers_and_dates_in_local_writing_are_not_categories(texts: list[str]) -> None:
+    assert mm.open_data(pd.DataFrame({"a": texts, "y": np.arange(60.0)}), target="y").feature_names == ("a",)
 
 
 def test_lists_switches_and_sizes(tmp_path: Path) -> None:

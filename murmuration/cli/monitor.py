@@ -32,7 +32,7 @@ def monitor(
 
     Args:
         run: The run.
-        data: New rows: FILE.csv or FILE.parquet.
+        data: New rows: a file of a table, such as FILE.csv.
         out: Page; RUN/monitor-DATA.html if left out.
         force: Whether to replace the page.
         fail_on_drift: End with exit code 3 where there is drift, for scripts.

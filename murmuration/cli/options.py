@@ -228,7 +228,8 @@ DataFlags: Any = flags(
         "in_memory": {"name": IN_MEMORY},
         **{name: {"kind": str, "metavar": "WHAT"} for name in ("val", "test")},
         **{name: {"kind": str} for name in ("groups", "time", "weight")},
-        **{name: {"metavar": "NAME"} for name in ("target", "drop")},
+        **{name: {"metavar": "NAME"} for name in ("target", "drop", "keep")},
+        "text": {"metavar": "COLUMN"},
     },
 )
 

@@ -35,7 +35,7 @@ from murmuration.cli import (
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup
 from murmuration.cli.options import RecipeOptions, grouped
-from murmuration.system.errors import Failure, Misuse, printable, shortened, unknown
+from murmuration.system.errors import Failure, Misuse, notes_once, printable, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
@@ -151,6 +151,7 @@ def _say_note(arguments: list[str], message: Warning | str, *place: Any, **more:
     print(f"note: {shortened(in_flags(str(message), arguments))}", file=sys.stderr)
 
 
+@notes_once
 def _run(arguments: list[str]) -> int:
     command: Any = typer.main.get_command(app)
     if COMPLETE in os.environ:  # the shell asks for completions, as `murmur --install-completion` told it to

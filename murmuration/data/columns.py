@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.local_forms import FORMS, form_of, is_date, plain_text
 from murmuration.data.targets import LARGEST, as_text, is_number
 from murmuration.system.errors import Misuse, listed
 
@@ -59,12 +60,15 @@ def quantity_of(values: Any) -> str | None:
         return None
     if types.is_timedelta64_dtype(values):
         return "durations"
-    is_date = is_time(values) or (values.dtype.kind == "O" and iso_seconds(present) is not None)
-    return "dates" if is_date else "numbers"
+    written = values.dtype.kind == "O" and (iso_seconds(present) is not None or is_date(str(present.iloc[0])))
+    return "dates" if written or is_time(values) else "numbers"
 
 
-def to_numbers(values: Any) -> np.ndarray:
-    """Convert a pandas column (N,) to float64, NaN where missing; dates become seconds since 1970 (UTC)."""
+def to_numbers(values: Any, form: str | None = None) -> np.ndarray:
+    """Convert a pandas column (N,) to float64, NaN where missing; dates become seconds since 1970 (UTC).
+
+    Texts are numbers or dates in the local form that is given, or else in the only one that fits all of them.
+    """
     from pandas.api import types
 
     if is_time(values):
@@ -72,7 +76,7 @@ def to_numbers(values: Any) -> np.ndarray:
     if types.is_numeric_dtype(values) and not types.is_complex_dtype(values):
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        numbers = parsed_numbers(values)
+        numbers = parsed_numbers(values, form)
     if (beyond := np.abs(numbers) > LARGEST).any():
         position = int(beyond.argmax())
         text = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
@@ -87,18 +91,40 @@ def row_number(values: Any, position: int) -> int:
     return int(label) + 1 if isinstance(label, int | np.integer) else position + 1
 
 
-def parsed_numbers(values: Any) -> np.ndarray:
-    """Parse a pandas column of objects as numbers (N,): strings of numbers, decimals, or ISO dates."""
+def parsed_numbers(values: Any, form: str | None) -> np.ndarray:
+    """Parse a pandas column of objects as numbers (N,): decimals, strings of numbers, or dates."""
     present, out = values.dropna(), np.full(len(values), np.nan)
     if (numbers := iso_seconds(present)) is None:
-        refuse_other_than_dates(present)
-        for position, value in enumerate(present.tolist()):
-            if not is_number(str(value)):
-                row = row_number(present, position)
-                raise Misuse(f"column '{values.name}' holds '{value}' in row {row}: expected a number")
-        numbers = np.array([float(str(value)) for value in present], dtype=np.float64)  # inf: int of 400 digits
+        cells = present.tolist()
+        form = form or (form_of(cells) if all(isinstance(cell, str) for cell in cells) else None)
+        plain = present.astype(object).map(lambda cell: plain_text(cell, form) if isinstance(cell, str) else cell)
+        if (numbers := iso_seconds(plain)) is None:
+            refuse_other_than_dates(plain)
+            for position, value in enumerate(plain.tolist()):
+                if not is_number(str(value)):
+                    row = row_number(present, position)
+                    raise Misuse(f"column '{values.name}' holds '{cells[position]}' in row {row}: expected a number")
+            numbers = np.array([float(str(value)) for value in plain], dtype=np.float64)  # inf: int of 400 digits
     out[values.notna().to_numpy()] = numbers
     return out
+
+
+def local_form(values: Any, fewest: int = 1) -> str | None:
+    """Return the local form of a pandas column of texts, see `form_of`; None of other columns."""
+    from pandas.api import types
+
+    if isinstance(values.dtype, types.CategoricalDtype) or is_numeric(values):
+        return None
+    cells = values.dropna().tolist()
+    return form_of(list(dict.fromkeys(cells)), fewest) if all(isinstance(cell, str) for cell in cells) else None
+
+
+def in_plain_form(values: Any, form: str) -> Any:
+    """Return a pandas column of texts in a local form as one of numbers, or of dates."""
+    import pandas as pd
+
+    numbers = pd.Series(to_numbers(values, form), index=values.index, name=values.name)
+    return pd.to_datetime(numbers, unit="s") if FORMS[form].dates else numbers
 
 
 def refuse_other_than_dates(present: Any) -> None:

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from murmuration.data.arrays import are_pairs, is_pair
+from murmuration.data.columns import in_plain_form, is_numeric, local_form
 from murmuration.data.file_rows import FileRows
 from murmuration.data.formats import load_source, resolve
+from murmuration.data.local_forms import MIN_NUMBERS, refuse_ambiguous
 from murmuration.data.options import DataOptions, Inputs, Prepare, Task
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
@@ -28,14 +30,20 @@ from murmuration.data.preparation import (
     fit_table,
     image_shape,
     pixel_peak,
-    refuse_local_numbers,
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInputs, is_table, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
 from murmuration.data.tables import role_values
-from murmuration.data.targets import class_list, infer_task, label_names, refuse_constant, refuse_free_text
-from murmuration.system.errors import Misuse, listed, unknown, warn
+from murmuration.data.targets import (
+    class_list,
+    infer_task,
+    label_names,
+    refuse_constant,
+    refuse_free_text,
+    refuse_many_classes,
+)
+from murmuration.system.errors import Misuse, listed, notes_once, unknown, warn
 from murmuration.system.progress import html_table
 from murmuration.system.settings import declared_by
 
@@ -163,6 +171,7 @@ class FeatureNetwork(Protocol):
         """
 
 
+@notes_once
 @declared_by(DataOptions, "options")
 def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None, **options: Any) -> Data:
     """Open a source, split it into train, validation and test, and prepare it by statistics of the training split.
@@ -198,11 +207,13 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     if (isinstance(test, str) and test == NO_TEST) or (are_parts(source) and len(source) == 2 and test is None):
         test = 0.0  # the source is (train, val)
     size = (reading.size, reading.size) if isinstance(reading.size, int) else reading.size
-    loading = LoadOptions(reading.target, seed, size=size, drop=reading.drop, in_memory=reading.in_memory, roles=roles)
+    shared: Any = {name: getattr(reading, name) for name in ("drop", "keep", "text", "strict", "in_memory")}
+    loading = LoadOptions(reading.target, seed, size=size, roles=roles, **shared)
     name, raw = load_source(source, loading)
     holdouts: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in holdouts.items() if is_other_data(value)]:
         raw = with_part(raw, part, holdouts.pop(part), source, replace(loading, roles={}), reading.weight)
+    raw = in_plain_columns(raw)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
     extra = raw.parts["all" if "all" in raw.parts else "train"].extra if set(raw.parts) & {"all", "train"} else {}
@@ -234,10 +245,29 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
         weight = None if weights is None else torch.from_numpy(weights[indices].astype(np.float32))
         return Split(x, targets[part_name][torch.from_numpy(indices)], prepared, weight, take_keys(part.keys, indices))
 
-    arguments = {**vars(reading), "prepare": prepare, "test": test, "size": size, "drop": list(reading.drop) or None}
+    arguments = {**vars(reading), "prepare": prepare, "test": test, "size": size, "strict": reading.strict or None}
+    arguments |= {name: list(getattr(reading, name)) or None for name in ("drop", "keep", "text")}
     arguments["features"] = getattr(features, "net", None)
     splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
     return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
+
+
+def in_plain_columns(raw: RawData) -> RawData:
+    """Return the data with plain numbers and dates in the text columns that are all written in one local form.
+
+    All rows of the training file decide about the form; a column of other files is read in the same.
+    """
+    base = raw.parts.get("all", next(iter(raw.parts.values()))).inputs
+    if not is_table(base) or isinstance(base, FileTable):
+        return raw
+    columns = {name: base[name] for name in base.columns if name not in raw.choices.text}
+    forms = {name: form for name, values in columns.items() if (form := local_form(values, MIN_NUMBERS)) is not None}
+    parts = {}
+    for part_name, part in raw.parts.items():
+        texts = [name for name in forms if name in part.inputs.columns and not is_numeric(part.inputs[name])]
+        plain = {name: in_plain_form(part.inputs[name], forms[name]) for name in texts}
+        parts[part_name] = replace(part, inputs=part.inputs.assign(**plain)) if plain else part
+    return replace(raw, parts=parts, choices=replace(raw.choices, forms=forms))
 
 
 def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:
@@ -346,8 +376,10 @@ def encode_targets(raw: RawData, task: Task | None) -> tuple[Task, tuple[str, ..
     if data_task is None:
         data_task = infer_task(first, image_peak(raw) is not None, raw.target_name)
         if data_task == "classification" and first.dtype.kind in "OU":
-            refuse_local_numbers(raw.target_name, tuple(map(str, label_names(first, None)[0])))
+            refuse_ambiguous(raw.target_name, label_names(first, None)[0])
             refuse_free_text(first, raw.target_name)
+    if task == "classification" and raw.class_names is None:
+        refuse_many_classes(first, raw.target_name)
     classes = class_list(list(targets.values()), raw.class_names) if data_task == "classification" else ()
     ys = {name: raw.encode(part, data_task, classes) for name, part in raw.parts.items()}
     if data_task == "multi-label" and not all(((y == 0) | (y == 1)).all() for y in ys.values()):
@@ -392,7 +424,8 @@ def fit_preparation(raw: RawData, x: Any, prepare: Prepare, inputs: Inputs | Non
     if is_table(x):
         if inputs == "tokens" or prepare == "none":
             raise Misuse("a table with inputs='tokens' or prepare='none': give the columns as an array instead")
-        return fit_table(x, raw.target_names, raw.ignored, "standardise" if prepare == "unit" else prepare)
+        way = "standardise" if prepare == "unit" else prepare
+        return fit_table(x, raw.target_names, raw.ignored, way, raw.choices)
     if inputs == "tokens" and x.dtype.kind not in "iu":
         raise Misuse(f"inputs='tokens' with x of type {x.dtype}: expected whole numbers, such as int64")
     if inputs == "tokens" or (prepare == "none" and x.dtype.kind in "iub" and image_peak(raw, inputs) is None):

@@ -122,10 +122,12 @@ def is_streamed(in_memory: bool | None, values: int) -> bool:
     return 4 * values > STREAMED_BYTES if in_memory is None else not in_memory
 
 
-def require_unpacked(place: str, size: int) -> None:
-    """Refuse compressed contents that unpack to more bytes than are read into memory."""
+UNCOMPRESSED = "write it uncompressed (np.savez), and it is read as its rows are needed"
+
+
+def require_unpacked(place: str, size: int, write: str = UNCOMPRESSED) -> None:
+    """Refuse compressed contents that unpack to more bytes than are read into memory; `write` says what to do."""
     if size > UNPACKED_BYTES:
-        write = "write it uncompressed (np.savez), and it is read as its rows are needed"
         problem, most = f"{place} is compressed and unpacks to {size / 2**30:.1f} GiB", UNPACKED_BYTES / 2**30
         raise Misuse(f"{problem}: expected at most {most:g}; {write}")
 
@@ -152,6 +154,13 @@ def extremes(values: Any) -> tuple[Any, Any]:
         return values.min(), values.max()
     bounds = [(part.min(), part.max()) for part in pieces(values)]
     return np.min([low for low, _ in bounds]), np.max([high for _, high in bounds])
+
+
+def channel_extremes(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest values (C,) of columns or channels of an array (N, C, ...), or rows in files."""
+    axes = (0, *range(2, values.ndim))
+    bounds = [(part.min(axis=axes), part.max(axis=axes)) for part in pieces(values)]
+    return np.min([low for low, _ in bounds], axis=0), np.max([high for _, high in bounds], axis=0)
 
 
 def column_groups(values: Any) -> Iterator[np.ndarray]:

@@ -62,7 +62,8 @@ def is_folder(test: Callable[[Path], bool] = lambda folder: True) -> Callable[[A
 
 
 HUB = "a data set of the Hugging Face hub (needs the extra hf)"
-TABLE = "a table; the target is the name of a column"
+TABLE_FILES = "FILE.csv, FILE.tsv, FILE.xlsx or FILE.parquet"
+TABLE = "a table, .csv and .tsv also as .gz; the target is the name of a column"
 NPY = "an array of inputs; the target is the .npy file of the targets beside it"
 CIFAR = "CIFAR-10 (data_batch_1.bin, ...) or CIFAR-100 (train.bin, test.bin)"
 IDX = "MNIST, Fashion-MNIST: train-images-idx3-ubyte, ..., also as .gz"
@@ -71,13 +72,15 @@ PANDAS = "target= names the column(s) to predict"
 IMAGES = "paths of image files or PIL images, for prediction"
 STREAMS = "pairs (x, y), read when they are needed; also (train, val) or (train, val, test)"
 builtin, hub, raw, tables, streamed = map(Lazy, ("builtin", "hub", "raw", "tables", "streamed"))
-arrays, images = Lazy("arrays"), Lazy("images")
+arrays, images, table_files = map(Lazy, ("arrays", "images", "table_files"))
 named, in_memory = partial(Format, kind="name"), partial(Format, kind="object")
 with_target, tensors = partial(Format, takes_target=True), partial(in_memory, name="tensors")
 FORMATS = (  # the first that matches is used
     named("a built-in name", "a data set that needs no file, such as digits", builtin.is_builtin, builtin.load_builtin),
     named("hf:NAME", HUB, is_hub_name, hub.load_hub, takes_target=True),
-    with_target("FILE.csv or FILE.parquet", TABLE, has_suffix(".csv", ".parquet"), tables.load_table_file),
+    with_target(
+        "FILE.csv, FILE.tsv, FILE.xlsx or FILE.parquet", TABLE, table_files.is_table_file, tables.load_table_file
+    ),
     Format("FILE.npz", "arrays x and y, or x_train, y_train, ...", has_suffix(".npz"), arrays.load_npz),
     with_target("FILE.npy", NPY, has_suffix(".npy"), arrays.load_npy),
     Format("a folder of CIFAR binaries", CIFAR, is_folder(images.is_cifar_folder), images.load_cifar_folder),
@@ -167,12 +170,17 @@ def load_source(source: Any, options: "LoadOptions") -> tuple[str, "RawData"]:
         Misuse: If no format matches, the source has no rows, or an option does not fit its format.
         Failure: For damaged or unreadable files.
     """
+    from murmuration.data.raw import is_table
+
     resolved = resolve(source)
     entry = format_of(resolved)
     name = entry.name or str(source)
     if options.target is not None and not entry.takes_target:
         raise Misuse(f"target='{options.target}' names the column of a table, but {name} is not one: leave it out")
     raw = with_roles(entry.load(resolved, options), options, name)
+    for option in ("keep", "text"):
+        if getattr(options, option) and not is_table(next(iter(raw.parts.values())).inputs):
+            raise Misuse(f"{option}= names columns of a table, but {name} is not one: leave it out")
     for part, rows in raw.parts.items():
         if not len(rows):
             raise Misuse(f"{name} has no rows{'' if part == 'all' else f' in its part {part}'}: expected at least one")

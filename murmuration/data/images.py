@@ -10,6 +10,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ PART_FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "v
 
 MAX_WORKERS = 4  # processes that decode images
 KEPT_BYTES = 2**30  # of streamed images that are decoded once and kept as bytes; more are decoded when needed
+MOST_DAMAGED = 0.01  # share of the files of a folder
 LONGEST_SIDE = 16  # times the length that is left after cropping: more of an image is not scaled
 USUAL_SIDE = 64  # pixels, of images that have different sizes
 EXIF_ORIENTATION = 0x0112
@@ -84,7 +86,15 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     if left_out:
         what = f"{len(left_out)} of {len(paths) + len(left_out)} images are links to nothing, pipes or sockets"
         warn(f"'{folder}': {what}, such as '{left_out[0].relative_to(folder)}': they are left out")
-    planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
+    try:
+        planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
+    except Failure:
+        if not options.labelled or options.strict or not may_be_damaged(len(paths)):
+            raise
+        damaged = damaged_images(paths, folder)
+        files = {part: [pair for pair in labelled if pair[0] not in damaged] for part, labelled in files.items()}
+        paths = [path for path in paths if path not in damaged]
+        planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     classes = sort_names(label for labelled in files.values() for _, label in labelled)
     index = {name: i for i, name in enumerate(classes)}
     parts, start = {}, 0
@@ -94,6 +104,40 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
         parts[str(part)] = RawPart(take(planes, slice(start, start + len(labelled))), labels, keys={"file": names})
         start += len(labelled)
     return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
+
+
+def damaged_images(paths: Sequence[Path], folder: Path) -> set[Path]:
+    """Return the image files that cannot be decoded, with a note; refuse more than `MOST_DAMAGED` of them."""
+    with ThreadPoolExecutor(min(MAX_WORKERS, os.cpu_count() or 1)) as pool:
+        damages = list(pool.map(damage_of, paths))
+    damaged = {path: damage for path, damage in zip(paths, damages, strict=True) if damage}
+    name, damage = next(iter(damaged.items()))
+    count = f"{len(damaged)} of {len(paths)} images are damaged, such as '{name.relative_to(folder)}' ({damage})"
+    if len(damaged) > may_be_damaged(len(paths)):
+        raise Failure(f"cannot read '{folder}': {count}; up to {100 * MOST_DAMAGED:g} % would be left out")
+    warn(f"'{folder}': {count}: they are left out; write strict=True to refuse them")
+    return set(damaged)
+
+
+def may_be_damaged(files: int) -> int:
+    """Return how many of some files may be damaged: `MOST_DAMAGED`, rounded.
+
+    >>> [may_be_damaged(files) for files in (49, 61, 1000)]
+    [0, 1, 10]
+    """
+    return math.floor(MOST_DAMAGED * files + 0.5)
+
+
+def damage_of(path: Path) -> str:
+    """Return why an image file cannot be decoded; empty if it can."""
+    try:
+        with open_image(path) as image:
+            image.load()
+    except UNREADABLE as error:
+        return first_line(error)
+    except Failure as error:
+        return "too large to decode" if "too large" in str(error) else "not an image"
+    return ""
 
 
 def is_image(source: Any) -> bool:

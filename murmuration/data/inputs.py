@@ -1,11 +1,12 @@
 """Inputs and labelled examples for networks that are trained already: other sources with the preparation of a run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from murmuration.data.arrays import checked_part, is_array
+from murmuration.data.columns import find_column, to_texts
 from murmuration.data.dataset import Data, Split
 from murmuration.data.file_rows import FileRows, joined_rows
 from murmuration.data.formats import format_of, load_source, resolve
@@ -39,9 +41,28 @@ def input_dtype(preparation: Preparation | None) -> torch.dtype:
     return torch.int64 if isinstance(preparation, TokenPreparation) else torch.float32
 
 
+class KeyedInputs(NamedTuple):
+    """Prepared inputs, what their rows are called, and what the preparation filled in.
+
+    Attributes:
+        x: Prepared inputs (N, ...).
+        keys: Names (N,) of the rows: `index` of a table, `file` of images, columns to keep.
+        imputed: Missing values (N,) of every row that prepared inputs do not show; None: none.
+    """
+
+    x: Tensor
+    keys: Keys = MappingProxyType({})
+    imputed: np.ndarray | None = None
+
+
 def prepare_inputs(
-    source: Any, preparation: Preparation | None, *, shape: tuple[int, ...] | None = None, in_memory: bool | None = None
-) -> tuple[Tensor, Keys]:
+    source: Any,
+    preparation: Preparation | None,
+    *,
+    shape: tuple[int, ...] | None = None,
+    in_memory: bool | None = None,
+    keep: Sequence[str] = (),
+) -> KeyedInputs:
     """Open inputs of any kind and prepare them as the networks of a run take them.
 
     Args:
@@ -50,38 +71,42 @@ def prepare_inputs(
         preparation: Preparation of the run; None takes inputs as they are.
         shape: Expected shape of one input without a preparation; None accepts any.
         in_memory: As for `open_data`, for files and arrays.
+        keep: Columns of a table that become keys.
 
     Returns:
-        Prepared inputs (N, ...), and their keys: `index` of a table, `file` of images, or none.
+        Prepared inputs (N, ...) with their keys.
 
     Raises:
         Misuse: If the inputs are of another kind or shape than those of training.
     """
     if isinstance(source, Data):
         source = source.test
+    if keep and not isinstance(preparation, TablePreparation):
+        raise Misuse(f"keep={keep[0]!r} names a column of a table, and this run was trained on other inputs")
     if isinstance(source, Streamed) and preparation is not None:
-        return source.prepared(preparation), {}  # type: ignore[return-value]
+        return KeyedInputs(source.prepared(preparation))  # type: ignore[arg-type]
     if is_streamable(source):
-        return _open_stream(source, preparation), {}
+        return KeyedInputs(_open_stream(source, preparation))
     if isinstance(source, Split):
         if preparation is None:
-            return check_prepared(source.prepared, None, shape), source.keys
+            return KeyedInputs(check_prepared(source.prepared, None, shape), source.keys)
         if isinstance(source.x, Streamed) and source.x.preparation == preparation:
-            return source.prepared, source.keys
+            return KeyedInputs(source.prepared, source.keys)
         if source.x is None:
             raise Misuse("the split holds prepared inputs only: write predict(split.prepared, prepared=True)")
-        return prepare_inputs(source.x, preparation)[0], source.keys
+        opened = prepare_inputs(source.x, preparation, keep=keep)
+        return opened._replace(keys={**source.keys, **{name: opened.keys[name] for name in keep}})
     if preparation is None:
-        return check_prepared(_as_arrays(source, labelled=False)[0], None, shape), {}
+        return KeyedInputs(check_prepared(_as_arrays(source, labelled=False)[0], None, shape))
     if isinstance(preparation, SeveralPreparation):  # a tuple of two arrays is not a pair (x, y) here
-        return preparation.apply(source), {}
+        return KeyedInputs(preparation.apply(source))
     if isinstance(source, list) and not is_image_list(source):
         source = as_array(source)
     if is_series(source):
         if isinstance(preparation, TablePreparation) or preparation.shape != (1,):
             raise Misuse("one row as a pandas Series: write frame.iloc[[0]], a table of one row")
         source = source.to_numpy()
-    return open_keyed_inputs(source, preparation=preparation, in_memory=in_memory)
+    return open_keyed_inputs(source, preparation=preparation, in_memory=in_memory, keep=keep)
 
 
 def _open_stream(source: Any, preparation: Preparation | None, ordered: bool = True) -> Tensor:
@@ -90,7 +115,7 @@ def _open_stream(source: Any, preparation: Preparation | None, ordered: bool = T
         write = "write shuffle=False to keep the order of predictions"
         raise Misuse(f"a DataLoader with shuffle=True or a sampler: {write}")
     if preparation is not None:
-        return open_keyed_inputs(source, preparation=preparation)[0]
+        return open_keyed_inputs(source, preparation=preparation).x
     inputs = stream_part(source, LoadOptions(labelled=False)).inputs
     return inputs.prepared(as_given(inputs, None))
 
@@ -171,7 +196,7 @@ def open_labelled(
     if isinstance(source, Data):
         source = source.test
     if isinstance(source, Split):
-        return replace(source, prepared=prepare_inputs(source, preparation, shape=shape)[0])
+        return replace(source, prepared=prepare_inputs(source, preparation, shape=shape).x)
     if preparation is not None:
         return open_split(source, preparation=preparation, target=target, task=task, classes=classes)
     if is_streamable(source):
@@ -248,12 +273,18 @@ def open_inputs(source: Any, *, preparation: Preparation, seed: int = 0, adapt: 
     Returns:
         Prepared inputs (N, ...) of the test part, or of all rows if there is none.
     """
-    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt)[0]
+    return open_keyed_inputs(source, preparation=preparation, seed=seed, adapt=adapt).x
 
 
 def open_keyed_inputs(
-    source: Any, *, preparation: Preparation, seed: int = 0, adapt: bool = False, in_memory: bool | None = None
-) -> tuple[Tensor, Keys]:
+    source: Any,
+    *,
+    preparation: Preparation,
+    seed: int = 0,
+    adapt: bool = False,
+    in_memory: bool | None = None,
+    keep: Sequence[str] = (),
+) -> KeyedInputs:
     """Open inputs as `open_inputs` does, and return them with the names of their rows.
 
     Args:
@@ -262,9 +293,10 @@ def open_keyed_inputs(
         seed: Seed of toy data.
         adapt: As for `open_inputs`.
         in_memory: As for `open_data`: False reads and prepares rows when they are needed, None those of large files.
+        keep: Columns of a table that become keys.
 
     Returns:
-        Prepared inputs (N, ...) and their keys.
+        Prepared inputs (N, ...) with their keys.
     """
     first: Any = before_features(preparation)
     adapt = adapt and isinstance(first, ImagePreparation)
@@ -272,17 +304,29 @@ def open_keyed_inputs(
         split, own = source.test, source.preparation
         if adapt and isinstance(own, ImagePreparation) and own.shape != first.shape:
             pixels = own.pixels_of(split.prepared).transpose(0, 3, 1, 2)  # in 256 levels, as they will be rounded
-            return prepare_raw(pixels, 255.0, preparation, adapt), split.keys
+            return KeyedInputs(prepare_raw(pixels, 255.0, preparation, adapt), split.keys)
         if own == preparation:
-            return split.prepared, split.keys
+            return KeyedInputs(split.prepared, split.keys)
         source = split.x
     if isinstance(source, FileRows):
-        return prepare_raw(source, None, preparation), {}
+        return KeyedInputs(prepare_raw(source, None, preparation))
     if is_array(source) and not adapt and in_memory is not False:  # fast for one input: no table of formats
-        return prepare_raw(checked_part(source, None, "x").inputs, None, preparation), {}
+        return KeyedInputs(prepare_raw(checked_part(source, None, "x").inputs, None, preparation))
     size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
-    return prepare_parts(raw, preparation, adapt), join_keys([part.keys for part in raw.test_parts()])
+    x, parts = prepare_parts(raw, preparation, adapt), raw.test_parts()
+    keys, tables = join_keys([part.keys for part in parts]), [part.inputs for part in parts]
+    if not isinstance(preparation, TablePreparation):
+        return KeyedInputs(x, keys)
+    columns = {name: np.concatenate([key_column(find_column(table, name)) for table in tables]) for name in keep}
+    return KeyedInputs(x, {**keys, **columns}, np.concatenate([preparation.imputed(table) for table in tables]))
+
+
+def key_column(values: Any) -> np.ndarray:
+    """Return a pandas column as keys (N,): whole numbers, or texts, which are empty where missing."""
+    if values.dtype.kind in "iu":
+        return values.to_numpy()
+    return np.array(["" if text is None else text for text in to_texts(values).tolist()], dtype=str)
 
 
 def resized_for(preparation: Preparation) -> dict[str, Any]:

@@ -76,9 +76,22 @@ class DataOptions:
     drop: Annotated[
         tuple[str, ...], Doc("Columns that are not inputs, in addition to those of groups, time and weight.")
     ] = ()
+    keep: Annotated[
+        tuple[str, ...],
+        Doc("Columns that are inputs even if they look like identifiers or free text, which are left out otherwise."),
+    ] = ()
+    text: Annotated[
+        tuple[str, ...], Doc("Columns of free text whose most frequent words are inputs, a column for each word.")
+    ] = ()
+    strict: Annotated[
+        bool,
+        Doc("Refuse a single damaged image; by default up to 1 % of the files are left out with a note."),
+        Switch(),
+    ] = False
 
     def __post_init__(self) -> None:
         if type(self.in_memory).__name__ == "bool_":  # of numpy
             object.__setattr__(self, "in_memory", bool(self.in_memory))
-        object.__setattr__(self, "drop", tuple(filter(None, names_of("drop", self.drop))))
+        for name in ("drop", "keep", "text"):
+            object.__setattr__(self, name, tuple(filter(None, names_of(name, getattr(self, name)))))
         check_settings(self)

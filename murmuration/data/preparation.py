@@ -5,7 +5,6 @@ have names, and `to_json`. Its statistics are those of the training split.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,38 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from murmuration.data.columns import (
-    column_values,
-    find_column,
-    is_numeric,
-    quantity_of,
-    row_number,
-    to_numbers,
-    to_texts,
-)
-from murmuration.data.file_rows import FileRows, extremes, pieces
+from murmuration.data.column_roles import MOST_CATEGORIES, is_left_out
+from murmuration.data.columns import column_values, find_column, quantity_of, row_number, to_numbers, to_texts
+from murmuration.data.file_rows import FileRows, channel_extremes, extremes, pieces
+from murmuration.data.local_forms import refuse_ambiguous
 from murmuration.data.numpy_arrays import as_array
 from murmuration.data.options import Prepare
-from murmuration.data.raw import SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
+from murmuration.data.raw import ColumnChoices, SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
 from murmuration.data.scaling import WAYS, Scaling, Way, fit_scaling, mean_std
 from murmuration.data.targets import LARGEST, sort_names
-from murmuration.system.errors import Failure, Misuse, listed, unknown, warn
+from murmuration.data.words import fit_words, word_weights
+from murmuration.system.errors import Failure, Misuse, did_you_mean, listed, unknown, warn
 from murmuration.system.records import fits, plain_json
 
 COLOURS = (1, 3, 4)  # numbers of channels by which a last axis is recognised as colour
-MOST_CATEGORIES = 1000  # one column each: a text column with more is an identifier or free text
-FEWEST_NUMBERS = 10  # distinct texts that look like numbers: fewer may be labels
-FEWEST_IDENTIFIERS = 20  # rows below which a column of distinct values says nothing
 FEATURES_AT_ONCE = 128  # inputs of a feature network that are prepared at a time
-GROUPED = r"[+-]?\d{1,3}(?:[.'\u2019 \u00a0\u202f]\d{3})+,\d+"  # 1.234,50
-ENGLISH = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?"  # 1,234.50
-COMMA = r"[+-]?\d+,\d+"  # 1,5
-LOCAL_FORMS = (  # form of every text, form of at least one of them, its name, what to write, fewest distinct texts
-    (rf"{GROUPED}|{COMMA}|[+-]?\d+(?:\.\d{{3}})*", GROUPED, "decimal commas", "1234.5", 1),
-    (rf"{ENGLISH}|[+-]?\d+(?:\.\d+)?", rf"{ENGLISH}\.\d+|{ENGLISH}", "commas between thousands", "1234.5", 3),
-    (rf"{COMMA}|[+-]?\d+", COMMA, "a decimal comma", "1.5", 3),
-    (r"\d{1,2}[./]\d{1,2}[./]\d{4}", r".*", "a local date", "2026-05-10", FEWEST_NUMBERS + 1),
-)
 COMMON, ROWS_PER_COMMON = 5, 100  # a category needs 5 rows, in small tables one in 100 of all rows
 
 
@@ -128,6 +110,8 @@ class ArrayPreparation(JsonRecord, kind="array"):
     names: tuple[str, ...] = ()  # of the columns, where they have some
     clip: float | None = None
     quantiles: tuple[tuple[float, ...], ...] = ()  # (D, Q)
+    low: tuple[float, ...] = ()  # (D,) or (C,) of the training rows; empty: not known, or inputs stay as they are
+    high: tuple[float, ...] = ()
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare an array (N, D) or (N, C, ...), or a table that has the named columns."""
@@ -137,7 +121,8 @@ class ArrayPreparation(JsonRecord, kind="array"):
         return torch.from_numpy(self.scaling.apply(values))
 
     def __post_init__(self) -> None:
-        counts = {len(self.mean), len(self.std), *([len(self.quantiles)] if self.quantiles else []), *self.shape[:1]}
+        optional = [len(values) for values in (self.quantiles, self.low, self.high) if values]
+        counts = {len(self.mean), len(self.std), *optional, *self.shape[:1]}
         if len(counts) > 1:
             raise Failure(f"the preparation of arrays {self.shape} is damaged: it has {len(self.mean)} means")
 
@@ -230,6 +215,9 @@ class NumericColumn(JsonRecord, kind="numeric"):
     clip: float | None = None
     quantiles: tuple[float, ...] = ()
     quantity: str | None = None  # numbers, dates or durations; None: not known
+    form: str | None = None  # of `FORMS`, in which training wrote it; None: plain
+    low: float | None = None  # of the training rows; None: not known
+    high: float | None = None
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -248,7 +236,7 @@ class NumericColumn(JsonRecord, kind="numeric"):
     def apply(self, values: Any) -> np.ndarray:
         """Prepare one pandas column as (N, 1) or (N, 2) float64."""
         self.require_quantity(values)
-        numbers = to_numbers(values)
+        numbers = to_numbers(values, self.form)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
@@ -292,14 +280,31 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
         present = [text for text in texts if text is not None]
         if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
             unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
-            known = listed(self.categories)
-            warn(f"{unseen}: it has '{present[0]}', and training had {known}")
+            known = listed(self.categories, most=5)
+            warn(f"{unseen}: it has '{present[0]}', and training had {known}", about=f"unseen {self.name}")
         hot = np.zeros((len(values), width))
         hot[np.arange(len(values)), columns] = 1.0
         return hot
 
 
-Column = NumericColumn | CategoricalColumn
+@dataclass(frozen=True)
+class TextColumn(JsonRecord, kind="text"):
+    """A column of free text: the weights of its most frequent words, see `word_weights`; 0 where missing."""
+
+    name: str
+    words: tuple[str, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def prepared_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}: {word}" for word in self.words)
+
+    def apply(self, values: Any) -> np.ndarray:
+        """Prepare one pandas column as (N, words) float64."""
+        return word_weights(to_texts(values).tolist(), self.words, self.weights)
+
+
+Column = NumericColumn | CategoricalColumn | TextColumn
 
 
 @dataclass(frozen=True)
@@ -321,48 +326,80 @@ class TablePreparation(JsonRecord, kind="table"):
         if not is_table(raw):
             problem = f"inputs of shape {tuple(raw.shape)} for a run trained on a table"
             raise Misuse(f"{problem}: expected a table with the columns {listed(names)}")
-        surplus = [str(name) for name in raw.columns if str(name) not in {*names, *self.targets, *self.ignored}]
-        if surplus:
-            raise Misuse(f"the table has the columns {listed(surplus)} that training did not have: remove them from it")
+        self.compare_columns([str(name) for name in raw.columns])
         parts = [column.apply(find_column(raw, column.name)).astype(np.float32) for column in self.columns]
         return torch.from_numpy(np.ascontiguousarray(np.concatenate(parts, axis=1)))
 
+    def compare_columns(self, names: list[str]) -> None:
+        """Refuse a table without one of the columns, and note columns that training did not have."""
+        inputs = [column.name for column in self.columns]
+        surplus = [name for name in names if name not in {*inputs, *self.targets, *self.ignored}]
+        if missing := [name for name in inputs if name not in names]:
+            folded = {name.casefold().strip(): name for name in surplus}
+            near = folded.get(missing[0].casefold().strip())
+            hint = f"did you mean '{near}'?" if near is not None else did_you_mean(missing[0], surplus)
+            hint = f"; {hint.strip()} Rename it" if hint else ""
+            raise Misuse(f"no column '{missing[0]}' in the table: expected it; found {listed(names)}{hint}")
+        if surplus:
+            warn(f"the table has columns that training did not have, which are ignored: {listed(surplus)}", "surplus")
+
+    def imputed(self, raw: Any) -> np.ndarray:
+        """Count the missing values (N,) of every row that prepared inputs do not show, as training had none there."""
+        unflagged = [c for c in self.columns if isinstance(c, NumericColumn) and not c.flags_missing]
+        counts = np.zeros(len(raw), dtype=np.int64)
+        for column in unflagged:
+            missing = find_column(raw, column.name).isna().to_numpy()
+            if missing.any():
+                counts += missing
+                what = f"{int(missing.sum()):,} of {len(missing):,} values of column '{column.name}' are missing"
+                change = f"its median {column.median:g} takes their place"
+                warn(f"{what}, and none was in training: {change}", about=f"imputed {column.name}")
+        return counts
+
 
 def fit_table(
-    table: Any, targets: tuple[str, ...] = (), ignored: tuple[str, ...] = (), way: Way = "standardise"
+    table: Any,
+    targets: tuple[str, ...] = (),
+    ignored: tuple[str, ...] = (),
+    way: Way = "standardise",
+    choices: ColumnChoices | None = None,
 ) -> TablePreparation:
     """Return the preparation of a training table; statistics and categories are those of its rows."""
+    choices = choices or ColumnChoices()
     if not len(table.columns):
         raise Misuse("the table has no feature columns: expected at least one besides the target")
     columns: list[Column] = []
     empty: list[str] = []
-    for name in table.columns:
+    left_out: list[str] = []
+    for name in map(str, table.columns):
         values = table[name]  # read once: a table may be in a file
-        if looks_like_identifier(values):
-            likely = "has a value of its own in nearly every row and looks like an identifier"
-            warn(f"column '{name}' {likely}: leave it out with drop={str(name)!r}")
         if values.isna().all():
             warn(f"column '{name}' is missing in every training row: it is left out")
-            empty.append(str(name))
+            empty.append(name)
+        elif name in choices.text:
+            columns.append(fit_text(values))
+        elif name not in choices.keep and is_left_out(values):
+            left_out.append(name)
         else:
-            columns.append(fit_column(values, way))
+            columns.append(fit_column(values, way, choices.forms.get(name)))
+    if not columns and left_out:
+        raise Misuse(f"all columns look like identifiers or free text ({listed(left_out)}): write keep={left_out[0]!r}")
     if not columns:
         raise Misuse(f"the columns {listed(empty)} are missing in every row: expected at least one with values")
-    return TablePreparation(tuple(columns), targets, (*ignored, *empty))
+    return TablePreparation(tuple(columns), targets, (*ignored, *empty, *left_out))
 
 
-def looks_like_identifier(values: Any) -> bool:
-    """Return whether a column of strings has more distinct values than half its rows, or integers count the rows."""
-    if len(values) < FEWEST_IDENTIFIERS or values.isna().any():
-        return False
-    if values.dtype.kind in "iu":
-        steps = np.diff(values.to_numpy())
-        return bool(values.is_unique and (np.sign(steps) == np.sign(steps[0])).all())
-    return not is_numeric(values) and bool(values.nunique() > len(values) / 2)
+def fit_text(values: Any) -> TextColumn:
+    """Fit the words of one pandas column of free text of the training table."""
+    words, weights = fit_words(to_texts(values).tolist())
+    if not words:
+        name = str(values.name)
+        raise Misuse(f"text='{name}': no word is in two of its {len(values):,} rows; write drop='{name}' instead")
+    return TextColumn(str(values.name), words, weights)
 
 
-def fit_column(values: Any, way: Way = "standardise") -> Column:
-    """Fit the preparation of one pandas column of the training table."""
+def fit_column(values: Any, way: Way = "standardise", form: str | None = None) -> Column:
+    """Fit the preparation of one pandas column of the training table, which was written in this local form."""
     array = column_values(values)
     name = str(values.name)
     if array.dtype.kind == "f":
@@ -371,15 +408,15 @@ def fit_column(values: Any, way: Way = "standardise") -> Column:
         filled = np.where(missing, median, array) if way == "standardise" or missing.all() else array[~missing]
         scaling = fit_scaling(filled[:, None], way, name)
         (centre,), (scale,), quantiles = scaling.centre, scaling.scale, next(iter(scaling.quantiles), ())
-        return NumericColumn(
-            name, median, centre, scale, bool(missing.any()), scaling.clip, quantiles, quantity_of(values)
-        )
+        low, high = (float(end(array[~missing])) if not missing.all() else None for end in (np.min, np.max))
+        about = bool(missing.any()), scaling.clip, quantiles, quantity_of(values), form
+        return NumericColumn(name, median, centre, scale, *about, low, high)
     present = [text for text in array.tolist() if text is not None]
     categories = sort_names(present)
-    refuse_local_numbers(f"column '{name}'", categories)
+    refuse_ambiguous(f"column '{name}'", categories)
     if len(categories) > MOST_CATEGORIES:
         problem = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
-        raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; remove the column or group its values")
+        raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; write drop='{name}', or group them")
     counts, fewest = Counter(present), fewest_rows(len(array))
     return CategoricalColumn(name, tuple(c for c in categories if counts[c] >= fewest), len(present) < len(array))
 
@@ -391,18 +428,6 @@ def fewest_rows(rows: int) -> int:
     [1, 2, 5]
     """
     return max(1, min(COMMON, rows // ROWS_PER_COMMON))
-
-
-def refuse_local_numbers(what: str, texts: tuple[str, ...]) -> None:
-    """Refuse strings that are all numbers with decimal commas or separated thousands, or dates with points or slashes.
-
-    As categories they would get one column each, and their order would be lost.
-    """
-    plain = [text.strip() for text in texts]
-    for form, essential, kind, write, fewest in LOCAL_FORMS:
-        example = next(filter(re.compile(essential).fullmatch, plain), None)
-        if example is not None and len(plain) >= fewest and all(re.fullmatch(form, text) for text in plain):
-            raise Misuse(f"{what} holds {kind} such as '{example}' in every row: write it as {write}")
 
 
 @dataclass(frozen=True)
@@ -466,7 +491,7 @@ def preparation_from_json(record: dict[str, Any], features: Callable[[Tensor], T
         Misuse: For an unknown kind of preparation.
 
     >>> preparation_from_json(ArrayPreparation((1,), (0.5,), (2.0,)).to_json())
-    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=())
+    ArrayPreparation(shape=(1,), mean=(0.5,), std=(2.0,), names=(), clip=None, quantiles=(), low=(), high=())
     """
     if record["kind"] == "features":
         inputs, scale = (preparation_from_json(record[part]) for part in ("inputs", "scale"))
@@ -565,8 +590,12 @@ def fit_array(values: Any, names: tuple[str, ...], prepare: Prepare) -> ArrayPre
         in_file = isinstance(values, FileRows)
         values = values.then(lambda rows: rows[:, None], (1,)) if in_file else values[:, None]
     zeros, ones = (0.0,) * values.shape[1], (1.0,) * values.shape[1]
-    scaling = fit_scaling(values, prepare, "x") if prepare in WAYS else Scaling(zeros, ones)
-    return ArrayPreparation(values.shape[1:], scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles)
+    if prepare not in WAYS:
+        return ArrayPreparation(values.shape[1:], zeros, ones, names)
+    scaling = fit_scaling(values, prepare, "x")
+    ends = (tuple(end.astype(np.float64).tolist()) for end in channel_extremes(values))
+    statistics = scaling.centre, scaling.scale, names, scaling.clip, scaling.quantiles
+    return ArrayPreparation(values.shape[1:], *statistics, *ends)
 
 
 def unchanged(x: Tensor) -> ArrayPreparation | TokenPreparation:

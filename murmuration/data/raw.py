@@ -62,6 +62,15 @@ class RawPart:
 
 
 @dataclass(frozen=True)
+class ColumnChoices:
+    """What the caller wants of columns of a table, and what was seen of them before the split."""
+
+    keep: tuple[str, ...] = ()  # inputs even if they look like identifiers
+    text: tuple[str, ...] = ()  # free text, whose words are inputs
+    forms: Mapping[str, str] = field(default_factory=dict)  # columns written in a local form, which are plain now
+
+
+@dataclass(frozen=True)
 class RawData:
     """One source: a single part `all`, or the parts it came in (`train`, `val`, `test`)."""
 
@@ -74,6 +83,7 @@ class RawData:
     as_is: bool = False  # inputs are not to be standardised
     resized: bool = False  # image files were resized and cropped
     ignored: tuple[str, ...] = ()  # columns of a table that are not inputs
+    choices: ColumnChoices = field(default_factory=ColumnChoices)
 
     @property
     def target_name(self) -> str:
@@ -134,6 +144,9 @@ class LoadOptions:
     size: tuple[int, int] | None = None  # (H, W) to which image files are resized and cropped; None: their own
     mixed_sizes: bool = True  # whether image files of different sizes may be resized to a usual one
     drop: tuple[str, ...] = ()  # columns of a table to leave out
+    keep: tuple[str, ...] = ()  # columns of a table that are inputs even if they look like identifiers
+    text: tuple[str, ...] = ()  # columns of free text, whose words are inputs
+    strict: bool = False  # whether one damaged image is refused
     in_memory: bool | None = None  # False: rows are read when needed; None: those of large files and torch datasets
     roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 

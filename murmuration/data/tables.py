@@ -1,32 +1,31 @@
-"""Tables: `.csv` and `.parquet` files and pandas tables, with the target named by its column."""
+"""Tables: files of `TABLE_FILES` and pandas tables, with the target named by its column."""
 
-import csv
 import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from murmuration.data.columns import is_numeric, to_numbers, to_texts
+from murmuration.data.columns import in_plain_form, is_numeric, local_form, to_numbers, to_texts
 from murmuration.data.file_rows import is_streamed
 from murmuration.data.images import is_image_file, open_image, stack_images
-from murmuration.data.parquet import open_file_table, read_frame, size_of
-from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart
-from murmuration.data.targets import Target, is_number, refuse_mixed_labels
-from murmuration.system.errors import Failure, Misuse, did_you_mean, listed
+from murmuration.data.local_forms import FORMS, MIN_NUMBERS
+from murmuration.data.parquet import open_file_table, size_of
+from murmuration.data.raw import ColumnChoices, Keys, LoadOptions, RawData, RawPart
+from murmuration.data.table_files import read_table_file
+from murmuration.data.targets import Target, refuse_mixed_labels
+from murmuration.system.errors import Misuse, did_you_mean, listed
 
-SEPARATORS = (",", ";", "\t")
 UNNAMED = "Unnamed: "  # the name that pandas gives to a column without one, before its position
 
 
 def load_table_file(path: Path, options: LoadOptions) -> RawData:
-    """Load the rows of a CSV or Parquet file; those of a large Parquet file stay there, see `is_streamed`."""
+    """Load the rows of a file of `TABLE_FILES`; those of a large Parquet file stay there, see `is_streamed`."""
     if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
         table, index = open_file_table(path)
         return table_raw(table, options, f"'{path}'", index)
-    raw = table_raw((read_csv if path.suffix.lower() == ".csv" else read_frame)(path), options, f"'{path}'")
+    raw = table_raw(read_table_file(path), options, f"'{path}'")
     table = raw.parts["all"].inputs
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
@@ -49,35 +48,6 @@ def lists_images(values: Any, folder: Path) -> bool:
     if is_numeric(values) or values.isna().any() or not len(values):
         return False
     return all(is_image_file(folder / text) for text in to_texts(values))
-
-
-def read_csv(path: Path) -> Any:
-    """Return the pandas table in a CSV file with a header line, separated by commas, semicolons or tabs."""
-    import pandas as pd
-
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            header = lines.readline()
-        separator = max(SEPARATORS, key=header.count)
-        table = pd.read_csv(path, sep=separator, encoding="utf-8-sig", low_memory=False)
-    except pd.errors.EmptyDataError:
-        raise Misuse(f"'{path}' is empty: expected a header line and rows") from None
-    except UnicodeDecodeError:
-        raise Misuse(f"'{path}' is not text in UTF-8: expected a CSV file") from None
-    except pd.errors.ParserError as error:
-        raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
-    except OSError as error:
-        raise Failure(f"cannot read '{path}': {error}") from None
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
-    repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
-    if repeated:  # pandas would rename it, and a second target would become an input
-        raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
-    if not isinstance(table.index, pd.RangeIndex):
-        raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
-    if all(is_number(str(name)) for name in table.columns):
-        raise Misuse(f"the first line of '{path}' holds numbers: expected a header line with column names")
-    return table
 
 
 def table_raw(table: Any, options: LoadOptions, place: str = "the table", index: Any = None) -> RawData:
@@ -107,9 +77,17 @@ def table_raw(table: Any, options: LoadOptions, place: str = "the table", index:
         require_column(table, name, place)
         if name in names:
             raise Misuse(f"'{name}' is the target: it cannot be dropped, group, order or weigh the rows")
+    for option in ("keep", "text"):
+        for name in getattr(options, option):
+            require_column(table, name, place)
+            if name in (*names, *ignored):
+                raise Misuse(f"{option}='{name}', which is the target or left out: name columns that are inputs")
+    if both := set(options.keep) & set(options.text):
+        raise Misuse(f"keep='{min(both)}' and text='{min(both)}': give one of them")
     extra = {role: role_values(table[name], role) for role, name in roles.items()}
     part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names), extra, keys)
-    return RawData({"all": part}, target_names=names, ignored=ignored)
+    choices = ColumnChoices(options.keep, options.text)
+    return RawData({"all": part}, target_names=names, ignored=ignored, choices=choices)
 
 
 def index_keys(index: Any) -> Keys:
@@ -155,11 +133,18 @@ def target_columns(table: Any, target: Target, place: str) -> tuple[str, ...]:
 
 def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
     """Return the targets (N,) of one column in its type, or numbers (N, K) of several columns."""
-    if len(names) == 1:
-        return one_target(table[names[0]])
-    if texts := [name for name in names if not is_numeric(table[name])]:
+    columns = [plain_target(table[name]) for name in names]
+    if len(columns) == 1:
+        return one_target(columns[0])
+    if texts := [name for name, values in zip(names, columns, strict=True) if not is_numeric(values)]:
         raise Misuse(f"target column '{texts[0]}' is not numeric: expected numbers if there are several targets")
-    return np.stack([to_numbers(table[name]) for name in names], axis=1)
+    return np.stack([to_numbers(values) for values in columns], axis=1)
+
+
+def plain_target(values: Any) -> Any:
+    """Return a target column of texts as numbers if all of them have decimal commas or separated thousands."""
+    form = local_form(values, MIN_NUMBERS)
+    return values if form is None or FORMS[form].dates else in_plain_form(values, form)
 
 
 def one_target(values: Any) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Targets: the task they imply, the spelling and order of class names, and their encoding as tensors."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,15 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.local_forms import form_of, is_number, plain_text
 from murmuration.data.numpy_arrays import as_array, dense, to_tensor
 from murmuration.data.options import Task
-from murmuration.system.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed, warn
 
 Target = str | tuple[str, ...] | None  # one or several columns of a table
 LARGEST = float(np.finfo(np.float32).max)  # of inputs and targets: networks compute in single precision
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)  # which torch cannot compare
+NOTED_NUMBERS = 100  # distinct integers: for more, a note that they are quantities would be noise
+MIN_REFUSED_CLASSES, ROWS_PER_CLASS = 100, 10  # more classes than either, of numbers, are refused
 MOST_LABELS = 20  # more distinct integers than this are a quantity
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def as_text(value: Any) -> str:
@@ -27,15 +28,6 @@ def as_text(value: Any) -> str:
     ('3', '3', 'True', 'a')
     """
     return str(int(value) if (isinstance(value, float | np.floating) and float(value).is_integer()) else value)
-
-
-def is_number(text: str) -> bool:
-    """Return whether a string is a finite decimal number.
-
-    >>> is_number("-1.5e3"), is_number("nan"), is_number("1,5")
-    (True, False, False)
-    """
-    return NUMBER.fullmatch(text.strip()) is not None
 
 
 def sort_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -84,7 +76,24 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     is_small = labels <= min(MOST_LABELS, max(rows / 20, 10), rows / 2)
     if not is_small and not images and rows >= 5 * labels and targets.min() in (0, 1) and np.ptp(targets) == labels - 1:
         raise Misuse(f"{name} holds the {labels} whole numbers {targets.min()} to {targets.max()}: {write}")
-    return "classification" if is_small or images else "regression"
+    task: Task = "classification" if is_small or images else "regression"
+    counts = labels < 3 or np.array_equal(np.unique(targets), np.arange(labels))  # the indices of classes
+    if not images and not (is_small and counts) and labels <= NOTED_NUMBERS:
+        kind, other = (f"{labels} classes", "regression") if is_small else ("quantities", "classification")
+        numbers = f"{name} holds {labels} distinct whole numbers, {targets.min()} to {targets.max()}"
+        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong")
+    return task
+
+
+def refuse_many_classes(targets: np.ndarray, name: str) -> None:
+    """Refuse numbers (N,) as classes where they are too many: a quantity that is called a classification."""
+    if targets.dtype.kind not in "iuf":
+        return
+    rows, labels = len(targets), len(np.unique(targets))
+    if labels > MIN_REFUSED_CLASSES and labels > rows / ROWS_PER_CLASS:
+        most = max(MIN_REFUSED_CLASSES, rows // ROWS_PER_CLASS)
+        problem = f"task='classification' and {name} has {labels:,} distinct numbers in {rows:,} rows"
+        raise Misuse(f"{problem}: expected at most {most:,} classes; write task='regression' for a quantity")
 
 
 def refuse_free_text(targets: np.ndarray, name: str) -> None:
@@ -151,10 +160,13 @@ def as_values(targets: np.ndarray, name: str) -> np.ndarray:
     if targets.ndim > 2:
         raise Misuse(f"{name} of shape {targets.shape}: expected one row of numbers a row")
     if targets.dtype.kind not in "iufb":
-        for position, value in enumerate(targets.ravel().tolist()):
-            if not is_number(as_text(value)):
+        texts = [as_text(value) for value in targets.ravel().tolist()]
+        form = form_of(texts)
+        for position, text in enumerate(texts):
+            if not is_number(plain_text(text, form)):
                 row = position * len(targets) // targets.size + 1
-                raise Misuse(f"{name} holds '{value}' in row {row}: expected a number for a regression")
+                raise Misuse(f"{name} holds '{text}' in row {row}: expected a number for a regression")
+        targets = np.array([plain_text(text, form) for text in texts]).reshape(targets.shape)
     numbers = targets.reshape(len(targets), -1).astype(np.float64)
     if (bad := ~(np.abs(numbers) <= LARGEST).all(axis=1)).any():
         row = int(bad.argmax())

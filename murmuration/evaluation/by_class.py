@@ -138,7 +138,7 @@ class MeanProbabilities:
     def kept(self, chunks: Iterable[tuple[Predictive, Any]]) -> Iterator[tuple[Predictive, Any]]:
         """Yield the pairs (predictive, y), whose mean probabilities are kept on the way."""
         for pred, y in chunks:
-            final = pred if self.posthoc is None else self.posthoc.calibrated(pred)
+            final = pred if self.posthoc is None else self.posthoc.widened(self.posthoc.calibrated(pred))
             self.parts.append(final.mean.float().cpu().numpy())
             yield pred, y
 

@@ -17,7 +17,7 @@ from murmuration.data import Data, Split, TablePreparation
 from murmuration.data.columns import find_column, to_numbers, to_texts
 from murmuration.data.formats import load_source
 from murmuration.data.inputs import join_inputs
-from murmuration.data.preparation import CategoricalColumn, NumericColumn
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn
 from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed
 from murmuration.evaluation.metrics import holm
@@ -25,7 +25,7 @@ from murmuration.likelihoods import REGRESSION
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, listed, notes_once, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,6 +111,7 @@ class ColumnImportance:
         return tuple(texts)
 
 
+@notes_once
 def column_importance(
     ensemble: Ensemble,
     data: Any,
@@ -251,6 +252,7 @@ class PartialDependence:
         return {**about, "mean": self.mean.tolist(), "std": self.std.tolist()}
 
 
+@notes_once
 def partial_dependence(
     ensemble: Ensemble, data: Any, column: str, *, points: int = POINTS, rows: int = ROWS
 ) -> PartialDependence:
@@ -273,6 +275,8 @@ def partial_dependence(
     by_name = {spec.name: spec for spec in getattr(ensemble.preparation, "columns", ())}
     if column not in by_name:
         raise unknown("column", column, by_name)
+    if isinstance(by_name[column], TextColumn):
+        raise Misuse(f"column '{column}' is free text: expected a column of numbers or categories")
     if points < 2:
         raise Misuse(f"points={points}: need at least 2")
     table = table.iloc[:: max(1, -(-len(table) // rows))]
@@ -281,11 +285,21 @@ def partial_dependence(
     values = grid(table[key], points) if numeric else by_name[column].categories
     curves = []
     for value in values:
-        pred = ensemble.predict(table.assign(**{key: value}))
+        pred = ensemble.predict(table.assign(**{key: in_quantity(value, by_name[column])}))
         curves.append((pred.member_mean if pred.task == REGRESSION else pred.probs).double().mean(1).numpy())  # (S, K)
     names = tuple(ensemble.names or ()) or tuple(str(k) for k in range(curves[0].shape[-1]))
     weights = pred.member_weights.double().numpy()
     return PartialDependence(column, tuple(values), numeric, names, np.stack(curves, 1), weights, len(table))
+
+
+def in_quantity(value: Any, column: Any) -> Any:
+    """Return a number of seconds as the date or duration that a column holds; anything else as it is."""
+    import pandas as pd
+
+    quantity = column.quantity if isinstance(column, NumericColumn) else None
+    if quantity == "dates":
+        return pd.Timestamp(value, unit="s")
+    return pd.Timedelta(value, unit="s") if quantity == "durations" else value
 
 
 def grid(values: Any, points: int) -> list[float]:
@@ -309,6 +323,7 @@ class UnusualRow:
     values: tuple[Any, ...]  # of these columns
 
 
+@notes_once
 def unusual_rows(ensemble: Ensemble, train: Any, table: Any, *, count: int = DEFAULT_COUNT) -> list[UnusualRow]:
     """Find the rows of a table that are farthest from the training rows.
 
@@ -357,13 +372,14 @@ class Change:
     """One quantity in two tables."""
 
     name: str
-    kind: str  # numbers, categories, missing values, uncertainty or sets
+    kind: str  # numbers, dates, durations, categories, missing values, uncertainty or sets
     before: float  # mean, or share of missing values; NaN of categories
     after: float
     size: float  # distance of the distributions: of Kolmogorov-Smirnov, or half the summed difference of shares
     p_value: float  # before correction
     adjusted: float = 1.0  # by Holm's method, over all changes
     unseen: float = 0.0  # share of rows with a category that training did not have
+    new: tuple[str, ...] = ()  # these categories, the most frequent first
 
     @property
     def drifted(self) -> bool:
@@ -397,6 +413,8 @@ class Drift:
         """What changed, and what to do about it, in sentences."""
         uncertainty = [change for change in self.drifted if change.kind in ("uncertainty", "sets")]
         columns = [change for change in self.drifted if change not in uncertainty]
+        unseen = [(c.name, listed(c.new, most=5), 100 * c.unseen) for c in columns if c.new]
+        levels = [f"New in {name}: {new} ({share:.3g} % of the rows)." for name, new, share in unseen]
         small = sum(change.adjusted < LEVEL and not change.drifted for change in self.changes)
         sizes = f"{self.rows:,} new rows against {self.train_rows:,} training rows"
         if not self.drifted:
@@ -408,7 +426,7 @@ class Drift:
         went = [(c.name[0].upper() + c.name[1:], c.before, c.after) for c in uncertainty]
         sentences = [f"{name} went from {before:.3g} to {after:.3g}." for name, before, after in went]
         advice = "Check these columns, and train again with newer rows if the change is real."
-        return tuple(text for text in (first, *sentences, advice) if text)
+        return tuple(text for text in (first, *levels, *sentences, advice) if text)
 
     def frame(self) -> "pd.DataFrame":
         import pandas as pd
@@ -420,6 +438,7 @@ class Drift:
         return {"rows": self.rows, "train_rows": self.train_rows, "verdict": list(self.verdict), "changes": changes}
 
 
+@notes_once
 def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     """Test a new table for drift from the training table.
 
@@ -446,11 +465,13 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     changes: list[Change] = []
     for column in preparation.columns:
         old, new = (find_column(frame, column.name) for frame in (data.train.x, table))
+        missing = missing_change(column.name, old, new)
+        changes += [] if missing is None else [missing]
         if isinstance(column, NumericColumn):
             column.require_quantity(new)
-        values_change = categories_change if isinstance(column, CategoricalColumn) else numbers_change
-        missing = missing_change(column.name, old, new)
-        changes += [*([] if missing is None else [missing]), values_change(column.name, old, new)]
+            changes.append(numbers_change(column.name, old, new, column.quantity or "numbers", column.form))
+        elif isinstance(column, CategoricalColumn):
+            changes.append(categories_change(column.name, old, new))
     usual = data.test if len(data.test) else data.val
     changes += uncertainty_changes(ensemble, usual.x, table) if len(usual) >= MIN_ROWS else []
     adjusted = holm([change.p_value for change in changes])
@@ -465,14 +486,15 @@ def read_table(source: Any) -> Any:
     _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
     table = join_inputs([raw.parts[name].inputs for name in raw.parts])
     if not is_table(table):
-        raise Misuse(f"{source} holds no table: expected a .csv or .parquet file with the columns of training")
+        raise Misuse(f"{source} holds no table: expected a file such as new.csv with the columns of training")
     return table
 
 
-def numbers_change(name: str, old: Any, new: Any) -> Change:
-    """Return a numeric column, without its missing values."""
-    before, after = (numbers[~np.isnan(numbers)] for numbers in map(to_numbers, (old, new)))
-    return distance(name, "numbers", before, after)
+def numbers_change(name: str, old: Any, new: Any, kind: str = "numbers", form: str | None = None) -> Change:
+    """Return a column of numbers, dates or durations, without its missing values."""
+    both = (to_numbers(values, form) for values in (old, new))
+    before, after = (numbers[~np.isnan(numbers)] for numbers in both)
+    return distance(name, kind, before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:
@@ -508,10 +530,11 @@ def categories_change(name: str, old: Any, new: Any) -> Change:
     rare = expected < MIN_EXPECTED_ROWS
     pooled = np.concatenate([counts[:, ~rare], counts[:, rare].sum(1, keepdims=True)], 1)
     pooled = pooled[:, pooled.sum(0) > 0]
-    unseen = sum(count for level, count in after.items() if level not in before) / totals[1]
+    new = tuple(level for level, _ in after.most_common() if level not in before)
+    nothing = replace(nothing, size=size, unseen=sum(after[level] for level in new) / totals[1], new=new)
     if pooled.shape[1] < 2:
-        return replace(nothing, size=size, unseen=unseen)
-    return replace(nothing, size=size, p_value=float(stats.chi2_contingency(pooled).pvalue), unseen=unseen)
+        return nothing
+    return replace(nothing, p_value=float(stats.chi2_contingency(pooled).pvalue))
 
 
 def uncertainty_changes(ensemble: Ensemble, usual: Any, table: Any) -> list[Change]:

@@ -174,10 +174,11 @@ def score_predictions(chunks: Iterable[tuple[Predictive, Any]], posthoc: PostHoc
             before.add(pred, y)
             continue
         changed = posthoc.calibrated(pred)
-        columns = posthoc.per_example(changed, y, first=before.inputs)
-        before.add(pred, y, columns)
+        final = posthoc.widened(changed)
+        columns = posthoc.per_example(final, y, first=before.inputs)
+        before.add(final if changed is pred else pred, y, columns)
         if changed is not pred:
-            after.add(changed, y, columns)
+            after.add(final, y, columns)
     return EvalResult(before.result(), after.result() if after.inputs else None)
 
 

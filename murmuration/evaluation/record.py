@@ -271,7 +271,8 @@ def evaluate_on(
         ensemble = replace(ensemble, posthoc=None)
     posthoc = ensemble.posthoc
     if posthoc is None and eval_set.val is not None and len(eval_set.val) >= FEWEST:
-        posthoc = ensemble.fit_posthoc(eval_set.val).posthoc
+        fitted = ensemble.fit_posthoc(eval_set.val).posthoc
+        posthoc = None if fitted is None else replace(fitted, baseline=None)  # predictions are those of the members
     calibrated = ensemble.posthoc is not None and ensemble.posthoc.calibrator is not None
     counts, means = by_class.training_counts(ensemble), by_class.MeanProbabilities(posthoc if calibrated else None)
     chunks: Any = eval_sets.predict_split(ensemble, eval_set.split)

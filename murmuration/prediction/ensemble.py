@@ -11,28 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import murmuration.likelihoods as likelihoods
 from murmuration.core.engines import Engine, Predictor, engine
 from murmuration.core.engines.outputs import join
-from murmuration.core.population import Named, Population, is_auxiliary, populate, population_from_tensors
-from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.core.population import Named, Population, populate
+from murmuration.core.recipe import Recipe
 from murmuration.core.roles import ParameterRoles
 from murmuration.core.weights import KernelTrace, NetworkWeights
 from murmuration.core.weights.family import OUT, effective_kernel
 from murmuration.data import Preparation, Split
-from murmuration.data.inputs import check_prepared, input_dtype, open_labelled, prepare_inputs
+from murmuration.data.inputs import KeyedInputs, check_prepared, input_dtype, open_labelled, prepare_inputs
 from murmuration.data.numpy_arrays import unmasked
-from murmuration.data.raw import Keys, take_keys
+from murmuration.data.ranges import Ranges, ranges_of
+from murmuration.data.raw import take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
-from murmuration.models.nets.inputs import OUTPUT, output_again, output_record
-from murmuration.models.nets.source import net_source
-from murmuration.models.nets.validation import PLAIN, digest, plain_tensors, require_same_plain_tensors
+from murmuration.models.nets.inputs import output_record
+from murmuration.models.nets.validation import digest, plain_tensors
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
+from murmuration.prediction.outside import outside_of
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
@@ -40,7 +40,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, first_line, unknown
+from murmuration.system.errors import Failure, Misuse, first_line, listed, names_of, notes_once, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -94,7 +94,7 @@ class Ensemble:
         """Return one line.
 
         >>> Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)])
-        Ensemble(2 members of Linear, 30 parameters, recipe given)
+        Ensemble(2 members of Linear, 30 parameters, recipe given, classification)
         """
         kinds = [*(type(group.module).__name__ for group in self.groups), *(model.name for model in self.models)]
         nets, populations = ", ".join(dict.fromkeys(kinds)), [group.population for group in self.groups]
@@ -102,11 +102,23 @@ class Ensemble:
         fixed_text = f" ({fixed:,} fixed)" if fixed else ""
         fitted = "" if self.posthoc is None else f", calibrator {self.posthoc.calibrator_name}"
         size = f", {stored:,} parameters{fixed_text}" if self.groups else ""
-        return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted})"
+        return f"Ensemble({self.members} members of {nets}{size}, recipe {self.recipe.name}{fitted}, {self.about_task})"
+
+    @property
+    def about_task(self) -> str:
+        """Return the task, with the names of classes, labels or targets if they are known."""
+        task = CLASSIFICATION if self.likelihood is None else self.likelihood.task
+        known = bool(self.names) and (task != REGRESSION or self.names != tuple(map(str, range(len(self.names)))))
+        return f"{task} of {listed(self.names, most=5)}" if known else task
 
     def _repr_html_(self) -> str:
         data = self.manifest.data
-        rows: dict[str, Any] = {"members": self.members, "recipe": self.recipe.name, "trained on": data.get("name", "")}
+        rows: dict[str, Any] = {
+            "task": self.about_task,
+            "members": self.members,
+            "recipe": self.recipe.name,
+            "trained on": data.get("name", ""),
+        }
         rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
         last = self.history[-1].get("ensemble", {}) if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
@@ -331,21 +343,33 @@ class Ensemble:
         """
         return self.keyed_inputs(x)[0]
 
-    def keyed_inputs(self, x: Any, in_memory: bool | None = None) -> tuple[Tensor, Keys]:
+    @notes_once
+    def keyed_inputs(self, x: Any, in_memory: bool | None = None, keep: Sequence[str] = ()) -> KeyedInputs:
         """Prepare inputs as `prepare` does, and return them with the names of their rows.
 
         Args:
             x: As for `prepare`.
             in_memory: As for `open_data`, for files and arrays.
+            keep: Columns of a table that become keys.
 
         Returns:
-            Prepared inputs (N, ...), and their keys: `index` of a table, `file` of images, or none.
+            Prepared inputs (N, ...), their keys (`index` of a table, `file` of images, columns to keep), and the number
+            of missing values of every row that prepared inputs do not show.
         """
-        return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory)
+        return prepare_inputs(x, self.preparation, shape=self._input_shape, in_memory=in_memory, keep=keep)
 
-    def _opened(self, x: Any, prepared: bool) -> tuple[Tensor, Keys]:
+    def _opened(self, x: Any, prepared: bool, keep: str | Sequence[str] = ()) -> KeyedInputs:
         """Return prepared inputs and their keys, of inputs as given or prepared before."""
-        return (check_prepared(x, self.preparation, self._input_shape), {}) if prepared else self.keyed_inputs(x)
+        if not prepared:
+            return self.keyed_inputs(x, keep=names_of("keep", keep))
+        if keep:
+            raise Misuse(f"keep={keep!r} with prepared inputs, which have no columns: give the table")
+        return KeyedInputs(check_prepared(x, self.preparation, self._input_shape))
+
+    @cached_property
+    def ranges(self) -> Ranges | None:
+        """Return the ranges of the training inputs, of tables and rows of numbers; None if they are not known."""
+        return None if self.preparation is None else ranges_of(self.preparation)
 
     @property
     def _input_shape(self) -> tuple[int, ...] | None:
@@ -357,16 +381,25 @@ class Ensemble:
         """Return the type of prepared inputs: int64 for tokens, else float32."""
         return input_dtype(self.preparation)
 
+    @notes_once
     def predict(
-        self, x: Any, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False
+        self,
+        x: Any,
+        *,
+        draws: int | None = None,
+        calibrated: bool = True,
+        prepared: bool = False,
+        keep: str | Sequence[str] = (),
     ) -> Predictive:
         """Compute the predictive distribution of N inputs.
 
         Args:
             x: Inputs as `fit` took them: an array, a tensor, a pandas table, a path or a split (see `prepare`).
             draws: Draws of each member with random weights; None: as many as the recipe says.
-            calibrated: Whether to apply the calibrator, if there is one.
+            calibrated: Whether to apply the calibrator, if there is one, and to widen predictions outside of the
+                training range.
             prepared: Whether `x` is a tensor (N, ...) that was prepared before, such as `data.test.prepared`.
+            keep: Columns of a table that become keys of the predictions, such as an identifier.
 
         Returns:
             Outputs (S, N, K) with their likelihood; S is members times draws.
@@ -374,11 +407,13 @@ class Ensemble:
         Raises:
             Misuse: If the inputs are of another kind or shape than those of training.
         """
-        inputs, keys = self._opened(x, prepared)
+        inputs, keys, imputed = self._opened(x, prepared, keep)
         if isinstance(inputs, Streamed):
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
-            return Predictive.concatenate(parts)
+            pred = Predictive.concatenate(parts)
+            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed)
+            return replace(pred, keys=keys, outside=far)
         times = self.recipe.weights.resolve_draws(draws)
         if self.preparation is None:
             refuse_beyond(inputs, [precision(group.population) for group in self.groups])
@@ -393,8 +428,10 @@ class Ensemble:
         posthoc = self.posthoc if calibrated else None
         likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
         weights = draw_weights(self.weights, self.networks, times)
-        pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys)
-        return pred if posthoc is None else posthoc.calibrated(pred)
+        far = None if self.ranges is None else outside_of(self.ranges, inputs)
+        far = far if far is None or imputed is None else far.plus(imputed)
+        pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys, outside=far)
+        return pred if posthoc is None else posthoc.widened(posthoc.calibrated(pred))
 
     def stream(
         self, x: Any, size: int | None = None, *, calibrated: bool = True, prepared: bool = False
@@ -402,7 +439,7 @@ class Ensemble:
         """Predict a chunk of inputs at a time, so that the outputs (S, N, K) of all inputs are never in memory.
 
         Args:
-            x: As for `predict`.
+            x: As for `predict`, or what `keyed_inputs` returned.
             size: Inputs per chunk; None: as many as fit into memory.
             calibrated: As for `predict`.
             prepared: As for `predict`.
@@ -410,15 +447,19 @@ class Ensemble:
         Returns:
             An iterator over the predictives of successive chunks.
         """
-        inputs, keys = self._opened(x, prepared)
+        opened = x if isinstance(x, KeyedInputs) else self._opened(x, prepared)
+        inputs, keys, imputed = opened
         size = size or stream_size(inputs)
 
         def part(index: int, chunk: Tensor) -> Predictive:
             pred = self.predict(chunk, calibrated=calibrated, prepared=True)
-            return replace(pred, keys=take_keys(keys, slice(index * size, (index + 1) * size)))
+            rows = slice(index * size, (index + 1) * size)
+            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed[rows])
+            return replace(pred, keys=take_keys(keys, rows), outside=far)
 
         return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))
 
+    @notes_once
     def labelled(self, source: Any, *, target: str | tuple[str, ...] | None = None) -> Split:
         """Open labelled examples as a split with this ensemble's preparation and classes.
 
@@ -439,6 +480,7 @@ class Ensemble:
             expected = {"task": self.manifest.data["task"], "classes": tuple(self.manifest.data["classes"])}
         return open_labelled(source, self.preparation, **expected, target=target, shape=self._input_shape)
 
+    @notes_once
     def fit_posthoc(self, x: Any, y: Any = None, config: PostHocConfig | None = None) -> "Ensemble":
         """Fit a calibrator, conformal rules and abstention rules on labelled examples.
 
@@ -605,45 +647,3 @@ def _with_tensors(group: MemberGroup, own: Named, member: Population, family: Ne
         plain |= {bias: tensors[bias] * out for bias, out in scaled.items() if out is not None}
     module.load_state_dict({**tensors, **plain}, strict=False)
     return module.eval().to(member.device)
-
-
-def load_given(
-    path: Path, net: Any, likelihood: Likelihood | None, posthoc: bool, output: Output | None, recipe: Recipe | None
-) -> Ensemble:
-    """Load an ensemble of networks trained elsewhere into the architectures `net`, which the caller gives again."""
-    tensors, manifest = runs.load_tensors(path)
-    names = manifest.given
-    populations = [population_from_tensors(runs.below(tensors, str(i))) for i in range(len(names))]
-    nets, counts = list(net) if isinstance(net, list | tuple) else [net], [p.members for p in populations]
-    if len(nets) == sum(counts):  # one for each model: the first of each group
-        nets = [nets[sum(counts[:i])] for i in range(len(counts))]
-    if len(nets) != len(names) or None in nets:
-        hint = f"give them again as net=, a list of {len(names)}"
-        raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
-    built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).structure() for net in nets]
-    modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
-    for module, population, plain in zip(modules, populations, manifest.plain, strict=True):
-        require_same_tensors(module, population, path)
-        require_same_plain_tensors(module, {PLAIN: plain})
-        select_output(module, output_again({OUTPUT: manifest.output}, output))
-    record, plan, roles = manifest.likelihood, manifest.plan, manifest.parameters
-    stored = {"net": manifest.net, "input_shape": manifest.input_shape, "output": manifest.output}
-    return Ensemble(
-        tuple(map(MemberGroup, modules, populations)),
-        likelihoods.likelihood_from_json(record, likelihood) if record else None,
-        Engine(**manifest.engine),
-        recipe_from_json(manifest.recipe, recipe),
-        Manifest(plan=plan, parameters=roles, kernels=manifest.kernels, **stored),
-        posthoc=load_posthoc(path) if posthoc else None,
-    )
-
-
-def require_same_tensors(module: nn.Module, population: Population, path: Path) -> None:
-    """Refuse a network whose parameters are not those of the stored members."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-    stored = {name: tuple(tensor.shape[1:]) for name, tensor in population.own.items() if not is_auxiliary(name)}
-    stored |= {name: tuple(tensor.shape) for name, tensor in population.shared.items() if not is_auxiliary(name)}
-    stored |= {name: tuple(tensor.shape[1:]) for name, tensor in population.fixed.items()}
-    if shapes != stored:
-        name = min(set(shapes.items()) ^ set(stored.items()))[0]
-        raise Misuse(f"{path} holds members of another architecture: '{name}' differs; give the net= it was made of")

@@ -4,7 +4,7 @@ import contextlib
 import csv
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from murmuration.data.raw import Keys, take_keys
 from murmuration.data.targets import is_number
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, names_of, notes_once
 from murmuration.system.files import write_named
 
 Columns = dict[str, np.ndarray]
@@ -58,16 +58,28 @@ class Predictions:
 
 
 def predictions_of(
-    ensemble: Ensemble, x: Any, *, per_member: bool = False, in_memory: bool | None = None
+    ensemble: Ensemble,
+    x: Any,
+    *,
+    per_member: bool = False,
+    in_memory: bool | None = None,
+    keep: str | Sequence[str] = (),
 ) -> Predictions:
     """Predict inputs as `predict` takes them, batch by batch when the result is consumed."""
-    inputs, keys = ensemble.keyed_inputs(x, in_memory)
-    parts = ensemble.stream(inputs, prepared=True)
-    return Predictions(parts, len(inputs), ensemble.names, ensemble.members, per_member, keys)
+    opened = ensemble.keyed_inputs(x, in_memory, names_of("keep", keep))
+    parts = ensemble.stream(opened)
+    return Predictions(parts, len(opened.x), ensemble.names, ensemble.members, per_member, opened.keys)
 
 
+@notes_once
 def save_predictions(
-    ensemble: Ensemble, x: Any, path: str | Path, *, per_member: bool = False, in_memory: bool | None = None
+    ensemble: Ensemble,
+    x: Any,
+    path: str | Path,
+    *,
+    per_member: bool = False,
+    in_memory: bool | None = None,
+    keep: str | Sequence[str] = (),
 ) -> Predictions:
     """Write the predictions of an ensemble and their uncertainty to a .csv, .parquet or .npz file.
 
@@ -80,6 +92,7 @@ def save_predictions(
         per_member: Whether a .npz also holds the predictions (S, N, K) of every member.
         in_memory: None reads and prepares rows of large files when they are needed, False those of all files; results
             are the same.
+        keep: Columns of a table that are copied into the file, such as an identifier.
 
     Returns:
         The predictions that were written, with their number of rows.
@@ -93,7 +106,7 @@ def save_predictions(
         raise Misuse(f"{path} has the suffix '{path.suffix}': write a name that ends in {' or '.join(WRITERS)}")
     if per_member and path.suffix.lower() != ".npz":
         raise Misuse(f"per_member=True with {path.name}: a table has one row per input; write {path.stem}.npz")
-    predictions = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory)
+    predictions = predictions_of(ensemble, x, per_member=per_member, in_memory=in_memory, keep=keep)
     write_predictions(path, predictions)
     return predictions
 

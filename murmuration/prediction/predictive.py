@@ -6,7 +6,7 @@ often the small difference of two large numbers.
 """
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,8 @@ from murmuration.data.raw import Keys, join_keys, take_keys
 from murmuration.data.targets import encode_labels, is_number
 from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, Categorical, Likelihood, MeanAndStd
 from murmuration.likelihoods.classes import MultiLabel
-from murmuration.prediction import checks, tables
+from murmuration.prediction import checks, outside, tables
+from murmuration.prediction.outside import Baseline, Blend, Outside
 from murmuration.system.errors import Misuse
 
 SMALLEST_PROBABILITY = 1e-12  # smaller ones are clipped in log_prob: one confident mistake costs 27.6 nats
@@ -41,6 +42,9 @@ class Predictive:
         posthoc: The fitted post-hoc steps whose sets and decisions belong to these predictions.
         keys: Names (N,) of the inputs by the caller, the first columns of a table.
         uncalibrated: The predictive before a calibrator; scores of members are taken from it.
+        outside: How far each input lies outside of the training range; None: not known.
+        baseline: The prediction without any input, a part of predictions far outside; None: predictions are those of
+            the members. Attributes of single members never have it.
     """
 
     outputs: Tensor
@@ -50,10 +54,14 @@ class Predictive:
     posthoc: Any = None
     keys: Keys = field(default_factory=dict)
     uncalibrated: "Predictive | None" = None
+    outside: Outside | None = None
+    baseline: Baseline | None = None
 
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
             raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
+        if self.outside is not None and len(self.outside.count) != self.outputs.shape[1]:
+            raise Misuse(f"outside of {len(self.outside.count)} inputs, and there are {self.outputs.shape[1]}")
         checks.check_outputs(self.outputs, self.likelihood)
         checks.check_weights(self.weights, members=len(self.outputs))
 
@@ -86,9 +94,22 @@ class Predictive:
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
+    def _blend(self) -> Blend | None:
+        """Return how predictions are mixed with the baseline; None if none is."""
+        if self.outside is None or self.baseline is None or not (self.outside.weight > 0).any():
+            return None
+        return Blend(self.outside.weight, *self.baseline.moments)
+
+    def _mixed(self, values: Tensor, unknown: Callable[[Blend], Any] = lambda blend: 0.0) -> Tensor:
+        """Average values (N, ...) of the members with those of the baseline; inputs of weight 0 keep their bits."""
+        return values if self._blend is None else self._blend.mix(values, unknown(self._blend))
+
+    @cached_property
     def mean(self) -> Tensor:
         """Return the mean probabilities of classes or labels, or the mean of y, (N, K)."""
-        return self.average(self.member_mean) if self.task == REGRESSION else self.mean_probs
+        if self.task != REGRESSION:
+            return self.mean_probs
+        return self._mixed(self.average(self.member_mean), lambda blend: blend.mean)
 
     def member_log_prob(self, y: Any) -> Tensor:
         """Compute the log-likelihood of each target under each member.
@@ -123,8 +144,12 @@ class Predictive:
         """
         if self.task == REGRESSION:
             components, weights = self.density
-            return (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
-        return (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+            members = (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
+        else:
+            members = (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
+        if self._blend is None or self.likelihood.moment_matched:
+            return members
+        return self._blend.log_mix(members, self.checked(y), self.task)
 
     @property
     def logits(self) -> Tensor:
@@ -147,7 +172,7 @@ class Predictive:
     @cached_property
     def mean_probs(self) -> Tensor:
         """Return the mean probabilities (N, K) of classes or labels."""
-        return self.average(self.probs)
+        return self._mixed(self.average(self.probs), lambda blend: blend.mean)
 
     @cached_property
     def votes(self) -> Tensor:
@@ -187,14 +212,15 @@ class Predictive:
     @cached_property
     def expected_entropy(self) -> Tensor:
         """Return the aleatoric uncertainty (N,): the mean entropy of members, in nats; summed over labels."""
-        return self.average(self._entropies(self.probs))
+        return self._mixed(self.average(self._entropies(self.probs)))
 
     @property
     def mutual_information(self) -> Tensor:
         """Return the epistemic uncertainty (N,): entropy minus expected entropy (Jensen-Shannon divergence).
 
-        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only. That of a
-        multi-label task is the sum of the labels' own.
+        It lies between 0 and log(min(S, K)) and grows with S about as 1 - 1/S: compare equal S only; far outside of the
+        training range it approaches the entropy of the class frequencies. That of a multi-label task is the sum of the
+        labels' own.
         """
         return (self.entropy - self.expected_entropy).clamp_min(0)
 
@@ -231,12 +257,14 @@ class Predictive:
     def aleatoric_covariance(self) -> Tensor:
         """Return E[diag(p) - p p^T] (N, K, K): the mean covariance of the label within members (Kwon et al. 2020)."""
         self._require_classes("aleatoric_covariance")
-        return torch.diag_embed(self.mean) - mixtures.second_moment(self.probs, self.member_weights)
+        within = torch.diag_embed(self.average(self.probs)) - mixtures.second_moment(self.probs, self.member_weights)
+        return self._mixed(within)
 
     @property
     def epistemic_covariance(self) -> Tensor:
         """Return E[(p - mean)(p - mean)^T] (N, K, K): the covariance of members' probabilities, divided by S."""
-        return mixtures.second_moment(self.probs - self.mean, self.member_weights)
+        members = mixtures.second_moment(self.probs - self.mean, self.member_weights)
+        return self._mixed(members, lambda blend: blend.class_covariance(self.mean))
 
     @property
     def total_covariance(self) -> Tensor:
@@ -288,13 +316,15 @@ class Predictive:
     @property
     def aleatoric_var(self) -> Tensor:
         """Return the mean noise variance (N, K) of the members; for classes, the diagonal of `aleatoric_covariance`."""
-        return self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs))
+        return self._mixed(self.average(self.member_var if self.task == REGRESSION else self.probs * (1 - self.probs)))
 
     @property
     def epistemic_var(self) -> Tensor:
         """Return the variance (N, K) of members' means, or of their probabilities, divided by S and not S - 1."""
         means = self.member_mean if self.task == REGRESSION else self.probs
-        return mixtures.weighted_variance(means, self.member_weights)
+        members = mixtures.weighted_variance(means, self.member_weights)
+        around = members if self._blend is None else members + (self.average(means) - self.mean).square()
+        return self._mixed(around, lambda blend: blend.var + (blend.mean - self.mean).square())
 
     @property
     def total_var(self) -> Tensor:
@@ -316,7 +346,10 @@ class Predictive:
         Raises:
             Misuse: If this is not a regression.
         """
-        return mixtures.mixture_cdf(self.targets(y), *self.density)
+        members = mixtures.mixture_cdf(self.targets(y), *self.density)
+        if self.likelihood.moment_matched:
+            return members
+        return self._mixed(members, lambda blend: blend.density.cdf(self.targets(y))[0])
 
     def quantile(self, level: float) -> Tensor:
         """Compute a quantile of y.
@@ -330,7 +363,10 @@ class Predictive:
         Raises:
             Misuse: If this is not a regression.
         """
-        return mixtures.mixture_quantile(level, *self.density)
+        members = mixtures.mixture_quantile(level, *self.density)
+        if self._blend is None or self.likelihood.moment_matched:
+            return members
+        return self._blend.quantile(level, members, *self.density)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Compute the central predictive interval.
@@ -374,22 +410,7 @@ class Predictive:
         >>> parts["aleatoric"].item(), parts["epistemic"].item(), parts["epistemic_predicted"].item()
         (0.0, 0.5, 0.25)
         """
-        entropies = ("entropy", "expected_entropy", "mutual_information")
-        in_nats = {name: getattr(self, name) for name in entropies}
-        if self.task == MULTI_LABEL:
-            return in_nats
-        aleatoric = 1 - self.average(torch.linalg.vecdot(self.probs, self.probs))
-        total = 1 - torch.linalg.vecdot(self.mean, self.mean)
-        index = self.predicted.expand(len(self.probs), -1)[..., None]
-        predicted_probs = self.probs.gather(-1, index).squeeze(-1)  # (S, N)
-        return {
-            "confidence": self.confidence,
-            **in_nats,
-            "aleatoric": aleatoric.clamp_min(0),
-            "epistemic": (total - aleatoric).clamp_min(0),
-            "aleatoric_predicted": self.average(predicted_probs * (1 - predicted_probs)),
-            "epistemic_predicted": mixtures.weighted_variance(predicted_probs, self.member_weights),
-        }
+        return tables.uncertainties(self)
 
     def arrays(self, *, per_member: bool = False, first: int = 0) -> dict[str, np.ndarray]:
         """Return predictions and uncertainties as arrays by name.
@@ -414,7 +435,10 @@ class Predictive:
             Columns (N,) by name: first the keys of the inputs, if any (`index` of a pandas table, `file` of images),
             then those of `arrays`, with a column for each class or target; the classes of a set as one text.
         """
-        return {**self.keys, **tables.value_columns(self, first)}
+        values = tables.value_columns(self, first)
+        if both := self.keys.keys() & values.keys():
+            raise Misuse(f"keep={min(both)!r} is also the name of a column of predictions: rename it in the table")
+        return {**self.keys, **values}
 
     def to_pandas(self) -> Any:
         """Return a pandas table with one row per input: the columns that `murmur predict` writes."""
@@ -428,7 +452,7 @@ class Predictive:
     @property
     def _first(self) -> "Predictive":
         """Return the first member on the first input: enough to know K without computing the rest."""
-        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None)
+        return replace(self, outputs=self.outputs[:1, :1], weights=None, keys={}, uncalibrated=None, outside=None)
 
     def labels(self, y: Any) -> Tensor:
         """Check labels and return them as class indices.
@@ -494,7 +518,8 @@ class Predictive:
         index = inputs if isinstance(inputs, slice) else torch.as_tensor(unmasked(inputs))
         rows = index if isinstance(index, slice) else index.cpu().numpy()
         before = None if self.uncalibrated is None else self.uncalibrated.at(inputs)
-        return replace(self, outputs=self.outputs[:, index], keys=take_keys(self.keys, rows), uncalibrated=before)
+        far, keys = None if self.outside is None else self.outside.at(index), take_keys(self.keys, rows)
+        return replace(self, outputs=self.outputs[:, index], keys=keys, uncalibrated=before, outside=far)
 
     def with_logits(self, logits: Tensor) -> "Predictive":
         """Replace the logits.
@@ -506,7 +531,7 @@ class Predictive:
             The predictive of the same members with these logits.
         """
         plain = (MultiLabel if self.task == MULTI_LABEL else Categorical)(logits.shape[-1])
-        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys)
+        return Predictive(logits, plain, self.weights, self.names, self.posthoc, self.keys, outside=self.outside)
 
     def select(self, members: Sequence[int] | Tensor) -> "Predictive":
         """Select members.
@@ -554,7 +579,8 @@ class Predictive:
         outputs, keys = torch.cat([part.outputs for part in parts], dim=1), join_keys([part.keys for part in parts])
         before = [part.uncalibrated for part in parts if part.uncalibrated is not None]
         uncalibrated = Predictive.concatenate(before) if len(before) == len(parts) else None
-        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated)
+        far = outside.joined([part.outside for part in parts])
+        return replace(parts[0], outputs=outputs, keys=keys, uncalibrated=uncalibrated, outside=far)
 
     @staticmethod
     def pool(parts: Sequence["Predictive"]) -> "Predictive":

@@ -3,8 +3,35 @@
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from murmuration.likelihoods import CLASSIFICATION, REGRESSION
+import murmuration.likelihoods.mixtures as mixtures
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION
+
+
+def uncertainties(pred: Any) -> dict[str, Tensor]:
+    """Decompose the uncertainty of a `Predictive` of classes or labels, see `Predictive.uncertainties`."""
+    entropies = ("entropy", "expected_entropy", "mutual_information")
+    in_nats = {name: getattr(pred, name) for name in entropies}
+    if pred.task == MULTI_LABEL:
+        return in_nats
+    aleatoric = pred._mixed(1 - pred.average(torch.linalg.vecdot(pred.probs, pred.probs)))
+    total = 1 - torch.linalg.vecdot(pred.mean, pred.mean)
+    index = pred.predicted.expand(len(pred.probs), -1)[..., None]
+    predicted_probs = pred.probs.gather(-1, index).squeeze(-1)  # (S, N)
+    epistemic_predicted = mixtures.weighted_variance(predicted_probs, pred.member_weights)
+    if pred._blend is not None:
+        mixed = pred.epistemic_var.gather(-1, pred.predicted[:, None])[:, 0]
+        epistemic_predicted = torch.where(pred._blend.weight > 0, mixed, epistemic_predicted)
+    return {
+        "confidence": pred.confidence,
+        **in_nats,
+        "aleatoric": aleatoric.clamp_min(0),
+        "epistemic": (total - aleatoric).clamp_min(0),
+        "aleatoric_predicted": pred._mixed(pred.average(predicted_probs * (1 - predicted_probs))),
+        "epistemic_predicted": epistemic_predicted,
+    }
 
 
 def arrays(pred: Any, per_member: bool, first: int) -> dict[str, np.ndarray]:
@@ -18,7 +45,8 @@ def arrays(pred: Any, per_member: bool, first: int) -> dict[str, np.ndarray]:
         tensors = {"predicted": pred.predicted, **pred.uncertainties(), "probs": pred.mean}
         members = {"member_probs": pred.probs} if per_member else {}
     plain = {name: values.numpy() for name, values in {**tensors, **members}.items()}
-    return {**plain, **(pred.posthoc.columns(pred, first) if pred.posthoc is not None else {})}
+    outside = {} if pred.outside is None else {"outside": pred.outside.count.numpy()}
+    return {**plain, **(pred.posthoc.columns(pred, first) if pred.posthoc is not None else {}), **outside}
 
 
 def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
@@ -27,7 +55,7 @@ def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
     names = pred.names or tuple(map(str, range(pred.mean.shape[1])))
     probs = by_name.pop("probs", None)
     if probs is not None:
-        posthoc = [name for name in by_name if name.startswith("set_") or name == "answered"]
+        posthoc = [name for name in by_name if name.startswith("set_") or name in ("answered", "outside")]
         last = {name: by_name.pop(name) for name in posthoc}
         by_name |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)} | last
     if pred.task == CLASSIFICATION:
@@ -37,7 +65,7 @@ def value_columns(pred: Any, first: int) -> dict[str, np.ndarray]:
         return by_name | {key: np.array(["|".join(marked[row]) for row in v]) for key, v in sets.items()}
     table: dict[str, np.ndarray] = {}
     for key, values in by_name.items():
-        if values.ndim == 1 or (pred.task == REGRESSION and len(names) == 1):
+        if values.ndim == 1 or (pred.task == REGRESSION and names == ("0",)):
             table[key] = values if values.ndim == 1 else values[:, 0]
         else:
             table |= {f"{key}_{name}": values[:, k] for k, name in enumerate(names)}

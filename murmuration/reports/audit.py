@@ -9,10 +9,11 @@ from typing import Any
 from murmuration.evaluation.audit import check_same_targets, evaluate_predictions, names_of, open_predictions
 from murmuration.prediction.posthoc import PostHocConfig, check_config
 from murmuration.reports.report import Report, report_of, this_command
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, notes_once
 from murmuration.system.progress import counting_bar, is_watched
 
 
+@notes_once
 def audit(
     source: Any,
     y: Any = None,

@@ -26,7 +26,7 @@ from murmuration.reports.page import render, write_report
 from murmuration.reports.report import Report, report_of, this_command
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse, printable
+from murmuration.system.errors import Failure, Misuse, notes_once, printable
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -118,6 +118,7 @@ class Comparison:
         }
 
 
+@notes_once
 def compare(
     data: Any = "digits",
     recipes: Sequence[str | Recipe] = RECIPES,

@@ -7,6 +7,8 @@ from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
+from torch import Tensor
+
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_test, shown_in
 from murmuration.evaluation.metrics.intervals import LEVEL
@@ -221,7 +223,18 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
         for test in tests
         if lowest in (test.a, test.b) or not (test.by_chance or test.a.endswith(BASELINE) or test.b.endswith(BASELINE))
     ]
-    return (*about(first, named), *others, *pairs, *([CORRECTED] if more_than_two else ()))
+    far = outside_sentence(first)
+    return (*about(first, named), *([far] if far else ()), *others, *pairs, *([CORRECTED] if more_than_two else ()))
+
+
+def outside_sentence(evaluation: Evaluation) -> str:
+    """Say how many examples have inputs outside of the training range; "" if none has, or ranges are not known."""
+    ensemble, x = evaluation.ensemble, evaluation.eval_set.split.prepared
+    if ensemble is None or ensemble.ranges is None or not isinstance(x, Tensor):
+        return ""
+    count = int((ensemble.ranges.outside(x)[0] > 0).sum())
+    examples = f"{count:,} of {len(x):,} {words_of(evaluation.eval_set).examples}"
+    return f"{examples} have inputs beyond the training range, unknown or missing." if count else ""
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:

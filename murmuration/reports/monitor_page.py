@@ -1,6 +1,8 @@
 """The page of `murmur monitor`: a new table against the training table."""
 
+import math
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from murmuration.evaluation.columns import LEAST, LEVEL, Drift, UnusualRow
 from murmuration.evaluation.metrics import Score
@@ -9,8 +11,10 @@ from murmuration.reports.formatting import MISSING, number, percent
 from murmuration.reports.html import NOTHING, Markup, figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
 from murmuration.reports.sections.columns import described
+from murmuration.system.errors import listed
 
 TINY = 1e-12  # a smaller p-value is shown as below it: its digits are of the arithmetic, not of the data
+EPOCH, DAY = datetime(1970, 1, 1), 24 * 3600  # of dates and durations, which are seconds
 DRAWN = 30  # changes of the figure; the table has all
 
 
@@ -45,11 +49,24 @@ def change_rows(drift: Drift) -> list[list[str]]:
     """Return name, kind, values before and after, size, corrected p, unseen and drift of all changes, largest first."""
     rows = []
     for change in sorted(drift.changes, key=lambda change: (not change.drifted, -change.size)):
-        values = map(number, (change.before, change.after, change.size))
+        values = [*(quantity(value, change.kind) for value in (change.before, change.after)), number(change.size)]
         p_value = number(change.adjusted) if change.adjusted >= TINY else "< 10⁻¹²"
-        unseen = percent(change.unseen) if change.unseen else MISSING
+        unseen = f"{percent(change.unseen)}: {listed(change.new, most=5)}" if change.unseen else MISSING
         rows.append([change.name, change.kind, *values, p_value, unseen, "yes" if change.drifted else "no"])
     return rows
+
+
+def quantity(value: float, kind: str) -> str:
+    """Return a mean of a column: a date, days, or a number, in which years have no separator.
+
+    >>> quantity(1719627692.0, "dates"), quantity(90_000.0, "durations"), quantity(2013.4, "numbers")
+    ('2024-06-29', '1.04 days', '2013')
+    """
+    if kind == "dates" and math.isfinite(value):
+        return (EPOCH + timedelta(seconds=value)).date().isoformat()
+    if kind == "durations" and math.isfinite(value):
+        return f"{number(value / DAY)} days"
+    return f"{value:.0f}" if 1000 <= value < 10_000 else number(value)
 
 
 def rows(unusual: Sequence[UnusualRow]) -> Markup:

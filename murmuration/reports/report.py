@@ -19,7 +19,7 @@ from murmuration.reports.extension import report_sections
 from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
 from murmuration.reports.formatting import Words, words_of
 from murmuration.runs.directory import EVALUATED, replace_files
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, notes_once
 from murmuration.system.files import json_bytes, write_bytes
 from murmuration.system.records import plain_json
 
@@ -138,6 +138,7 @@ def report_of(
     return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
 
 
+@notes_once
 def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
     """Evaluate one or more ensembles on the test split and write an HTML report.
 
@@ -160,6 +161,7 @@ def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | 
     return result
 
 
+@notes_once
 def evaluate(
     ensemble: Ensemble,
     data: Any,

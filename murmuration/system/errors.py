@@ -1,12 +1,19 @@
 """The two kinds of errors that users see, and how messages name values."""
 
+import functools
 import inspect
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
+from typing import Any, TypeVar
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+OWN_PACKAGES = ("murmuration", "torch", "sklearn")  # no user's line is in them
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
 
 
@@ -120,9 +127,64 @@ def require_number(name: str, value: object, usual: float) -> None:
         raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")
 
 
-def warn(message: str) -> None:
-    """Raise a warning that points to the line outside of this package, and of torch, that led here."""
-    frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("murmuration", "torch"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level if frame is not None else 2)
+@dataclass(frozen=True)
+class NoteScope:
+    """A public call, within which every note is raised once, at the line that called it."""
+
+    place: dict[str, Any]  # of `warnings.warn_explicit`
+    raised: set[str] = field(default_factory=set)
+    silent: bool = False
+
+
+_scope: ContextVar[NoteScope | None] = ContextVar("notes", default=None)
+
+
+def notes_once(call: Function) -> Function:
+    """Decorate a public function: within a call, also by other public functions, every note is raised once."""
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **settings: Any) -> Any:
+        if _scope.get() is not None:
+            return call(*args, **settings)
+        token = _scope.set(NoteScope(users_place()))
+        try:
+            return call(*args, **settings)
+        finally:
+            _scope.reset(token)
+
+    return wrapper  # type: ignore[return-value]
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Raise no notes within the block."""
+    token = _scope.set(NoteScope({}, silent=True))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def users_place() -> dict[str, Any]:
+    """Return the place of the innermost line outside of this package, of torch and of scikit-learn."""
+    frame = last = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
+        frame, last = frame.f_back, frame
+    user = frame or last
+    assert user is not None
+    registry = user.f_globals.setdefault("__warningregistry__", {})
+    where = {"filename": user.f_code.co_filename, "lineno": user.f_lineno}
+    return {**where, "module": user.f_globals.get("__name__"), "registry": registry}
+
+
+def warn(message: str, about: str | None = None) -> None:
+    """Raise a warning that points to the line outside of this package that led here; within a public call, once.
+
+    Notes with the same `about`, by default the message, are one note.
+    """
+    scope = _scope.get()
+    if scope is None:
+        warnings.warn_explicit(message, UserWarning, **users_place())
+    elif not scope.silent and (about or message) not in scope.raised:
+        scope.raised.add(about or message)
+        warnings.warn_explicit(message, UserWarning, **scope.place)

@@ -7,6 +7,7 @@ not: two of them on two busy cores still take half the time of one.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 import torch
@@ -30,8 +31,9 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
     if workers < 2:
         yield from map(work, items)
         return
+    contexts = [copy_context() for _ in items]  # a context is entered by one thread at a time
     with single_core_pool(workers) as pool:
-        yield from pool.map(work, items)
+        yield from pool.map(lambda context, item: context.run(work, item), contexts, items)
 
 
 def core_count() -> int:

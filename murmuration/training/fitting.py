@@ -14,6 +14,7 @@ from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.core.engines import Engine, engine as engine_named, find_ranks
 from murmuration.core.engines.ranks import in_process_group
 from murmuration.core.recipe import Recipe, recipe_from_json
+from murmuration.data import Data
 from murmuration.likelihoods import Likelihood, likelihood_from_json
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.given_weights import with_weights
@@ -25,7 +26,7 @@ from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
 from murmuration.system.devices import CPU, refuse_autocast
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, notes_once
 from murmuration.system.files import read_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.memory import suggest_keeping_freed_memory
@@ -39,6 +40,7 @@ from murmuration.training.resolve import checked_source, resolve
 from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def fit(
@@ -111,6 +113,8 @@ def fit(
     run = resolve(net, data, recipe, plan, settings, likelihood=likelihood, out=out, quiet=quiet)
     bar = nullcontext(progress) if callable(progress) else training_bar(run.plan.epochs, quiet, run.recipe.name)
     with bar as show:
+        if not callable(progress) and not isinstance(data, Data):
+            show(repr(run.data), 0, 0, None)  # the task is inferred from the targets
         if run.is_estimator:
             ensemble = fit_models(run.net, run.data, run.recipe, run.plan, run.likelihood(), folds, show)
         elif folds is None:
@@ -182,6 +186,7 @@ def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) ->
     )
 
 
+@notes_once
 @refusing_together
 @torch.enable_grad()
 def resume(

@@ -15,12 +15,13 @@ from murmuration.models.nets.inputs import COSINES, ending_in_cosines, for_prepa
 from murmuration.models.nets.pretrained import keeping_statistics
 from murmuration.models.nets.source import EDGES, EVERY, Net, NetSource, net_source
 from murmuration.models.nets.validation import require_same_plain_tensors
-from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_given, load_posthoc, require_same_tensors
+from murmuration.prediction.ensemble import Ensemble, MemberGroup, load_posthoc
+from murmuration.prediction.given_networks import load_given, require_same_tensors
 from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
-from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.errors import Failure, Misuse, warn, without_notes
 from murmuration.system.plugins import plugins
 
 ENGINE_FIELDS = ("name", "workers", "stacked", "direct")  # of an engine, in the manifest
@@ -121,7 +122,8 @@ def reopen(manifest: Manifest, data: Any = None, run: Path | None = None) -> Dat
             reading = reading if data is None else {**reading, "source": data}
             if "features" in reading:
                 reading = {**reading, "features": features_again(run, record["preparation"], manifest.files)}
-            data = open_data(**reading)
+            with without_notes():  # the training has said them
+                data = open_data(**reading)
         if data.fingerprint != record["fingerprint"]:
             raise Failure(f"{record['name']} has changed since the run was trained: its fingerprint differs")
         return data

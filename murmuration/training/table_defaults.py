@@ -29,6 +29,8 @@ WAIT = 100  # steps without a better validation NLL before training stops, and a
 OUTLIERS = 0.02  # of regressions: heavy tails
 FEW_ROWS, MOST_INFLATION = 40, 1.3  # the noise of regressions is inflated by 1 + 40 / rows, at most 1.3
 STEPS = 10_000  # at most; early stopping ends training long before
+LARGE, EPOCHS = 10_000, 25  # training rows from which the learning rate decays, over this number of epochs
+HUGE = 50_000  # training rows from which batches are twice as large, with a higher rate and half the steps
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
     ('mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=6', 'mlp:hidden=128x2,embed=piecewise-relu,bins=48')
     >>> table_defaults(4000, 100).net, table_defaults(4000, 500).net
     ('mlp:hidden=128x2,embed=piecewise-relu,bins=20', 'mlp:hidden=256x2,dropout=0.1,embed=piecewise,bins=4')
+    >>> [(plan["steps"], plan["batch_size"]) for plan in (table_defaults(n, 9).plan for n in (9999, 10_000, 68_000))]
+    [(10000, 128), (1975, 128), (5000, 256)]
     """
     bins, batch = CHANNELS // max(columns, 1), 32 if rows < SMALL else 128
     trained = rows >= SMALL and bins >= FEWEST_TRAINED_BINS
@@ -56,9 +60,20 @@ def table_defaults(rows: int, columns: int) -> TableDefaults:
         bins = min(BINS, bins, rows)
         embed = f",embed=piecewise,bins={bins}" if bins >= FEWEST_BINS else ""
         net = f"mlp:hidden=256x2,dropout=0.1{embed}"
-    plan = {"steps": STEPS, "batch_size": batch, "schedule": "constant", "optimizer": "adamw", "stop_by": "ensemble"}
+    plan: dict[str, Any] = {
+        "steps": STEPS,
+        "batch_size": batch,
+        "schedule": "constant",
+        "optimizer": "adamw",
+        "stop_by": "ensemble",
+    }
     plan |= {"lr": 2e-3, "weight_decay": 0.3} if trained else {"lr": 1e-3, "weight_decay": 0.01}
     plan["patience"] = max(16, math.ceil(WAIT / max(1, rows // batch)))
+    if rows >= HUGE:
+        plan |= {"batch_size": 2 * batch, "lr": 1.5 * plan["lr"], "steps": STEPS // 2}
+    if rows >= LARGE:
+        steps = EPOCHS * math.ceil(rows / plan["batch_size"])
+        plan |= {"steps": min(plan["steps"], steps), "schedule": "hold-linear:0.01"}
     return TableDefaults(net, plan)
 
 

@@ -120,9 +120,7 @@ def test_tables_hold_the_predictions_in_order(murmur, moons_run, tmp_path):
 
 
 def test_npz_streams_members(murmur, moons_run, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "murmuration.prediction.ensemble.Ensemble.stream", lambda self, x, **way: map(self.predict, x.split(77))
-    )
+    monkeypatch.setattr("murmuration.prediction.ensemble.stream_size", lambda inputs: 77)
     ended = murmur("predict", moons_run, "two-moons", "--out", tmp_path / "p.npz", "--per-member", "--json")
     found, pred = np.load(tmp_path / "p.npz"), predicted(moons_run)
     assert json.loads(ended.out)["rows"] == 500

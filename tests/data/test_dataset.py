@@ -66,7 +66,7 @@ def test_sources_that_are_not_there(tmp_path: Path) -> None:
         open_data("nowhere/t.csv", target="y")
     with pytest.raises(Misuse, match="no file or folder"):
         open_data(tmp_path / "none")
-    with pytest.raises(Misuse, match=r"notes.txt' has the suffix '.txt': expected FILE.csv or FILE.parquet, FILE.npz"):
+    with pytest.raises(Misuse, match=r"notes.txt' has the suffix '.txt': expected FILE.csv, FILE.tsv, FILE.xlsx or"):
         open_data(write(tmp_path / "notes.txt", "hello"))
     with pytest.raises(Misuse, match="a int is not data: expected a built-in name"):
         open_data(3)

@@ -32,7 +32,7 @@ def numbers(tmp_path: Path) -> Path:
 
 def test_a_new_format_is_one_row(numbers: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     with pytest.raises(
-        Misuse, match=r"has the suffix '.numbers': expected FILE.csv or FILE.parquet, FILE.npz, FILE.npy, a folder"
+        Misuse, match=r"has the suffix '.numbers': expected FILE.csv, FILE.tsv, .* FILE.npz, FILE.npy, a folder"
     ):
         open_data(numbers)
     monkeypatch.setattr(formats, "FORMATS", (*FORMATS[:5], NEW, *FORMATS[5:]))

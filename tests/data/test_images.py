@@ -268,3 +268,23 @@ def test_class_folders_that_hold_each_other_are_refused(tmp_path: Path, target: 
         data = open_data(folder)
     assert data.classes == ("birds", "cats", "dogs")
     assert len(data.train) + len(data.val) + len(data.test) == 10 + len(other)
+
+
+def test_few_damaged_images_are_left_out_with_one_note(tmp_path: Path) -> None:
+    write_classes(tmp_path, 60, ("a", "b"), (4, 4))
+    files = sorted(tmp_path.rglob("*.png"))
+    files[70].write_bytes(files[70].read_bytes()[:60])
+    with pytest.warns(
+        UserWarning, match=rf"1 of {len(files)} images are damaged, such as 'b.*: they are left out; write"
+    ):
+        data = open_data(tmp_path)
+    assert sum(len(split) for split in (data.train, data.val, data.test)) == len(files) - 1
+    assert data.classes == ("a", "b")
+    kept = np.concatenate([split.keys["file"] for split in (data.train, data.val, data.test)])
+    assert files[70].relative_to(tmp_path).as_posix() not in kept
+    with pytest.raises(Failure, match="cannot read the image"):
+        open_data(tmp_path, strict=True)
+    for path in files[:3]:
+        path.write_bytes(b"no image")
+    with pytest.raises(Failure, match=r"4 of .* images are damaged, such as 'a.*up to 1 % would be left out"):
+        open_data(tmp_path)

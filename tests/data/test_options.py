@@ -27,7 +27,7 @@ def test_the_command_line_has_every_option_but_the_seed_with_the_same_documentat
         for name, parameter in inspect.signature(ReadingOptions).parameters.items()
     }
     docs = {option.name: option.doc for option in settings_of(DataOptions) if option.name != "seed"}
-    assert {name: info.help for name, info in flags.items() if info.help} == docs
+    assert {name: flags[name].help for name in docs} == docs
     assert {*flags} - {*docs} == {"features", "features_from"}
 
 

@@ -28,27 +28,6 @@ def test_a_second_column_of_the_target_is_refused(tmp_path: Path):
         mm.open_data(path, target="y")
 
 
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ([f"1.{i:03d},50" for i in range(40)], "column 'a' holds decimal commas such as"),
-        ([f"{i % 4},5" for i in range(40)], "column 'a' holds a decimal comma such as '0,5' in every row"),
-        ([str(i) if i % 2 else f"{i},25" for i in range(40)], "column 'a' holds a decimal comma"),
-        ([f"{i + 1},000.25" for i in range(40)], "column 'a' holds commas between thousands such as"),
-    ],
-)
-def test_local_numbers_do_not_become_categories(tmp_path: Path, cells: list[str], message: str):
-    path = table(tmp_path / "t.csv", "a;y", [f"{cell};{'no' if i % 2 else 'yes'}" for i, cell in enumerate(cells)])
-    with pytest.raises(Misuse, match=message):
-        mm.open_data(path, target="y")
-
-
-def test_targets_with_decimal_commas_are_no_classes(tmp_path: Path):
-    path = table(tmp_path / "t.csv", "a;y", [f"{i};{i % 5},5" for i in range(40)])
-    with pytest.raises(Misuse, match=r"target 'y' holds a decimal comma such as '0,5'"):
-        mm.open_data(path, target="y")
-
-
 def test_two_texts_with_commas_may_be_categories(tmp_path: Path):
     path = table(
         tmp_path / "t.csv", "a;y", [f"{'1,2' if i % 2 else '3,4'};{'no' if i % 3 else 'yes'}" for i in range(40)]

@@ -1,6 +1,7 @@
 """Defaults for tables: filled in where nothing is given, never over a caller's value, the same at the command line."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,17 @@ def test_the_defaults_follow_the_size():
         assert found.plan["patience"] * steps >= 100
         Plan(**found.plan)
     assert "embed" not in table_defaults(500, 5000).net
+
+
+def test_the_learning_rate_of_large_tables_decays_over_a_budget_that_ends():
+    below, large, huge, million = (table_defaults(rows, 5).plan for rows in (9_999, 10_000, 50_000, 1_000_000))
+    assert (below["schedule"], below["steps"], below["batch_size"]) == ("constant", 10_000, 128)
+    assert {large["schedule"], huge["schedule"], million["schedule"]} == {"hold-linear:0.01"}
+    assert large["steps"] == 25 * math.ceil(10_000 / 128)
+    assert [(plan["steps"], plan["batch_size"], plan["lr"]) for plan in (huge, million)] == [
+        (4900, 256, 0.003),
+        (5000, 256, 0.003),
+    ]
 
 
 def test_fit_fills_in_what_is_left_out(frame):

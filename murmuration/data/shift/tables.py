@@ -16,7 +16,13 @@ import torch
 from torch import Tensor
 
 from murmuration.data.file_rows import blocks
-from murmuration.data.preparation import ArrayPreparation, NumericColumn, SeveralPreparation, TablePreparation
+from murmuration.data.preparation import (
+    ArrayPreparation,
+    CategoricalColumn,
+    NumericColumn,
+    SeveralPreparation,
+    TablePreparation,
+)
 from murmuration.data.raw import require_shape
 from murmuration.data.shift.randomness import Draws, check_arguments, draws_for
 from murmuration.system.errors import Misuse, listed, unknown
@@ -67,7 +73,7 @@ def layout_of(preparation: Any) -> Layout:
         if isinstance(column, NumericColumn):
             flag = start + 1 if column.flags_missing else -1
             numbers.append((start, flag, float(column.scaling.exact(np.array([[column.median]]))[0, 0])))
-        else:
+        elif isinstance(column, CategoricalColumn):  # free text is left as it is
             count = len(column.categories)
             categories.append(OneHot(start, count, width, start + (count if column.has_missing else width - 1)))
         start += width

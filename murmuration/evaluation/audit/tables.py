@@ -12,7 +12,8 @@ import murmuration.evaluation.audit.outputs as outputs
 from murmuration.data.columns import is_numeric, to_numbers
 from murmuration.data.parquet import read_frame
 from murmuration.data.raw import LoadOptions
-from murmuration.data.tables import one_target, read_csv, table_raw
+from murmuration.data.table_files import read_csv
+from murmuration.data.tables import one_target, table_raw
 from murmuration.data.targets import label_names, sort_names
 from murmuration.evaluation.audit.outputs import MEANS, STDS, VARIANCES, WITHOUT_NOISE, Block, Outputs, Rows
 from murmuration.evaluation.audit.targets import Targets, names_among

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from statistics import NormalDist
 from typing import Any
 
@@ -20,14 +21,15 @@ from murmuration.system.streams import stream_seed
 
 MIN_PROBABILITY = 1e-30  # of a probability, so that its logarithm is a number in single precision
 MOST_CATEGORIES = 254  # of one column that scikit-learn's histograms take as categories
-CATEGORICAL, NUMERIC = "categorical", "numeric"
+CATEGORICAL, NUMERIC, TEXT = "categorical", "numeric", "text"
 
 
 @dataclass(frozen=True)
 class Layout:
     """The prepared inputs (N, D) that belong to each column of a table: its kind and their number, in order.
 
-    A numeric column is one prepared input, or two if the second flags missing values; a categorical column is one-hot.
+    A numeric column is one prepared input, or two if the second flags missing values; a categorical column is one-hot;
+    every word of a free text counts as a numeric column.
     Trees split on the order of numbers, so that standardised values serve them as well as raw ones.
     """
 
@@ -38,7 +40,9 @@ class Layout:
         """Return the layout of D = `width` inputs of this preparation; all numeric if it is not that of a table."""
         if not isinstance(preparation, TablePreparation):
             return Layout(((NUMERIC, 1),) * width)
-        return Layout(tuple((column.kind, len(column.prepared_names)) for column in preparation.columns))
+        widths = ((column.kind, len(column.prepared_names)) for column in preparation.columns)
+        parts = (((NUMERIC, 1),) * width if kind == TEXT else ((kind, width),) for kind, width in widths)
+        return Layout(tuple(chain.from_iterable(parts)))
 
     @cached_property
     def categorical(self) -> np.ndarray:

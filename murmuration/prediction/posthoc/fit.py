@@ -17,6 +17,7 @@ import murmuration.prediction.posthoc.calibration as calibration
 import murmuration.prediction.posthoc.conformal as conformal
 import murmuration.prediction.posthoc.losses as losses
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION
+from murmuration.prediction.outside import MOST_BASELINE, Baseline, fit_baseline
 from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.prediction.posthoc.calibrator import Calibrator, Path, calibrate
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
@@ -238,6 +239,7 @@ class PostHoc:
         calibrator_examples: Number of examples that the calibrator was fitted on.
         rule_examples: Number of examples that the rules were fitted on.
         choice: Why the calibrator is applied or is the identity; None if the caller decided.
+        baseline: The prediction without any input, which predictions far outside of the training range approach.
     """
 
     calibrator: Calibrator | None
@@ -246,6 +248,7 @@ class PostHoc:
     calibrator_examples: int
     rule_examples: int
     choice: Choice | None = None
+    baseline: Baseline | None = None
 
     @property
     def calibrator_name(self) -> str:
@@ -286,7 +289,21 @@ class PostHoc:
         calibrated = pred if self.calibrator is None else calibrate(self.calibrator, pred)
         if calibrated is pred:
             return pred
-        return replace(calibrated, uncalibrated=pred, names=pred.names, posthoc=pred.posthoc, keys=pred.keys)
+        kept = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
+        return replace(calibrated, uncalibrated=pred, **kept)
+
+    def widened(self, pred: Predictive) -> Predictive:
+        """Mix predictions for inputs far outside of the training range with the baseline.
+
+        Args:
+            pred: Calibrated predictions.
+
+        Returns:
+            The same predictions for other inputs; `pred` itself if no input is far outside.
+        """
+        if self.baseline is None or pred.outside is None or not (pred.outside.weight > 0).any():
+            return pred
+        return replace(pred, baseline=self.baseline)
 
     def per_example(self, pred: Predictive, y: Any, *, first: int = 0) -> dict[str, np.ndarray]:
         """Apply all rules to labelled examples.
@@ -332,15 +349,20 @@ class PostHoc:
             pred: Calibrated predictions.
 
         Returns:
-            A mask (N,) for each abstention rule.
+            A mask (N,) for each abstention rule. Inputs whose prediction is mostly the baseline are not answered.
         """
-        values = uncertainty_of(pred) if self.abstention else np.empty(0)
-        return {f"answered_{rule.name}": rule.answers(values) for rule in self.abstention}
+        if not self.abstention:
+            return {}
+        values = uncertainty_of(pred)
+        near = np.ones(len(values), dtype=bool)
+        if pred.outside is not None and self.baseline is not None:
+            near = (pred.outside.weight <= MOST_BASELINE).cpu().numpy()
+        return {f"answered_{rule.name}": rule.answers(values) & near for rule in self.abstention}
 
 
 def posthoc_from_json(record: Any) -> PostHoc:
     """Return the post-hoc steps that `to_json` wrote, every part checked."""
-    kinds = (*calibration.calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice)
+    kinds = (*calibration.calibrator_kinds(), SetRule, IntervalRule, Abstention, Choice, Baseline)
     stored = record.get("calibrator") if isinstance(record, dict) else None
     name = stored.get("type") if isinstance(stored, dict) else None
     if isinstance(name, str) and name not in {kind.__name__ for kind in kinds}:
@@ -391,17 +413,20 @@ def fit_posthoc(
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
     method = default_calibrator(pred) if config.calibrate is None else config.calibrate
     config = replace(config, calibrate=method)
+    width = pred.outputs.shape[-1]
+    baseline = fit_baseline(targets, pred.task, width)
     if pred.task == MULTI_LABEL:
         fitted = (None, None) if method == NONE else choose_calibrator(method, pred, targets)
-        return PostHoc(fitted[0], (), (), 0 if fitted[0] is None else len(targets), 0, fitted[1])
+        return PostHoc(fitted[0], (), (), 0 if fitted[0] is None else len(targets), 0, fitted[1], baseline)
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
     if method != NONE:
         calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts)
     held_out, y = pred.at(second) if calibrator is None else calibrate(calibrator, pred.at(second)), targets[second]
+    held_out = replace(held_out, outside=pred.at(second).outside, baseline=baseline)
     methods = conformal_methods(pred.task, config.conformal)
     rules = tuple(conformal.fit_conformal(method, held_out, y, coverage=config.coverage) for method in methods)
-    return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice)
+    return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice, baseline)
 
 
 def default_calibrator(pred: Predictive) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 import murmuration.evaluation.columns as evaluated
 from murmuration.data import TablePreparation
+from murmuration.data.preparation import TextColumn
 from murmuration.data.raw import is_table
 from murmuration.evaluation import Evaluation
 from murmuration.evaluation.metrics import Score
@@ -37,7 +38,9 @@ def columns(report: Report) -> Markup:
         "columns that act together overlap. Bands of partial dependence are two standard deviations of the members' "
         "curves."
     )
-    most = [importance.columns[place] for place in importance.order[:CURVES]]
+    texts = {column.name for column in ensemble.preparation.columns if isinstance(column, TextColumn)}
+    ordered = [importance.columns[place] for place in importance.order]
+    most = [name for name in ordered if name not in texts][:CURVES]
     curves = [evaluated.partial_dependence(ensemble, split, name, rows=ROWS) for name in most]
     drawn = grid(figure(dependence_figure(curve, place)) for place, curve in enumerate(curves))
     paragraphs = [tag("p", f"{text[0].upper()}{text[1:]}.") for text in importance.sentences]

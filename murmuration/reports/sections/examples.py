@@ -11,7 +11,7 @@ from torch import Tensor
 from murmuration.data import ArrayPreparation, ImagePreparation, Preparation, TablePreparation
 from murmuration.data.columns import find_column
 from murmuration.data.inputs import visible_inputs
-from murmuration.data.preparation import Column, NumericColumn
+from murmuration.data.preparation import Column, NumericColumn, TextColumn
 from murmuration.data.raw import is_table
 from murmuration.evaluation import EvalSet, Evaluation
 from murmuration.evaluation.metrics import describe
@@ -203,6 +203,8 @@ def column_value(column: Column, block: np.ndarray) -> Any:
     if isinstance(column, NumericColumn):
         missing = column.flags_missing and block[1] > 0.5
         return "missing" if missing else rounded(column.scaling.invert(block[None, :1].astype(np.float64))[0, 0])
+    if isinstance(column, TextColumn):
+        return " ".join(word for word, weight in zip(column.words, block, strict=True) if weight > 0)
     names = (*column.categories, *(["missing"] if column.has_missing else []), "unseen")
     return names[int(block.argmax())]
 

@@ -1,0 +1,94 @@
+"""Which columns of a training table are no inputs unless the caller insists: identifiers and free text.
+
+A column of texts is left out if more than half of the rows have a text of their own, or if it has more distinct texts
+than one-hot columns can hold; texts of three words or more on average are called free text. A column of whole numbers
+is left out only if its name is that of a key (`id`, `customer_id`, `uuid`, `index`) and nearly every row has a number
+of its own. Other whole numbers that never repeat stay inputs, with a note where they look like numbers of rows.
+"""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from murmuration.data.columns import is_numeric, row_number, to_texts
+from murmuration.data.local_forms import FORMS, refuse_ambiguous
+from murmuration.data.targets import is_number
+from murmuration.system.errors import Misuse, warn
+
+MIN_ROWS = 20  # rows below which a column of distinct values says nothing
+MOST_CATEGORIES = 1000  # one column each
+OWN_TEXTS, OWN_NUMBERS = 0.5, 0.95  # share of rows with a value of their own
+FREE_TEXT_WORDS = 3  # on average
+MOSTLY_NUMBERS = 0.9  # share of the texts of a column of numbers with some odd cells
+CHANCE = 1e-6  # probability of numbers drawn at random from their range that never repeat
+KEY_WORDS = {"id", "uuid", "guid"}
+LAST_KEY_WORDS = {"key", "no", "nr", "number", "rowid", "userid"}
+KEY_NAMES = {"index", "idx", "row", "record"}
+
+
+def is_key_name(name: str) -> bool:
+    """Return whether a column is called like a key.
+
+    >>> [is_key_name(name) for name in ("id", "customer_id", "PassengerId", "index", "paid", "price_index", "km")]
+    [True, True, True, True, False, False, False]
+    """
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    return bool(words) and (bool(KEY_WORDS & set(words)) or words[-1] in LAST_KEY_WORDS or "".join(words) in KEY_NAMES)
+
+
+def is_left_out(values: Any) -> bool:
+    """Return whether a pandas column of the training table is an identifier or free text, and say so in a note."""
+    if len(values) < MIN_ROWS:
+        return False
+    name, distinct = str(values.name), int(values.nunique())
+    many = f"has {distinct:,} distinct values in {len(values):,} rows"
+    if values.dtype.kind in "iu":
+        if distinct >= OWN_NUMBERS * len(values) and is_key_name(name):
+            warn(f"column '{name}' {many} and the name of a key: it is left out; keep='{name}' insists")
+            return True
+        if distinct == len(values) and numbers_rows(values.to_numpy()):
+            warn(f"column '{name}' never repeats and looks like a number of the row: leave it out with drop='{name}'")
+        return False
+    if is_numeric(values) or (distinct <= max(OWN_TEXTS * len(values), 1) and distinct <= MOST_CATEGORIES):
+        return False
+    texts = [text for text in to_texts(values).tolist() if text is not None]
+    if np.mean([len(text.split()) for text in texts]) >= FREE_TEXT_WORDS:
+        insist = f"text='{name}' takes its words as inputs, keep='{name}' takes it as categories"
+        warn(f"column '{name}' holds free text, {distinct:,} in {len(values):,} rows: it is left out; {insist}")
+        return True
+    if not is_key_name(name):
+        refuse_ambiguous(f"column '{name}'", texts)
+        refuse_odd_numbers(values)
+    warn(f"column '{name}' {many} and looks like an identifier: it is left out; keep='{name}' insists")
+    return True
+
+
+def numbers_rows(values: np.ndarray) -> bool:
+    """Return whether distinct whole numbers (N,) rise or fall from row to row, or fill their range too well for chance.
+
+    N draws from a range of R numbers are all different with a probability of about exp(-N^2 / 2R).
+
+    >>> numbers_rows(np.random.default_rng(0).permutation(60)), numbers_rows(np.arange(60) ** 3 * (-1) ** np.arange(60))
+    (True, False)
+    """
+    signs = np.sign(np.diff(values))
+    rows, span = len(values), float(values.max()) - float(values.min()) + 1
+    return bool((signs == signs[0]).all()) or rows**2 > -2 * math.log(CHANCE) * span
+
+
+def refuse_odd_numbers(values: Any) -> None:
+    """Refuse a pandas column of numbers with some odd texts among them, which must not be left out as an identifier."""
+    present = values.dropna()
+    texts = [str(text).strip() for text in present.tolist()]
+    plain = [is_number(text) or any(form.reads(text) is not None for form in FORMS.values()) for text in texts]
+    if np.mean(plain) < MOSTLY_NUMBERS:
+        return
+    name = str(values.name)
+    choice = f"drop='{name}' leaves the column out"
+    if all(plain):
+        raise Misuse(f"column '{name}' holds numbers as texts: convert it with pandas.to_numeric, or {choice}")
+    odd = plain.index(False)
+    problem = f"column '{name}' holds '{present.tolist()[odd]}' in row {row_number(present, odd)} and numbers elsewhere"
+    raise Misuse(f"{problem}: empty the cell if the number is missing, or {choice}")

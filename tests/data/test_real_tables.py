@@ -1,0 +1,236 @@
+"""Tables of practice: columns that are left out, local numbers and dates, free text, kinds of files."""
+
+import gzip
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from real_tables import cars, churn, write_csv
+
+import murmuration as mm
+from murmuration.data import open_inputs, preparation_from_json
+from murmuration.data.column_roles import is_key_name
+from murmuration.data.preparation import NumericColumn, TextColumn, fit_table
+from murmuration.system.errors import Failure, Misuse
+
+
+def opened(table, **options):
+    """Return the data and the notes of opening it."""
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        data = mm.open_data(table, **options)
+    return data, [str(note.message) for note in notes]
+
+
+def inputs_of(data) -> list[str]:
+    return [column.name for column in data.preparation.columns]
+
+
+def test_identifiers_and_free_text_are_left_out_with_one_note_each():
+    data, notes = opened(churn(200), target="churned")
+    assert inputs_of(data) == ["tenure", "charge", "since", "last_call", "plan", "age", "paperless"]
+    assert len(notes) == 2
+    assert notes[0].startswith("column 'customer_id' has 140 distinct values in 140 rows and looks like an identifier")
+    assert notes[0].endswith("it is left out; keep='customer_id' insists")
+    assert notes[1].startswith("column 'note' holds free text, ")
+    assert "text='note' takes its words as inputs" in notes[1]
+    assert data.preparation.ignored == ("customer_id", "note")
+    later = churn(9, seed=1).drop(columns=["customer_id", "note", "churned"])
+    assert open_inputs(later, preparation=data.preparation).shape == (9, len(data.feature_names))
+
+
+def test_a_column_is_kept_on_request_and_too_many_levels_are_refused():
+    data, notes = opened(churn(200), target="churned", keep="customer_id", drop="note")
+    assert "customer_id" in inputs_of(data)
+    assert not any("left out" in note for note in notes)
+    with pytest.raises(Misuse, match=r"column 'customer_id' has 1050 distinct texts .* write drop='customer_id'"):
+        mm.open_data(churn(1500), target="churned", keep=("customer_id",), drop="note")
+    with pytest.raises(Misuse, match="no column 'customerid' in the table: did you mean 'customer_id'"):
+        mm.open_data(churn(60), target="churned", keep="customerid")
+    with pytest.raises(Misuse, match="keep='note' and text='note': give one of them"):
+        mm.open_data(churn(60), target="churned", keep="note", text="note")
+    with pytest.raises(Misuse, match="keep= names columns of a table, but tensors is not one"):
+        mm.open_data((np.zeros((9, 2)), np.arange(9.0)), keep="km")
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "customer_id", "PassengerId", "customerID", "uuid", "index", "order_no"])
+def test_names_of_keys(name):
+    assert is_key_name(name)
+
+
+@pytest.mark.parametrize("name", ["km", "paid", "humid", "price_index", "number_of_rooms", "year", "x1", "width"])
+def test_names_of_measurements(name):
+    assert not is_key_name(name)
+
+
+def numbers(name: str, values) -> list[str]:
+    """Return the inputs of a table with one column of whole numbers and another."""
+    table = pd.DataFrame({name: values, "x": np.arange(len(values)) % 7, "y": np.arange(len(values)) % 2})
+    data, _ = opened(table, target="y")
+    return inputs_of(data)
+
+
+def test_whole_numbers_are_left_out_by_name_and_distinctness_alone():
+    rng = np.random.default_rng(0)
+    distinct, repeated = rng.permutation(300)[:100], rng.integers(0, 9, 100)
+    assert numbers("user_id", distinct) == ["x"]
+    assert numbers("user_id", repeated) == ["user_id", "x"]
+    assert numbers("price", distinct * 1000 + 17) == ["price", "x"]  # a measurement that never repeats
+    assert numbers("listing", distinct) == ["listing", "x"]
+    with pytest.warns(UserWarning, match="column 'listing' never repeats and looks like a number of the row: leave it"):
+        fit_table(pd.DataFrame({"listing": distinct}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_table(pd.DataFrame({"price": rng.integers(0, 10**9, 100)}))
+
+
+def test_measurements_with_an_odd_cell_are_refused_and_not_left_out():
+    table = cars(200).drop(columns=["remark", "price"]).assign(y=np.arange(200) % 2)
+    odd = table.assign(hp=[f"{i}.5" if i != 6 else "?" for i in range(200)])
+    with pytest.raises(Misuse, match=r"column 'hp' holds '\?' in row 7 and numbers elsewhere: empty the cell"):
+        opened(odd, target="y", test="none", val=0.1)
+    texts = table.assign(hp=[f"{i}.5" for i in range(200)])
+    with pytest.raises(Misuse, match=r"column 'hp' holds numbers as texts: convert it with pandas.to_numeric"):
+        opened(texts, target="y")
+
+
+def test_blank_cells_of_a_file_are_missing(tmp_path: Path):
+    rows = "".join(f"{i}.5,{i % 2}\n" for i in range(60))
+    (tmp_path / "t.csv").write_text(f"total,y\n{rows} ,1\n  ,0\n")
+    data = mm.open_data(tmp_path / "t.csv", target="y", seed=1)
+    assert isinstance(data.preparation.columns[0], NumericColumn)
+
+
+def test_a_table_of_identifiers_alone_is_refused():
+    table = pd.DataFrame({"name": [f"n{i}" for i in range(60)], "y": np.arange(60) % 2})
+    with pytest.raises(Misuse, match=r"all columns look like identifiers or free text \(name\): write keep='name'"):
+        opened(table, target="y")
+
+
+def test_decimal_commas_and_dates_are_numbers_in_inputs_and_targets(tmp_path: Path):
+    table = cars(200)
+    plain = table.assign(
+        price=[float(cell.replace(",", ".")) for cell in table["price"]],
+        seen=pd.to_datetime(table["seen"], format="%d/%m/%Y"),
+    )
+    local, _ = opened(write_csv(table, tmp_path / "cars.csv"), target="price")
+    same, _ = opened(plain, target="price")
+    assert local.task == "regression"
+    assert torch.equal(local.train.prepared, same.train.prepared)
+    assert torch.equal(local.test.y, same.test.y)
+    seen = next(column for column in local.preparation.columns if column.name == "seen")
+    assert (seen.quantity, seen.form) == ("dates", "day first")
+    assert preparation_from_json(json.loads(json.dumps(local.preparation.to_json()))) == local.preparation
+    one = table.iloc[[3]].assign(seen="05/04/2024")  # one row alone could be the 4th of May
+    by_date = plain.iloc[[3]].assign(seen=pd.Timestamp("2024-04-05"))
+    assert torch.equal(local.preparation.apply(one), local.preparation.apply(by_date))
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        ([f"1.{i:03d},50" for i in range(40)], [1000.5 + i for i in range(40)]),
+        ([f"{i % 4},5" for i in range(40)], [i % 4 + 0.5 for i in range(40)]),
+        ([str(i) if i % 2 else f"-{i},25" for i in range(40)], [i if i % 2 else -i - 0.25 for i in range(40)]),
+        ([f"{i + 1},000.25" for i in range(40)], [1000 * (i + 1) + 0.25 for i in range(40)]),
+        ([f"{i + 1},000,000" for i in range(40)], [1e6 * (i + 1) for i in range(40)]),
+    ],
+)
+def test_a_column_is_read_in_the_form_that_all_its_cells_have(cells, values):
+    data, _ = opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
+    plain, _ = opened(pd.DataFrame({"a": values, "y": np.arange(40) % 2}), target="y")
+    assert torch.equal(data.train.prepared, plain.train.prepared)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([f"{i + 1},125" for i in range(40)], r"'\d+,125', and every row .* in two ways: write \d+\.125 or \d+125"),
+        ([f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(40)], "in two ways: write 2024-0., or|in two ways"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_refused(cells, message):
+    with pytest.raises(Misuse, match=message):
+        opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
+    with pytest.raises(Misuse, match="could be read in two ways"):
+        opened(pd.DataFrame({"a": np.arange(40), "y": cells}), target="y")
+
+
+def test_semicolons_decide_for_decimal_commas(tmp_path: Path):
+    (tmp_path / "t.csv").write_text("a;y\n" + "".join(f"{i + 1},125;{i % 2}\n" for i in range(40)))
+    data = mm.open_data(tmp_path / "t.csv", target="y")
+    assert data.preparation.columns[0].high < 41
+
+
+def test_words_of_free_text_are_inputs():
+    data, notes = opened(churn(300), target="churned", text="note", drop="customer_id")
+    column = next(column for column in data.preparation.columns if column.name == "note")
+    assert notes == []
+    assert isinstance(column, TextColumn)
+    assert {"angry", "invoice"} <= set(column.words)
+    assert len(column.words) <= 100
+    words = [data.feature_names.index(f"note: {word}") for word in column.words]
+    assert (data.train.prepared[:, words].square().sum(1) - 1).abs().max() < 1e-5
+    again = preparation_from_json(json.loads(json.dumps(data.preparation.to_json())))
+    later = churn(20, seed=5).assign(note=[None, *churn(20, seed=5)["note"][1:]])
+    prepared = again.apply(later)
+    assert torch.equal(prepared, data.preparation.apply(later))
+    assert prepared[0, words].abs().max() == 0
+    angry = data.feature_names.index("note: angry")
+    assert ((prepared[:, angry] > 0).numpy() == later["note"].fillna("").str.contains("angry")).all()
+    names = pd.DataFrame({"plan": [f"w{i}" for i in range(30)], "x": range(30), "y": [0, 1] * 15})
+    with pytest.raises(Misuse, match="text='plan': no word is in two"):
+        opened(names, target="y", text="plan")
+
+
+def test_words_are_the_same_from_a_streamed_file(tmp_path: Path):
+    table = churn(200).drop(columns=["customer_id", "since", "charge"])
+    table.to_parquet(tmp_path / "t.parquet")
+    streamed, held = (
+        mm.open_data(tmp_path / "t.parquet", target="churned", text="note", in_memory=m) for m in (False, True)
+    )
+    assert streamed.preparation == held.preparation
+    assert torch.equal(streamed.train.prepared[:], held.train.prepared)
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv.gz", "t.tsv.gz", "t.xlsx"])
+def test_kinds_of_files_give_the_same_data(tmp_path: Path, name: str):
+    table = cars(60).drop(columns=["remark", "listing"]).assign(price=np.round(np.arange(60.0) ** 1.5, 2))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    path = tmp_path / name
+    table.to_excel(path, index=False) if name.endswith("xlsx") else table.to_csv(path, sep="\t", index=False)
+    expected, got = (mm.open_data(file, target="price") for file in (tmp_path / "t.csv", path))
+    assert torch.equal(got.train.prepared, expected.train.prepared)
+    assert torch.equal(got.test.y, expected.test.y)
+    assert got.fingerprint == expected.fingerprint
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path, monkeypatch):
+    for name, content in (
+        ("t.csv.gz", b"no gzip"),
+        ("t.xlsx", b"no zip"),
+        ("u.csv.gz", gzip.compress(b"a,y\n1,2\n")[:-9]),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(Failure, match=f"cannot read '.*{name}'"):
+            mm.open_data(tmp_path / name, target="y")
+    monkeypatch.setattr("murmuration.data.file_rows.UNPACKED_BYTES", 100)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 100))
+    with pytest.raises(Misuse, match="is compressed and unpacks to"):
+        mm.open_data(tmp_path / "t.csv.gz", target="y")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Misuse, match=r"needs openpyxl: pip install openpyxl"):
+        mm.open_data(tmp_path / "t.xlsx", target="y")
+
+
+def test_the_first_of_several_sheets_is_read(tmp_path: Path):
+    with pd.ExcelWriter(tmp_path / "t.xlsx") as book:
+        for sheet, shift in (("first", 0.0), ("second", 99.0)):
+            pd.DataFrame({"a": np.arange(20.0) + shift, "y": [0, 1] * 10}).to_excel(book, sheet_name=sheet, index=False)
+    with pytest.warns(UserWarning, match=r"has 2 sheets \(first, second\): the first is read"):
+        data = mm.open_data(tmp_path / "t.xlsx", target="y")
+    assert data.preparation.columns[0].high < 20
