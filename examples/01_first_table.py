@@ -10,7 +10,7 @@ from sklearn.datasets import load_diabetes
 
 import murmuration as mm
 
-table = load_diabetes(as_frame=True, scaled=False).frame
+table = load_diabetes(as_frame=True, scaled=False).frame.rename(columns={"target": "progression"})
 train, new = table[:342], table[342:]
 train.head(3)
 
@@ -21,7 +21,7 @@ train.head(3)
 # rows validates: it stops training early and calibrates the intervals.
 
 # %%
-ensemble = mm.fit(None, train, target="target", members=5, seed=0)
+ensemble = mm.fit(None, train, target="progression", members=5, seed=0)
 ensemble
 
 # %% [markdown]
@@ -39,13 +39,11 @@ predictive.to_pandas().round(1).head(5)
 # network. Did it?
 
 # %%
-low, high = (predictive.to_pandas()[f"conformal_{end}_90"] for end in ("low", "high"))
-covered = ((low <= new["target"].to_numpy()) & (new["target"].to_numpy() <= high)).mean()
-scores = mm.score(predictive, new["target"])
+low, high = (predictive.to_pandas()[f"conformal_{end}_90_progression"] for end in ("low", "high"))
+covered = ((low <= new["progression"].to_numpy()) & (new["progression"].to_numpy() <= high)).mean()
+scores = mm.score(predictive, new["progression"])
 print(f"{covered:.0%} of {len(new)} new rows lie in their 90 % interval")
-print(
-    f"root mean square error {float(scores['rmse']):.0f}; the target's standard deviation is {new['target'].std():.0f}"
-)
+print(f"root mean square error {float(scores['rmse']):.0f}; that of a constant {new['progression'].std():.0f}")
 
 # %% [markdown]
 # ## What decides
@@ -53,7 +51,7 @@ print(
 # Shuffling a column among the rows shows how much the predictions need it.
 
 # %%
-data = mm.open_data(train, target="target")
+data = mm.open_data(train, target="progression")
 importance = mm.columns.column_importance(ensemble, data)
 mm.plots.column_importance(importance)
 
@@ -64,5 +62,5 @@ mm.plots.column_importance(importance)
 # terminal, with a report:
 #
 # ```
-# murmur train diabetes.csv --target target --out runs/diabetes
+# murmur train diabetes.csv --target progression --out runs/diabetes
 # ```

@@ -42,7 +42,7 @@ def test_rows_are_answered_as_predict_does_also_at_once(address):
     with ThreadPoolExecutor(3) as pool:
         answers = [json.loads(answer.read()) for answer in pool.map(lambda body: SEND(url, body), bodies)]
     assert [len(answer) for answer in answers] == [3, 2, 1]
-    assert [row["mean"] for answer in answers for row in answer] == pytest.approx(expected["mean"][:6])
+    assert [row["mean_price"] for answer in answers for row in answer] == pytest.approx(expected["mean_price"][:6])
 
 
 @pytest.mark.parametrize(("body", "reason"), [(b'[{"size": 80}]', "region"), (b"no JSON", "Expecting value")])
