@@ -12,7 +12,8 @@ from typing import Any
 import pandas as pd
 from table_text import difference, markdown
 
-from murmuration.core.recipe import PRESETS, Recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import Recipe
 
 RESULTS = Path(__file__).parent / "results"
 REFERENCE = "deep-ensemble"

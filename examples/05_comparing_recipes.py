@@ -25,13 +25,14 @@ for pair in compared.tests:
 
 # %% [markdown]
 # These intervals are about the test examples of trained networks; other seeds give other networks. Before a claim about
-# a method, repeat it with other seeds.
+# a method, train with several: `seeds=(0, 1, 2)`, or in a terminal
 #
 # ```
-# murmur compare digits --recipes single,deep-ensemble,snapshot --corruptions --out runs/compared
+# murmur compare digits --recipes single,deep-ensemble,snapshot --corruptions --seeds 0,1,2 --out runs/compared
 # ```
 #
-# writes the runs and one report. [Which recipe for what](results/recipes.md), and [costs before training](costs.md).
+# which writes the runs and one report, with means, t-intervals and paired differences over the seeds
+# ([scores and comparisons](comparing.md)). [Which recipe for what](results/recipes.md), and [costs before training](costs.md).
 
 # %%
 mm.plots.risk_coverage(list(compared.evaluations))

@@ -28,8 +28,6 @@ class ProbeSpace(mm.Space):
         return replace(self, inputs=x.mean(0) + self.width * x.std(0) * noise)
 
     def features(self, inputs: mm.SpaceInputs) -> Tensor:
-        assert self.inputs is not None
-        assert inputs.run is not None
         members = len(inputs.outputs)
         outputs = inputs.run(inputs.weights, self.inputs.expand(members, *self.inputs.shape))  # (m, probes, K)
         return outputs.softmax(-1).flatten(1).unsqueeze(1)

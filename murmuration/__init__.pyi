@@ -36,6 +36,7 @@ from murmuration.likelihoods import (
     Quantiles as Quantiles,
 )
 from murmuration.models.features import embed as embed
+from murmuration.models.nets.adapt import with_noise as with_noise
 from murmuration.prediction.ensemble import Ensemble as Ensemble
 from murmuration.prediction.posthoc import (
     PostHoc as PostHoc,
@@ -51,7 +52,7 @@ from murmuration.reports.audit import audit as audit
 from murmuration.reports.comparison import Comparison as Comparison, compare as compare
 from murmuration.reports.report import evaluate as evaluate, report as report
 from murmuration.sklearn import EnsembleClassifier as EnsembleClassifier, EnsembleRegressor as EnsembleRegressor
-from murmuration.system.errors import Failure as Failure, Misuse as Misuse
+from murmuration.system.errors import Failure as Failure, Misuse as Misuse, StopTraining as StopTraining
 from murmuration.system.memory import keep_freed_memory as keep_freed_memory
 from murmuration.training.costs import CostEstimate as CostEstimate, estimate_costs as estimate_costs
 from murmuration.training.fitting import fit as fit, load as load, resume as resume

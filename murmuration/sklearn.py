@@ -24,13 +24,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from murmuration.core.recipe import Recipe
+from murmuration.core.recipe import Recipe, make_recipe
 from murmuration.data import DataOptions
 from murmuration.data.dataset import open_training_data
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
-from murmuration.data.targets import as_text, refuse_mixed_labels
+from murmuration.data.targets import as_text, refuse_mixed_labels, refuse_texts_among_numbers
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -138,6 +138,10 @@ class EnsembleEstimator(BaseEstimator):
         if None not in (self.members, self.n_estimators) and self.members != self.n_estimators:
             raise Misuse(f"members={self.members} and n_estimators={self.n_estimators} are the same: give one of them")
         members = self.n_estimators if self.members is None else self.members
+        own = make_recipe(self.recipe) if self.recipe is not None else Recipe()
+        if own.fixed_members and members not in (None, own.members):  # a grid of recipes has one number for all
+            warn(f"{own.name} is trained with its own number of members, {own.members} instead of {members}")
+            members = None
         keywords |= {} if members is None else {"members": members}
         if self.early_stopping is not None and not isinstance(self.early_stopping, bool | np.bool_):
             raise Misuse(f"early_stopping={self.early_stopping!r}: expected True, False or None")
@@ -240,7 +244,7 @@ class EnsembleEstimator(BaseEstimator):
         if posthoc is None or coverage != posthoc.conformal[0].coverage:
             plan, data = self.ensemble_.manifest.plan, self.ensemble_.manifest.data
             config = PostHocConfig(**{**(plan.get("posthoc") or {"calibrate": "none"}), "coverage": coverage})
-            posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"))
+            posthoc = fit_posthoc(*self._validation, config, data.get("class_counts"), data.get("class_weights"))
         rules = {rule.method: rule for rule in posthoc.conformal}
         if method is not None and method not in rules:
             raise unknown("conformal method", method, rules)
@@ -317,6 +321,7 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
         table = self._training_table(X, y)
         y = as_array(y) if isinstance(y, Tensor) else y
         refuse_mixed_labels(as_array(y).ravel().tolist())
+        refuse_texts_among_numbers(as_array(y).ravel().tolist())
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)

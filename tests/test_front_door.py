@@ -391,7 +391,7 @@ def test_lists_switches_and_sizes(tmp_path: Path) -> None:
         ({"posthoc": 3}, "posthoc=3: need True, False or"),
         ({"learning_rate": 0.1}, r"unknown keyword of fit 'learning_rate': write lr=\.\.\."),
         ({"class_weight": "balanced"}, r"write likelihood=mm\.Categorical\(K, class_weight='balanced'\)"),
-        ({"likelyhood": None}, "did you mean 'likelihood'.* noise_std, .* plan, .* recipe"),
+        ({"likelyhood": None}, r"did you mean 'likelihood'\? Known: .* \(\d+ in all\); see help\(mm\.fit\)"),
     ],
 )
 def test_settings_of_another_type_are_refused_by_name(setting: dict[str, object], told: str) -> None:

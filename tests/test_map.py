@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import murmuration as mm
 from murmuration.core.coupling import COUPLINGS, bandwidths, estimators
 from murmuration.core.dynamics import DYNAMICS
-from murmuration.core.recipe import PRESETS, Preset
+from murmuration.core.presets import PRESETS, Preset
 from murmuration.core.weights import WEIGHTS
 from murmuration.core.weights.family import Point
 from murmuration.data import formats

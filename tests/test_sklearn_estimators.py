@@ -320,7 +320,7 @@ def test_inputs_that_are_refused() -> None:
         model.predict(table[["c", "b", "a"]])
     with pytest.raises(mm.Misuse, match="6 validation rows: intervals and sets need 20; give folds=5"):
         model.predict_set(table)
-    with pytest.raises(mm.Misuse, match="unknown output 'polars': did you mean 'pandas'"):
+    with pytest.raises(mm.Misuse, match="unknown output 'polars': Known: default, pandas"):
         model.set_output(transform="polars")
     more, kinds = classes()
     with pytest.raises(mm.Misuse, match=r"coverage=1\.2: need a number between 0 and 1"):
@@ -371,3 +371,25 @@ def test_three_rows_are_enough() -> None:
         assert EnsembleRegressor(members=1, epochs=1).fit(X[:3], y[:3]).predict(X[:3]).shape == (3,)
     with pytest.warns(UserWarning, match="not calibrated: 15 examples, and it takes 20"):
         EnsembleRegressor(members=1, epochs=1, folds=3).fit(X[:15], y[:15])
+
+
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda labels: np.array(labels, dtype=object)])
+def test_texts_among_numbers_are_refused_in_one_line(kind) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(mm.Misuse, match="labels hold the text 'yes' and also 0"):
+        mm.EnsembleClassifier(members=1, epochs=1).fit(x, kind(["yes", 0] * 20))
+
+
+def test_a_grid_of_recipes_has_one_number_of_members() -> None:
+    """A recipe of one member is trained with one and a note, as `murmur compare` does."""
+    x, y = make_blobs(60, centers=2, cluster_std=4.0, random_state=0)
+    grid = GridSearchCV(
+        EnsembleClassifier("mlp", members=2, epochs=1, random_state=0), {"recipe": ["deep-ensemble", "single"]}, cv=2
+    )
+    with pytest.warns(UserWarning, match="single is trained with its own number of members, 1 instead of 2"):
+        grid.fit(x, y)
+    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
+    trained = {}
+    for recipe in ("single", "deep-ensemble"):
+        trained[recipe] = clone(grid.estimator).set_params(recipe=recipe).fit(x, y).ensemble_.members
+    assert trained == {"single": 1, "deep-ensemble": 2}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import murmuration as mm
-from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, network
+from murmuration.cli.options import Json, OwnNet, RunDevice, RunPath, Verbose, network
 from murmuration.system.errors import Misuse
 from murmuration.system.progress import training_bar
 
@@ -18,6 +18,7 @@ def add_members(
     net: OwnNet = None,
     device: RunDevice = None,
     as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Train more members for a finished run.
 
@@ -33,6 +34,7 @@ def add_members(
         net: The network of the run.
         device: Device.
         as_json: Whether to print JSON.
+        verbose: Whether to print details.
 
     Examples:
         murmur add-members runs/digits 5

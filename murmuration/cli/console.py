@@ -1,7 +1,9 @@
 """Output of commands: help texts, tables and JSON."""
 
 import json
+import logging
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +22,11 @@ NOTHING_WRITTEN = "nothing was written"
 CONTINUES = "the same command continues from here"
 WIDTH = 100  # of tables that do not go to a terminal
 NAME = 32  # characters of the first column of a table that are never folded
+GAP = 3  # between two columns
 
 HELP_ALL = "help_all"
 COMMON = {  # parameters of commands with many options that --help shows; --help-all shows all
-    *("data", "out", "as_json", HELP_ALL),
+    *("data", "out", "as_json", "verbose", HELP_ALL),
     *("recipe", "recipes", "baselines", "net", "target", "task", "members", "epochs", "patience"),
     *("seed", "lr", "batch_size", "device", "ranks", "budget", "corruptions"),
 }
@@ -101,6 +104,20 @@ def show_all_options(context: typer.Context, requested: bool) -> None:
         raise typer.Exit
 
 
+class Details(logging.Handler):
+    """Prints what the library logs on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(printable(record.getMessage()), file=sys.stderr)
+
+
+def show_details(requested: bool) -> None:
+    """Print what the library logs, such as the engine, or no longer: the callback of `--verbose`."""
+    log = logging.getLogger("murmuration")
+    log.handlers = [Details()] if requested else []
+    log.setLevel(logging.INFO if requested else logging.NOTSET)
+
+
 def _without_bool(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
@@ -146,7 +163,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     if title:
         say(title)  # a title inside the table would be folded to its width
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    wide = right and max((len(row[0]) for row in rows), default=0) > NAME
+    lines = [[len(line) for cell in column for line in cell.split("\n")] for column in zip(columns, *rows, strict=True)]
+    room = console().width - sum(max(lengths) + GAP for lengths in lines[1:])  # beside numbers that are not folded
+    wide = right and room >= NAME and max(lines[0]) > NAME
     for place, column in enumerate(columns):
         justify: Any = "right" if right and place else "left"
         table.add_column(Text(printable(column)), justify=justify, overflow="fold", no_wrap=bool(place) == wide)

@@ -28,10 +28,10 @@ ENGINES = {
 
 
 def recipes() -> Entries:
-    from murmuration.core.recipe import MIXTURES, PRESETS
+    from murmuration.core.presets import MIXTURES, PRESETS
 
     return {
-        name: {**row.value.answers(), "description": row.about, "good": row.good, "bad": row.bad}
+        name: {**row.answers(), "description": row.about, "good": row.good, "bad": row.bad}
         for name, row in {**PRESETS, **MIXTURES}.items()
     }
 

@@ -14,13 +14,15 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 import murmuration as mm
-from murmuration.cli.console import say, show_all_options
-from murmuration.data.formats import format_usage
+from murmuration.cli.console import say, show_all_options, show_details
+from murmuration.core.presets import preset_named
+from murmuration.data.formats import format_usage, require_path
 from murmuration.data.options import DataOptions
 from murmuration.prediction.posthoc_config import PostHocConfig
+from murmuration.runs.manifest import require_run
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
-from murmuration.system.settings import settings_of
+from murmuration.system.settings import AtLeast, settings_of
 from murmuration.training.plan import Plan
 
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}  # placeholders for values
@@ -31,6 +33,19 @@ def option(help_text: str, panel: str, metavar: str, *names: str, default_text: 
     return typer.Option(
         *names, help=help_text, rich_help_panel=panel, metavar=metavar, show_default=default_text or True
     )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A check of an option, written beside it like those of settings; made by `grouped` before the command runs.
+
+    It imports no torch, so that most mistakes are refused at once.
+    """
+
+    function: Callable[[Any], None]
+
+    def check(self, name: str, value: Any) -> None:
+        self.function(value)
 
 
 def documented(panel: str, metavar: str, *names: str) -> Any:
@@ -55,10 +70,21 @@ HelpAll = Annotated[
         expose_value=False,
     ),
 ]
-RunPath = Annotated[str, typer.Argument(help="A run directory, as `murmur train` writes them.", metavar="RUN")]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Print details such as the engine and why it was taken.",
+        callback=show_details,
+        is_eager=True,
+        expose_value=False,
+    ),
+]
+RUN_HELP = "A run directory, as `murmur train` writes them."
+RunPath = Annotated[str, typer.Argument(help=RUN_HELP, metavar="RUN"), Checked(require_run)]
 _FORMATS = format_usage("name", "path")
 DATA_HELP = f"{_FORMATS[0].upper()}{_FORMATS[1:]}. Tables need --target; see `murmur list data`."
-DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA")]
+DataSource = Annotated[str, typer.Argument(help=DATA_HELP, metavar="DATA"), Checked(require_path)]
 LARGEST_SIDE = 10_000  # pixels of an image
 IN_MEMORY = "--in-memory/--stream"
 Names = list[str] | None  # of an option that may be repeated, and whose values may hold commas
@@ -133,7 +159,7 @@ def network(text: str | None) -> Any:
     if is_net(text) or text in MODELS:
         return text
     if ":" not in text:
-        refusal = unknown("net", text, (*nets(), *MODELS))
+        refusal = unknown("net", text, (*nets(), *MODELS), see="murmur list nets")
         raise Misuse(f"{refusal}; for a function of your own write --net package.module:factory")
     module, _, name = text.partition(":")
     sys.path.insert(0, "")
@@ -186,21 +212,32 @@ def split_recipes(values: Sequence[str] | None) -> list[str]:
     return [part for recipes in parts for part in recipes if part]
 
 
+def check_recipe(text: str) -> None:
+    """Refuse a recipe whose preset does not exist; its settings are checked later."""
+    preset_named(text.partition(":")[0])
+
+
+def check_recipes(values: Sequence[str]) -> None:
+    """Refuse lists of recipes of which a preset does not exist."""
+    for text in split_recipes(values):
+        check_recipe(text)
+
+
 def flags(record: type, panel: str, differences: dict[str, Any]) -> Any:
     """Make a dataclass of command-line options from the settings that a record declares.
 
     Args:
         record: The dataclass that declares them; their documentation becomes the help texts.
         panel: Panel of the help page.
-        differences: Other "help", "panel", "metavar", "names" (of a switch "name") or type ("kind") of some settings.
-            "unset" (True, or the default as text): the option is None unless it is written, because the data or the
-            recipe decides. None: no option.
+        differences: Other "help", "panel", "metavar", "names" (of a switch "name"), type ("kind") or "checks" of some
+            settings. "unset" (True, or the default as text): the option is None unless it is written, because the data
+            or the recipe decides. None: no option.
 
     Returns:
         A frozen dataclass.
     """
     rows: list[tuple[str, Any, Any]] = []
-    for name, kinds, _, default, doc, _ in settings_of(record):
+    for name, kinds, _, default, doc, checks in settings_of(record):
         differs = differences.get(name, {})
         if differs is None:
             continue
@@ -209,10 +246,11 @@ def flags(record: type, panel: str, differences: dict[str, Any]) -> Any:
         default_text = str(default) if differs.get("unset") is True else differs.get("unset", "")
         help_text = differs.get("help", doc)
         info = option(help_text, own_panel, metavar, *differs.get("names", ()), default_text=default_text)
+        rules = differs.get("checks", checks) if kind in (int, float) else ()  # those of names may import torch
         if kind is bool:
             info = switch(differs.get("name", f"--{name.replace('_', '-')}"), help_text, own_panel)
         default = None if default_text or kind is Names else default
-        rows.append((name, Annotated[kind if default is not None else kind | None, info], default))
+        rows.append((name, Annotated[kind if default is not None else kind | None, info, *rules], default))
     return make_dataclass(f"{record.__name__}Flags", rows, frozen=True)
 
 
@@ -271,7 +309,11 @@ PlanFlags: Any = flags(
     Plan,
     "Training",
     {
-        "members": {"help": "Number of ensemble members.", "unset": "that of the recipe, or 5"},
+        "members": {
+            "help": "Number of ensemble members.",
+            "unset": "that of the recipe, or 5",
+            "checks": (AtLeast(1),),
+        },
         **{name: {"unset": True} for name in ("epochs", "batch_size", "lr", "stop_by")},
         "optimizer": {"names": ("--optimizer", "--optimiser")},
         "lr_multipliers": {"names": ("--lr-multiplier",), "metavar": "PATTERN=X"},
@@ -292,8 +334,6 @@ class TrainingOptions(PlanFlags):
         """Return the settings that differ from the defaults, as keywords of `mm.fit`, checked without data."""
         from murmuration.models.estimators.table import refuse_unused
 
-        if self.members is not None and self.members < 1:
-            raise Misuse(f"members={self.members}: need a whole number, at least 1")
         refuse_unused(None, vars(self))
         defaults = TrainingOptions()
         values = {name: value for name, value in vars(self).items() if value != getattr(defaults, name)}
@@ -382,6 +422,18 @@ def listed(values: Sequence[str] | None) -> list[str]:
     return [value.strip() for row in rows for value in row if value.strip()]
 
 
+def seed_list(values: Sequence[str] | None) -> list[int] | None:
+    """Parse training seeds.
+
+    >>> seed_list(["0,1", "2"])
+    [0, 1, 2]
+    """
+    texts = listed(values)
+    if wrong := [text for text in texts if not is_whole(text)]:
+        raise Misuse(f"--seeds names '{wrong[0]}': expected whole numbers, such as 0,1,2")
+    return [int(text) for text in texts] or None
+
+
 def output_path(out: str, suffixes: tuple[str, ...], force: bool, *, option: str = "--out") -> Path:
     """Check the path of an output file: a known suffix, an existing folder, and no such file unless `force` is set."""
     path = Path(out)
@@ -404,9 +456,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     options = _keywords(command)
     records: dict[str, Any] = {name: o.annotation for name, o in options.items() if is_dataclass(o.annotation)}
     parameters = [p for n, o in options.items() for p in (_keywords(records[n]).values() if n in records else [o])]
+    rules = {p.name: [m for m in getattr(p.annotation, "__metadata__", ()) if hasattr(m, "check")] for p in parameters}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        for name, value in values.items():
+            for rule in rules[name] if value is not None else ():
+                rule.check(name, value)
         arguments = {
             name: record(**{field.name: values.pop(field.name) for field in fields(record)})
             for name, record in records.items()
@@ -423,7 +479,7 @@ def _keywords(owner: Any) -> dict[str, inspect.Parameter]:
     hints = get_type_hints(owner, include_extras=True)
     entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", inspect.getdoc(owner) or "", re.MULTILINE)
     for name, text in entries:
-        for info in getattr(hints.get(name), "__metadata__", ()):
+        for info in (m for m in getattr(hints.get(name), "__metadata__", ()) if hasattr(m, "help")):
             info.help = info.help or " ".join(text.split())
     return {
         name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])

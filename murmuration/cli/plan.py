@@ -13,7 +13,9 @@ PROGRAM = 0.2  # seconds of Python and of the options of all commands, before a 
 def plan(
     *,
     data: options.DataSource = "digits",
-    recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
+    recipe: Annotated[
+        str, options.documented("Recipe", "NAME"), options.Checked(options.check_recipe)
+    ] = "deep-ensemble",
     net: options.NetName = None,
     answers: options.RecipeOptions,
     reading: options.ReadingOptions,
@@ -96,6 +98,8 @@ def show_estimate(estimate: "mm.CostEstimate") -> None:
         megabytes = estimate.bytes_in_total / 1e6
         say(f"communication: {estimate.bytes_per_step:,.0f} bytes a step, {megabytes:,.1f} MB in total\n")
     measured = " and ".join(map(str, estimate.measured_members))
+    if estimate.caveat:
+        say(f"- Times of training are {estimate.caveat}.")
     say(f"- Measured with {measured} members on this machine as it is now.")
 
 

@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Any
 
@@ -35,10 +34,11 @@ from murmuration.cli import (
 )
 from murmuration.cli.console import NOTHING_WRITTEN, Interrupted, PlainCommand, PlainGroup
 from murmuration.cli.options import RecipeOptions, grouped
-from murmuration.system.errors import Failure, Misuse, notes_once, printable, shortened, unknown
+from murmuration.system.errors import Failure, Misuse, nearest, notes_once, printable, shortened, unknown
 from murmuration.system.interrupts import Stopped, handled, stop, take_stopped, unheard
 from murmuration.system.memory import keep_freed_memory
 from murmuration.system.plugins import plugins
+from murmuration.training.foreign_names import FOREIGN
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # wherever this version of typer keeps it
 SPINS = "20000"  # of an idle thread, before it sleeps; libgomp takes 300,000
@@ -234,11 +234,15 @@ def _suggestion(got: str, command: Any, where: str) -> str:
     options, answers = _options(command), [field.name for field in fields(RecipeOptions)]
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
+    meant = "--" + FOREIGN.get(got.lstrip("-").replace("-", "_"), "").partition("=")[0].replace("_", "-")
+    if meant in options:
+        return f"write {meant}; see {where} --help"
     begun = [name for name in options if name.startswith(got)]
     owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:
         return f"it is an option of {' and '.join(owners)}; see {where} --help"
-    near = begun or get_close_matches(got, options, n=1, cutoff=0.5)
+    plain = {name.lstrip("-"): name for name in options}
+    near = begun or [plain[name] for name in [nearest(got.lstrip("-"), plain)] if name]
     return f"did you mean {' or '.join(near)}? See {where} --help" if near else f"see {where} --help"
 
 

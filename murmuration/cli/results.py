@@ -3,15 +3,17 @@
 Imported when a command runs, as it loads torch.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from murmuration.cli.console import print_json, print_table, say
 from murmuration.data import Data
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble, held_out_set
-from murmuration.evaluation.metrics import MEASURES, describe, shown_in
+from murmuration.evaluation.metrics import MEASURES, Score, describe, shown_in
 from murmuration.prediction.ensemble import Ensemble
+from murmuration.reports.findings import DECIDING
 from murmuration.reports.formatting import (
     ARROWS,
     duration,
@@ -23,6 +25,7 @@ from murmuration.reports.formatting import (
     words_of,
 )
 from murmuration.reports.report import REPORT, report_of, results_bytes, results_json
+from murmuration.reports.seeds import Seeds
 from murmuration.runs.directory import replace_files
 from murmuration.system.errors import Failure
 
@@ -61,11 +64,15 @@ def leave_results(
         say(f"report: {path / REPORT}")
 
 
-def show_results(evaluations: Sequence[Evaluation], record: dict[str, Any], *, as_json: bool) -> None:
+def show_results(
+    evaluations: Sequence[Evaluation], record: dict[str, Any], *, as_json: bool, seeds: Seeds | None = None
+) -> None:
     """Print the record, or tables and sentences that hold the same."""
     if as_json:
         return print_json(record)
-    show_scores(evaluations)
+    show_scores(evaluations, "" if seeds is None else f", seed {seeds.seeds[0]}")
+    if seeds is not None:
+        show_seeds(evaluations[0], seeds)
     if caution := words_of(evaluations[0].eval_set).caution:
         say(caution)
     for show in (show_shift, show_ood):
@@ -80,21 +87,25 @@ def show_sentences(record: dict[str, Any]) -> None:
         say(f"- {sentence}")
 
 
-def show_scores(evaluations: Sequence[Evaluation]) -> None:
-    """Print all scores of one evaluation, or the main scores of several next to each other."""
+def show_scores(evaluations: Sequence[Evaluation], of_seed: str = "") -> None:
+    """Print all scores of one evaluation, or the main scores of several next to each other, and those without input."""
     first, eval_set = evaluations[0], evaluations[0].eval_set
     count, of_file = first.examples.inputs, first.ensemble is None
     kind = "example" if eval_set.part == "test" else f"{eval_set.part} example"
     examples = plural(count, "row") if of_file else f"{plural(count, kind)} of {eval_set.name}"
     if len(evaluations) > 1:
-        names = shown_in("brief", eval_set.task)
-        columns = ["", *map(heading, names), *(("members", "trained in") if first.cost else ())]
-        return print_table(columns, [compared_row(e, names) for e in evaluations], title=examples)
+        names = first.shown_in("brief")
+        columns = ["", *map(heading, names), *(("members", "trained in\n(CPU time)") if first.cost else ())]
+        without = [score_text(first.baseline.scores.get(name)) for name in names]
+        last = [f"no input:\n{first.baseline.name}", *without, *([""] * 2 if first.cost else [])]
+        return print_table(
+            columns, [*(compared_row(e, names) for e in evaluations), last], title=f"{examples}{of_seed}"
+        )
     size = members_and_draws(first.predictions // first.draws, first.draws)
     title = f"{first.name}, {size}, {'' if of_file else 'on '}{examples}"
     single = "a member alone" if first.draws == 1 else "a draw alone"
     single += ", uncalibrated" if first.uncalibrated is not first.examples else ""
-    columns = ["score", "value", "95 % interval", "better", *([single] if first.predictions > 1 else [])]
+    columns = ["score", "value", "95 % interval", "better", *([single] if first.predictions > 1 else []), "no input"]
     print_table(columns, score_rows(first), title=title)
 
 
@@ -107,6 +118,8 @@ def score_rows(evaluation: Evaluation) -> list[list[str]]:
             continue
         single = evaluation.scores.get(f"member_{name}")
         beside = [number(single) if single is not None else ""] if members > 1 else []
+        without = evaluation.baseline.scores.get(name) if not measure.needs_members else None
+        beside.append("" if without is None else number(without))
         rows.append([measure.label, number(score), interval(score), ARROWS[measure.better], *beside])
     return rows
 
@@ -114,8 +127,32 @@ def score_rows(evaluation: Evaluation) -> list[list[str]]:
 def compared_row(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """Return one of several evaluations: scores with intervals below, then costs if they are known."""
     scores, cost = evaluation.scores, evaluation.cost
-    costs = (f"{cost['members']:,}", duration(cost["seconds"])) if cost else ()
-    return [evaluation.name, *(f"{number(scores[name])}\n{interval(scores[name])}" for name in names), *costs]
+    costs = (f"{cost['members']:,}", time_text(cost)) if cost else ()
+    return [evaluation.name, *(score_text(scores.get(name)) for name in names), *costs]
+
+
+def time_text(cost: Mapping[str, float]) -> str:
+    """Return the time of training by the clock, over that of the CPU."""
+    cpu = cost.get("cpu_seconds", math.nan)
+    return duration(cost["seconds"]) + (f"\n({duration(cpu)})" if math.isfinite(cpu) else "")
+
+
+def score_text(score: Score | None) -> str:
+    """Return a score over its interval; nothing for one that does not exist."""
+    return "" if score is None else f"{number(score)}\n{interval(score)}"
+
+
+def show_seeds(evaluation: Evaluation, seeds: Seeds) -> None:
+    """Print means over the training seeds, and paired differences in the deciding score."""
+    names, count = evaluation.shown_in("brief"), len(seeds.seeds)
+    rows = [[recipe, *map(score_text, scores)] for recipe, scores in seeds.rows(names)]
+    print_table(["", *map(heading, names)], rows, title=f"means over {count} training seeds, with t-intervals")
+    differences = [
+        [f"{test.a} \u2212 {test.b}", number(test.difference), interval(test.difference), test.chance]
+        for test in seeds.pairs(DECIDING)
+    ]
+    columns = ["", heading(DECIDING), "95 % t-interval", "paired t-test"]
+    print_table(columns, differences, title=f"differences over {count} training seeds")
 
 
 def show_shift(evaluation: Evaluation) -> None:

@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
-from murmuration.cli.options import CHECKPOINT_SECONDS, CheckpointSeconds, Json, OwnNet, RunDevice, RunPath, network
+from murmuration.cli.options import (
+    CHECKPOINT_SECONDS,
+    CheckpointSeconds,
+    Json,
+    OwnNet,
+    RunDevice,
+    RunPath,
+    Verbose,
+    network,
+)
 
 
 def resume(
@@ -11,6 +20,7 @@ def resume(
     device: RunDevice = None,
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Continue an interrupted run, then evaluate it.
 

@@ -16,7 +16,9 @@ def train(
     *,
     data: options.DataSource = "digits",
     out: Annotated[str | None, typer.Option(metavar="DIR")] = None,
-    recipe: Annotated[str, options.documented("Recipe", "NAME")] = "deep-ensemble",
+    recipe: Annotated[
+        str, options.documented("Recipe", "NAME"), options.Checked(options.check_recipe)
+    ] = "deep-ensemble",
     net: options.NetName = None,
     answers: options.RecipeOptions,
     reading: options.ReadingOptions,
@@ -29,6 +31,7 @@ def train(
     pretrained: Annotated[str | None, options.documented("Training", "yes|FILE")] = None,
     checkpoint_seconds: options.CheckpointSeconds = options.CHECKPOINT_SECONDS,
     as_json: options.Json = False,
+    verbose: options.Verbose = False,
     help_all: options.HelpAll = False,
 ) -> None:
     """Train, calibrate and evaluate an ensemble.
@@ -56,6 +59,7 @@ def train(
             them.
         checkpoint_seconds: Seconds between checkpoints.
         as_json: Whether to print JSON.
+        verbose: Whether to print details.
         help_all: Whether to show the help of all options.
 
     Examples:

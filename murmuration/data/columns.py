@@ -99,7 +99,7 @@ def parsed_numbers(values: Any, form: str | None) -> np.ndarray:
         form = form or (form_of(cells) if all(isinstance(cell, str) for cell in cells) else None)
         plain = present.astype(object).map(lambda cell: plain_text(cell, form) if isinstance(cell, str) else cell)
         if (numbers := iso_seconds(plain)) is None:
-            refuse_other_than_dates(plain)
+            refuse_other_than_dates(plain, cells)
             for position, value in enumerate(plain.tolist()):
                 if not is_number(str(value)):
                     row = row_number(present, position)
@@ -127,15 +127,15 @@ def in_plain_form(values: Any, form: str) -> Any:
     return pd.to_datetime(numbers, unit="s") if FORMS[form].dates else numbers
 
 
-def refuse_other_than_dates(present: Any) -> None:
-    """Refuse the first value that is not a date, in a column where other values are dates."""
+def refuse_other_than_dates(present: Any, cells: list[Any]) -> None:
+    """Refuse the first value that is not a date, in a column where other values are dates; `cells` are as written."""
     import pandas as pd
 
     texts = present.astype(str)
     if (dates := texts.str.fullmatch(ISO_DATE)).any():
         odd = pd.to_datetime(texts.where(dates), format="ISO8601", utc=True, errors="coerce").isna().to_numpy()
         position = int(odd.argmax())
-        row, value = row_number(present, position), present.tolist()[position]
+        row, value = row_number(present, position), cells[position]
         raise Misuse(f"column '{present.name}' holds '{value}' in row {row}: expected a date such as 2024-01-31")
 
 

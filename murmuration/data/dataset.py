@@ -258,7 +258,13 @@ def in_plain_columns(raw: RawData) -> RawData:
     All rows of the training file decide about the form; a column of other files is read in the same.
     """
     base = raw.parts.get("all", next(iter(raw.parts.values()))).inputs
-    if not is_table(base) or isinstance(base, FileTable):
+    if not is_table(base):
+        return raw
+    if isinstance(base, FileTable):
+        for name in base.texts:
+            if name not in raw.choices.text and local_form(base[name], MIN_NUMBERS) is not None:
+                problem = f"column '{name}' holds numbers or dates as texts, and rows are read when they are needed"
+                raise Misuse(f"{problem}: write in_memory=True, or plain numbers and dates into the file")
         return raw
     columns = {name: base[name] for name in base.columns if name not in raw.choices.text}
     forms = {name: form for name, values in columns.items() if (form := local_form(values, MIN_NUMBERS)) is not None}

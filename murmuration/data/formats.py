@@ -112,11 +112,18 @@ def resolve(source: Any) -> Any:
     path, text = Path(source).expanduser(), str(source)
     if os.path.exists(path):  # False for a name that is too long, of which Path.exists raises an error
         return path
-    if isinstance(source, Path) or path.suffix or "/" in text or "\\" in text:
-        raise Misuse(f"no file or folder '{text}': expected {format_usage('name', 'path')}")
+    require_path(source)
     from murmuration.data.builtin import BUILTINS
 
-    raise unknown("data", text, BUILTINS)
+    raise unknown("data", text, BUILTINS, see="murmur list data")
+
+
+def require_path(source: str | Path) -> None:
+    """Refuse a source that is written as a path and is none; a name is looked up later, where torch is loaded."""
+    text, path = str(source), Path(source).expanduser()
+    is_path = isinstance(source, Path) or path.suffix or "/" in text or "\\" in text
+    if is_path and not is_hub_name(source) and not os.path.exists(path):
+        raise Misuse(f"no file or folder '{text}': expected {format_usage('name', 'path')}")
 
 
 def format_of(source: Any) -> Format:

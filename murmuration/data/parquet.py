@@ -42,6 +42,16 @@ class FileTable:
         """Read one column as a pandas Series, whose index are the rows of the file."""
         return read_frame(self.path, [name])[name].iloc[self.places]
 
+    @cached_property
+    def texts(self) -> list[str]:
+        """The columns that hold texts."""
+        import pyarrow.types as types
+
+        with opened(self.path) as file:
+            schema = file.schema_arrow
+        kinds = {name: schema.field(name).type for name in self.columns}
+        return [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
+
     @property
     def iloc(self) -> "Rows":
         return Rows(self)

@@ -351,9 +351,9 @@ class TablePreparation(JsonRecord, kind="table"):
             missing = find_column(raw, column.name).isna().to_numpy()
             if missing.any():
                 counts += missing
-                what = f"{int(missing.sum()):,} of {len(missing):,} values of column '{column.name}' are missing"
+                count = f"{int(missing.sum()):,} of {len(missing):,} values of column '{column.name}' are missing"
                 change = f"its median {column.median:g} takes their place"
-                warn(f"{what}, and none was in training: {change}", about=f"imputed {column.name}")
+                warn(f"{count}, and none was in training: {change}", about=f"imputed {column.name}")
         return counts
 
 

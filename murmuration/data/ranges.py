@@ -12,20 +12,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from murmuration.data.file_rows import BLOCK
 from murmuration.data.preparation import ArrayPreparation, CategoricalColumn, NumericColumn, TablePreparation
-from murmuration.data.scaling import smooth_unclip
 
 MARGIN = 0.1  # of the width of a range
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Ranges of D prepared inputs, or of C channels; `flags` are the inputs that mark a missing or unknown value."""
+    """Ranges of prepared inputs in single precision, and the inputs that mark a missing or unknown value.
 
-    low: Tensor  # (D,) or (C, 1, ...), of prepared inputs in single precision; infinite without a range
+    Attributes:
+        low: Smallest training values (P,) of the inputs at `places`, or (C, 1, ...) of channels.
+        high: Largest training values.
+        places: Positions (P,) among the inputs; None: all.
+        flags: Positions (F,) of marks, which are 1 or 0.
+        clip: Bound of robust scaling.
+    """
+
+    low: Tensor
     high: Tensor
-    flags: Tensor  # (F,) positions
-    clip: float | None = None  # of robust scaling
+    places: Tensor | None = None
+    flags: Tensor | None = None
+    clip: float | None = None
 
     def outside(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Count the values of every row (N,) outside of their ranges, and return how far the row is from them (N,).
@@ -33,22 +42,37 @@ class Ranges:
         The distance is the root of the mean square, over all values that have a range, of the excess beyond a range
         and its margin, in widths of the range.
         """
-        rows = x.detach().cpu().flatten(1)
-        low, high = (end.expand(x.shape[1:]).reshape(-1) for end in (self.low, self.high))
-        ranged = low.isfinite()
-        values, low, high = rows[:, ranged], low[ranged], high[ranged]
-        count = ((values < low) | (values > high)).sum(1) + (rows[:, self.flags] > 0.5).sum(1)
-        if not len(low):
-            return count, torch.zeros(len(x), dtype=torch.float64)
+        rows = x.detach().flatten(1)
+        if self.places is None:
+            values, low, high = rows, *(end.expand(x.shape[1:]).reshape(-1) for end in (self.low, self.high))
+        else:
+            values, low, high = rows[:, self.places], self.low, self.high
+        beyond = (values < low) | (values > high)
+        count = beyond.sum(1)
+        if self.flags is not None:
+            count = count + (rows[:, self.flags] > 0.5).sum(1)
+        if torch.compiler.is_exporting():  # an exported module has no branches
+            return count, self._distance(values, low, high)
+        distance = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        for part in beyond.any(1).nonzero()[:, 0].split(max(1, BLOCK // max(1, len(low)))):
+            distance[part] = self._distance(values[part], low, high)
+        return count, distance
+
+    def _distance(self, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the distance (n,) of values (n, P) from their ranges."""
         values, low, high = (self._linear(part) for part in (values, low, high))
         width = torch.where(high > low, high - low, 1.0)
         excess = (torch.maximum(low - values, values - high) / width - MARGIN).clamp_min(0)
-        return count, excess.square().mean(1).sqrt()
+        return excess.square().mean(1).sqrt()
 
     def _linear(self, values: Tensor) -> Tensor:
-        """Return scaled values in float64, without the smooth clipping of robust scaling."""
+        """Return scaled values in float64, without the smooth clipping of robust scaling; see `smooth_unclip`."""
         exact = values.double()
-        return exact if self.clip is None else torch.from_numpy(smooth_unclip(exact.numpy(), self.clip))
+        if self.clip is None:
+            return exact
+        bound = self.clip * (1 - 2**-24)
+        inside = exact.clamp(-bound, bound)
+        return inside / (1 - (inside / self.clip).square()).sqrt()
 
 
 def ranges_of(preparation: Any) -> Ranges | None:
@@ -57,20 +81,20 @@ def ranges_of(preparation: Any) -> Ranges | None:
         return array_ranges(preparation)
     if not isinstance(preparation, TablePreparation):
         return None
-    low, high, flags = list[float](), list[float](), list[int]()
+    start, places, ends, flags = 0, list[int](), list[np.ndarray](), list[int]()
     for column in preparation.columns:
-        start, width = len(low), len(column.prepared_names)
-        ends: Any = (-np.inf, np.inf)
+        width = len(column.prepared_names)
         if isinstance(column, NumericColumn):
             flags += [start + 1] * column.flags_missing
             if column.low is not None:
-                ends = column.scaling.exact(np.array([[column.low], [column.high]]))[:, 0]
+                places.append(start)
+                ends.append(column.scaling.exact(np.array([[column.low], [column.high]]))[:, 0])
         elif isinstance(column, CategoricalColumn):
             flags += range(start + len(column.categories), start + width)
-        low += [ends[0], *[-np.inf] * (width - 1)]
-        high += [ends[1], *[np.inf] * (width - 1)]
+        start += width
+    low, high = torch.from_numpy(np.array(ends).reshape(-1, 2).T.astype(np.float32))
     clip = next((column.clip for column in preparation.columns if isinstance(column, NumericColumn)), None)
-    return Ranges(torch.tensor(low).float(), torch.tensor(high).float(), torch.tensor(flags, dtype=torch.long), clip)
+    return Ranges(low, high, torch.tensor(places, dtype=torch.long), torch.tensor(flags, dtype=torch.long), clip)
 
 
 def array_ranges(preparation: ArrayPreparation) -> Ranges | None:
@@ -82,4 +106,4 @@ def array_ranges(preparation: ArrayPreparation) -> Ranges | None:
     with np.errstate(over="ignore"):
         scaled = preparation.scaling.exact(ends.reshape(2, *channels)).astype(np.float32)
     low, high = torch.from_numpy(scaled)
-    return Ranges(low, high, torch.zeros(0, dtype=torch.long), preparation.clip)
+    return Ranges(low, high, clip=preparation.clip)

@@ -391,7 +391,9 @@ def read_targets(inputs: Streamed) -> tuple[np.ndarray, str]:
     source, targets, digest = inputs.source, [], hashlib.sha256()
     for x, y in inputs.in_batches(EXAMPLES_AT_ONCE):
         if y is None:
-            raise Misuse(f"{source.name} gives inputs alone: expected pairs (x, y)")
+            named = isinstance(x, SeveralInputs) and not x.positional
+            kind = f"dicts of {', '.join(x.arrays)}" if named else "inputs alone"
+            raise Misuse(f"{source.name} gives {kind}: expected pairs (x, y), where x may be a dict")
         targets.append(y)
         if source.repeatable:
             hash_inputs(digest, x)

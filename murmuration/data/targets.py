@@ -116,6 +116,16 @@ def refuse_mixed_labels(labels: Iterable[Any]) -> None:
             raise Misuse(f"labels hold {as_text(label)} and also the text '{as_text(label)}': write them alike")
 
 
+def refuse_texts_among_numbers(labels: Iterable[Any]) -> None:
+    """Refuse labels of which some are texts and others are not: they have no order, and predictions need one type."""
+    kinds: dict[bool, Any] = {}
+    for label in labels:
+        kinds.setdefault(isinstance(label, str), label)
+    if len(kinds) > 1:
+        write = "write them all as texts, y.astype(str), or all as numbers"
+        raise Misuse(f"labels hold the text '{kinds[True]}' and also {kinds[False]}, which is none: {write}")
+
+
 def label_names(targets: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[str], np.ndarray]:
     """Return the distinct label names (L,) among targets (N,), and the index (N,) of each target in that list."""
     flat = targets.ravel()

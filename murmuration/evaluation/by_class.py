@@ -12,6 +12,7 @@ import numpy as np
 from murmuration.evaluation.coverage import UNDEFINED, mean_score
 from murmuration.evaluation.metrics import ExampleScores, Score
 from murmuration.evaluation.metrics.intervals import wilson
+from murmuration.evaluation.metrics.no_input import class_accuracy
 from murmuration.evaluation.metrics.per_example import Columns
 from murmuration.evaluation.metrics.ranking import placements, precision_influence
 from murmuration.evaluation.metrics.scores import POSITIVE, UNIT, measure_of
@@ -202,19 +203,6 @@ def means_of(columns: Columns, rows: np.ndarray) -> dict[str, Score]:
 # return a value (N,) per example whose mean is the score, with the same variance: the score plus N times its derivative
 # by the weight of the example (the infinitesimal jackknife, Efron 1982), so that intervals need no model of how the
 # classes depend on each other. Classes without examples are left out.
-
-
-def class_accuracy(correct: np.ndarray, label: np.ndarray, classes: Iterable[int]) -> np.ndarray:
-    """Return values (N,) whose mean is the mean over these classes of the accuracy on their examples.
-
-    >>> float(class_accuracy(np.array([1, 1, 1, 0]), np.array([0, 0, 0, 1]), (0, 1)).mean())
-    0.5
-    """
-    rows = [members for k in classes if len(members := np.flatnonzero(label == k))]
-    values = np.zeros(len(label))
-    for part in rows:
-        values[part] = (correct[part] - correct[part].mean()) / len(part)
-    return np.mean([correct[part].mean() for part in rows]) + len(label) / len(rows) * values
 
 
 def macro_f1(label: np.ndarray, predicted: np.ndarray) -> np.ndarray:

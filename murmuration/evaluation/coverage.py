@@ -17,7 +17,6 @@ from murmuration.system.records import to_json
 
 TEST = "test"
 MOST_CLASSES = 30  # whose coverage is listed one by one
-MIN_SUBSET_EXAMPLES = 10  # examples of a class or group whose coverage is listed
 UNDEFINED = Score(np.nan, np.nan, np.nan)  # a share of nothing
 FALSE_ALARM = 0.025  # probability that a valid rule is called under-covering, and as well over-covering
 
@@ -128,11 +127,11 @@ def coverage_of(rule: Rule, scores: ExampleScores, subset: str, rows: Any) -> Se
 
 
 def coverage_by_group(posthoc: PostHoc, scores: ExampleScores, groups: Mapping[str, np.ndarray]) -> list[SetCoverage]:
-    """Return the coverage of the primary rule's sets in each group (name -> rows) of enough examples.
+    """Return the coverage of the primary rule's sets in each group (name -> rows) that has examples.
 
     Their p-values are adjusted for how many groups there are (Holm 1979).
     """
-    listed = {name: rows for name, rows in groups.items() if len(rows) >= MIN_SUBSET_EXAMPLES}
+    listed = {name: rows for name, rows in groups.items() if len(rows)}
     coverages = [coverage_of(posthoc.conformal[0], scores, name, rows) for name, rows in listed.items()]
     adjusted = holm([coverage.p_value for coverage in coverages])
     return [replace(coverage, p_value=float(p)) for coverage, p in zip(coverages, adjusted, strict=True)]

@@ -196,12 +196,13 @@ def cost_of(ensemble: Ensemble, x: Tensor) -> dict[str, float]:
         x: Inputs (N, ...) whose prediction is timed.
 
     Returns:
-        Training seconds, stored parameters, milliseconds per prediction, and members.
+        Training seconds by the clock and of the CPU, stored parameters, milliseconds per prediction, and members.
     """
     timed = x[: min(TIMED, stream_size(x))]
     seconds = min(timeit.repeat(lambda: ensemble.predict(timed, prepared=True), repeat=2, number=1))
     return {
         "seconds": ensemble.manifest.seconds or math.nan,
+        "cpu_seconds": ensemble.manifest.cpu_seconds or math.nan,
         "parameters": sum(group.population.parameters_stored() for group in ensemble.groups) or math.nan,
         "ms_per_prediction": 1e3 * seconds / len(timed),
         "members": ensemble.members,

@@ -13,10 +13,12 @@ import murmuration.evaluation.by_class as by_class
 import murmuration.evaluation.coverage as coverages
 import murmuration.evaluation.eval_set as eval_sets
 from murmuration.data import Data, open_inputs
+from murmuration.evaluation.baseline import IMBALANCED, Baseline, baseline_of
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
 from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
 from murmuration.evaluation.metrics.comparison import GroupScores
+from murmuration.evaluation.metrics.scores import Place
 from murmuration.evaluation.ood import OodResult, evaluate_ood, in_distribution
 from murmuration.evaluation.shift import Progress, ShiftResult, ShiftSuite, evaluate_shift, no_progress, shift_suite
 from murmuration.evaluation.weight_diagnosis import Diagnosis, diagnose
@@ -78,8 +80,7 @@ class Evaluation:
         return f"Evaluation({self.name!r} on {self.eval_set.name!r}: {self.examples.inputs} examples)"
 
     def _repr_html_(self) -> str:
-        shown = shown_in("summary", self.task)
-        return html_table(repr(self), {name: repr(score) for name, score in self.scores.items() if name in shown})
+        return html_table(repr(self), {name: repr(self.scores[name]) for name in self.shown_in("summary")})
 
     @property
     def task(self) -> Any:
@@ -118,6 +119,25 @@ class Evaluation:
     def member_scores(self) -> list[dict[str, float]]:
         """The scores of each member alone, before the calibrator; means over its draws, if it makes several."""
         return member_scores(self.examples, self.draws)
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """Predictions without input, scored on the same examples."""
+        return baseline_of(self)
+
+    @property
+    def imbalanced(self) -> bool:
+        """Whether one class has so many more examples than another that accuracy says little."""
+        return bool(self.classes) and self.baseline.imbalance >= IMBALANCED
+
+    def shown_in(self, place: Place) -> list[str]:
+        """Return the names of the scores that are shown in a place and exist, the most telling ones first.
+
+        Args:
+            place: One of `PLACES`, such as "summary".
+        """
+        names = shown_in(place, self.task, members=self.predictions, imbalanced=self.imbalanced)
+        return [name for name in names if name in self.scores]
 
     @cached_property
     def confusion(self) -> np.ndarray:
@@ -161,6 +181,7 @@ class Evaluation:
         eval_set = self.eval_set
         record = {
             "metrics": self.scores,
+            "baseline": self.baseline,
             "cost": self.cost,
             "members": self.member_scores,
             "failures": {str(member): text for member, text in self.failures.items()},

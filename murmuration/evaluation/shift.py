@@ -124,7 +124,7 @@ def official_chosen(folder: str, names: Sequence[str] | None) -> list[str]:
         raise Misuse(f"no corruption is named: expected some of {', '.join(available)}")
     for name in selected:
         if name not in available:
-            raise unknown("corruption", name, available)
+            raise unknown("corruption", name, available, see="murmur list corruptions")
     return selected
 
 

@@ -49,6 +49,11 @@ class Likelihood(ABC):
         """Whether outputs are cosines: networks by name get a last layer that returns cosines."""
         return False
 
+    @property
+    def about_outputs(self) -> str:
+        """What the outputs of a network are, and what to write if it gives others, for messages."""
+        return ""
+
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None, member: Tensor | None = None) -> Tensor:
         """Compute the loss of each example under each of m members.

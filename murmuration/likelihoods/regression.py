@@ -208,6 +208,12 @@ class HeteroscedasticGaussian(GaussianOutputs):
     def width(self) -> int:
         return 2 * self.count
 
+    @property
+    def about_outputs(self) -> str:
+        known, learned = "likelihood=mm.Gaussian(noise_std=...)", "mm.with_noise(net)"
+        two = "two outputs a target, mean and noise"
+        return f"{two}; for a net of means write {known} with a noise that is known, or {learned} to learn one"
+
     def standardised(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance (..., N, K) in standardised units.
 
@@ -293,6 +299,10 @@ class Quantiles(Standardised):
     @property
     def width(self) -> int:
         return self.count * len(self.levels)
+
+    @property
+    def about_outputs(self) -> str:
+        return f"{len(self.levels)} quantiles of each target"
 
     def quantiles(self, outputs: Tensor) -> Tensor:
         """Reshape outputs to standardised quantiles (..., N, K, L), not sorted.

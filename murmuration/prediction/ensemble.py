@@ -30,9 +30,9 @@ from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
-from murmuration.models.nets.validation import digest, plain_tensors
+from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
-from murmuration.prediction.outside import outside_of
+from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
 from murmuration.prediction.predictive import Predictive
@@ -108,8 +108,8 @@ class Ensemble:
     def about_task(self) -> str:
         """Return the task, with the names of classes, labels or targets if they are known."""
         task = CLASSIFICATION if self.likelihood is None else self.likelihood.task
-        known = bool(self.names) and (task != REGRESSION or self.names != tuple(map(str, range(len(self.names)))))
-        return f"{task} of {listed(self.names, most=5)}" if known else task
+        numbered = task == REGRESSION and self.names == tuple(map(str, range(len(self.names))))
+        return f"{task} of {listed(self.names, most=5)}" if self.names and not numbered else task
 
     def _repr_html_(self) -> str:
         data = self.manifest.data
@@ -119,7 +119,7 @@ class Ensemble:
             "recipe": self.recipe.name,
             "trained on": data.get("name", ""),
         }
-        rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator", None)}
+        rows |= {"engine": self.engine.name, "calibrator": getattr(self.posthoc, "calibrator_name", None)}
         last = self.history[-1].get("ensemble", {}) if self.history else {}
         rows |= {name.replace("val_", "validation "): f"{value:.4g}" for name, value in last.items()}
         return html_table(repr(self), rows)
@@ -250,9 +250,10 @@ class Ensemble:
         prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
         times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
-        calibrator = self.posthoc.calibrator if self.posthoc is not None and calibrated else None
+        steps = self.posthoc if calibrated else None
         shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
-        return EnsembleModule(prepare, networks, likelihood, calibrator, shape).eval().to(self.device)
+        parts = prepare, networks, likelihood, getattr(steps, "calibrator", None), shape
+        return EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
 
     def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
         """Write the ensemble as a file for another program.
@@ -412,8 +413,7 @@ class Ensemble:
             chunks = inputs.split(inputs.chunk)
             parts = [self.predict(x, draws=draws, calibrated=calibrated, prepared=True) for x in chunks]
             pred = Predictive.concatenate(parts)
-            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed)
-            return replace(pred, keys=keys, outside=far)
+            return replace(pred, keys=keys, outside=with_imputed(pred.outside, imputed))
         times = self.recipe.weights.resolve_draws(draws)
         if self.preparation is None:
             refuse_beyond(inputs, [precision(group.population) for group in self.groups])
@@ -425,11 +425,11 @@ class Ensemble:
             what = f"inputs of type {inputs.dtype} and shape {tuple(inputs.shape)}"
             raise Misuse(f"a network given to from_models does not take {what}: {first_line(error)}") from error
         outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
-        posthoc = self.posthoc if calibrated else None
-        likelihood = _likelihood_of(self.likelihood, outputs.shape[-1])
+        posthoc, likelihood = self.posthoc if calibrated else None, _likelihood_of(self.likelihood, outputs.shape[-1])
+        if self.recipe.name == GIVEN:
+            warn_of_softmax(outputs, likelihood, "the networks given to from_models seem")
         weights = draw_weights(self.weights, self.networks, times)
-        far = None if self.ranges is None else outside_of(self.ranges, inputs)
-        far = far if far is None or imputed is None else far.plus(imputed)
+        far = with_imputed(None if self.ranges is None else outside_of(self.ranges, inputs), imputed)
         pred = Predictive(outputs, likelihood, weights, self.names, posthoc, keys, outside=far)
         return pred if posthoc is None else posthoc.widened(posthoc.calibrated(pred))
 
@@ -454,7 +454,7 @@ class Ensemble:
         def part(index: int, chunk: Tensor) -> Predictive:
             pred = self.predict(chunk, calibrated=calibrated, prepared=True)
             rows = slice(index * size, (index + 1) * size)
-            far = pred.outside if pred.outside is None or imputed is None else pred.outside.plus(imputed[rows])
+            far = with_imputed(pred.outside, None if imputed is None else imputed[rows])
             return replace(pred, keys=take_keys(keys, rows), outside=far)
 
         return (part(index, chunk) for index, chunk in enumerate(inputs.split(size)))
@@ -502,9 +502,10 @@ class Ensemble:
         >>> ensemble.posthoc.calibrator.name
         'temperature'
         """
-        split, counts = self.labelled(x if y is None else (x, y)), self.manifest.data.get("class_counts")
+        split = self.labelled(x if y is None else (x, y))
+        of_classes = (self.manifest.data.get(name) for name in ("class_counts", "class_weights"))
         pred = Predictive.concatenate(list(self.stream(split.prepared, calibrated=False, prepared=True)))
-        return replace(self, posthoc=fit_posthoc(pred, split.y, config, counts))
+        return replace(self, posthoc=fit_posthoc(pred, split.y, config, *of_classes))
 
     def _joined(self, parts: list[Tensor]) -> Tensor:
         """Join the outputs (S, N, K) of all groups in single precision; refuse groups of different outputs."""

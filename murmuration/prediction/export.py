@@ -3,14 +3,17 @@
 import copy
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.data import Preparation
 from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
+from murmuration.data.ranges import Ranges
 from murmuration.data.scaling import EDGE
 from murmuration.likelihoods import REGRESSION, Likelihood
+from murmuration.prediction.outside import Baseline, outside_of
 from murmuration.prediction.posthoc.calibrator import Calibrator
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
@@ -33,6 +36,11 @@ EXPORTS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {".pt2": program_byte
 class EnsembleModule(nn.Module):
     """Inputs (N, ...) -> tensors by name, in float32: see `Ensemble.as_module`."""
 
+    low: Tensor
+    high: Tensor
+    places: Tensor | None
+    flags: Tensor | None
+
     def __init__(
         self,
         prepare: nn.Module,
@@ -40,8 +48,13 @@ class EnsembleModule(nn.Module):
         likelihood: Callable[[int], Likelihood],  # of a number of outputs
         calibrator: Calibrator | None,
         shape: tuple[int, ...] | None,  # of an input, if it is known
+        ranges: Ranges | None = None,  # of the training inputs, with the baseline for inputs far outside
+        baseline: Baseline | None = None,
     ) -> None:
         super().__init__()
+        self.baseline, self.clip = (baseline, ranges.clip) if ranges is not None else (None, None)
+        for name in ("low", "high", "places", "flags"):
+            self.register_buffer(name, getattr(ranges, name, None))
         self.prepare, self.members = prepare, nn.ModuleList(members)
         self.likelihood, self.calibrator, self.shape = likelihood, calibrator, shape
 
@@ -53,6 +66,9 @@ class EnsembleModule(nn.Module):
         outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
+        if self.baseline is not None:
+            ranges = Ranges(self.low, self.high, self.places, self.flags, self.clip)
+            pred = replace(pred, outside=outside_of(ranges, inputs), baseline=self.baseline)
         values = {name: getattr(pred, name).float() for name in (MOMENTS if pred.task == REGRESSION else ENTROPIES)}
         if not x.is_floating_point():
             return values

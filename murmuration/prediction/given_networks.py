@@ -32,8 +32,8 @@ def load_given(
     if len(nets) == sum(counts):  # one for each model: the first of each group
         nets = [nets[sum(counts[:i])] for i in range(len(counts))]
     if len(nets) != len(names) or None in nets:
-        hint = f"give them again as net=, a list of {len(names)}"
-        raise Misuse(f"{path} holds given models of {', '.join(names)}: {hint}")
+        needed = f"a list of {len(names)}, one for each architecture" if len(names) > 1 else f"such as net={names[0]}"
+        raise Misuse(f"{path} holds given models of {', '.join(names)}: give them again as net=, {needed}")
     built = [net if isinstance(net, nn.Module) else net_source(net, (), 0).structure() for net in nets]
     modules = [copy.deepcopy(plain_module(architecture)) for architecture in built]
     for module, population, plain in zip(modules, populations, manifest.plain, strict=True):

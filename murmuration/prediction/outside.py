@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,12 +55,17 @@ def outside_of(ranges: Ranges, x: Tensor) -> Outside:
     return Outside(count, torch.where(squared.isinf(), 1.0, squared / (squared + SCALE**2)))
 
 
+def with_imputed(far: Outside | None, imputed: np.ndarray | None) -> Outside | None:
+    """Return what is known of inputs, of which `imputed` (N,) values were filled in besides; None if nothing is."""
+    return far if far is None or imputed is None else far.plus(imputed)
+
+
 def joined(parts: Sequence[Outside | None]) -> Outside | None:
     """Concatenate the inputs of parts; None if one is not known."""
-    told = [part for part in parts if part is not None]
-    if len(told) < len(parts):
+    records = [part for part in parts if part is not None]
+    if len(records) < len(parts):
         return None
-    return Outside(torch.cat([part.count for part in told]), torch.cat([part.weight for part in told]))
+    return Outside(torch.cat([part.count for part in records]), torch.cat([part.weight for part in records]))
 
 
 @dataclass(frozen=True)

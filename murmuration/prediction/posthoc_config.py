@@ -15,7 +15,8 @@ class PostHocConfig:
         str | None,
         Doc(
             "Calibration method, see `murmur list calibrators`; settings may follow a colon. none: no calibrator. By "
-            "default temperature, and none for regressions that it does not serve."
+            "default temperature; vector if training weighed classes unequally; none for regressions that temperature "
+            "does not serve."
         ),
     ] = None
     coverage: Annotated[float, Doc("Target coverage of conformal prediction sets and intervals."), Fraction(0.9)] = 0.9

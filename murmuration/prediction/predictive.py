@@ -60,7 +60,7 @@ class Predictive:
     def __post_init__(self) -> None:
         if any(len(values) != self.outputs.shape[1] for values in self.keys.values()):
             raise Misuse(f"keys of another length than inputs {self.outputs.shape[1]}: expected one for each")
-        if self.outside is not None and len(self.outside.count) != self.outputs.shape[1]:
+        if self.outside is not None and self.outside.count.shape[0] != self.outputs.shape[1]:
             raise Misuse(f"outside of {len(self.outside.count)} inputs, and there are {self.outputs.shape[1]}")
         checks.check_outputs(self.outputs, self.likelihood)
         checks.check_weights(self.weights, members=len(self.outputs))
@@ -94,15 +94,18 @@ class Predictive:
         return mixtures.weighted_mean(values, self.member_weights)
 
     @cached_property
-    def _blend(self) -> Blend | None:
+    def blend(self) -> Blend | None:
         """Return how predictions are mixed with the baseline; None if none is."""
-        if self.outside is None or self.baseline is None or not (self.outside.weight > 0).any():
+        if self.outside is None or self.baseline is None:
             return None
-        return Blend(self.outside.weight, *self.baseline.moments)
+        weight = self.outside.weight
+        if not torch.compiler.is_exporting() and not (weight > 0).any():  # an exported module has no branches
+            return None
+        return Blend(weight, *(moment.to(weight.device) for moment in self.baseline.moments))
 
     def _mixed(self, values: Tensor, unknown: Callable[[Blend], Any] = lambda blend: 0.0) -> Tensor:
         """Average values (N, ...) of the members with those of the baseline; inputs of weight 0 keep their bits."""
-        return values if self._blend is None else self._blend.mix(values, unknown(self._blend))
+        return values if self.blend is None else self.blend.mix(values, unknown(self.blend))
 
     @cached_property
     def mean(self) -> Tensor:
@@ -147,9 +150,9 @@ class Predictive:
             members = (weights.log()[:, None] + components.log_prob(self.targets(y)).sum(-1)).logsumexp(0)
         else:
             members = (self.member_weights.log()[:, None] + self.member_log_prob(y)).logsumexp(0)
-        if self._blend is None or self.likelihood.moment_matched:
+        if self.blend is None or self.likelihood.moment_matched:
             return members
-        return self._blend.log_mix(members, self.checked(y), self.task)
+        return self.blend.log_mix(members, self.checked(y), self.task)
 
     @property
     def logits(self) -> Tensor:
@@ -323,7 +326,7 @@ class Predictive:
         """Return the variance (N, K) of members' means, or of their probabilities, divided by S and not S - 1."""
         means = self.member_mean if self.task == REGRESSION else self.probs
         members = mixtures.weighted_variance(means, self.member_weights)
-        around = members if self._blend is None else members + (self.average(means) - self.mean).square()
+        around = members if self.blend is None else members + (self.average(means) - self.mean).square()
         return self._mixed(around, lambda blend: blend.var + (blend.mean - self.mean).square())
 
     @property
@@ -364,9 +367,9 @@ class Predictive:
             Misuse: If this is not a regression.
         """
         members = mixtures.mixture_quantile(level, *self.density)
-        if self._blend is None or self.likelihood.moment_matched:
+        if self.blend is None or self.likelihood.moment_matched:
             return members
-        return self._blend.quantile(level, members, *self.density)
+        return self.blend.quantile(level, members, *self.density)
 
     def interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Compute the central predictive interval.

@@ -21,9 +21,9 @@ def uncertainties(pred: Any) -> dict[str, Tensor]:
     index = pred.predicted.expand(len(pred.probs), -1)[..., None]
     predicted_probs = pred.probs.gather(-1, index).squeeze(-1)  # (S, N)
     epistemic_predicted = mixtures.weighted_variance(predicted_probs, pred.member_weights)
-    if pred._blend is not None:
+    if pred.blend is not None:
         mixed = pred.epistemic_var.gather(-1, pred.predicted[:, None])[:, 0]
-        epistemic_predicted = torch.where(pred._blend.weight > 0, mixed, epistemic_predicted)
+        epistemic_predicted = torch.where(pred.blend.weight > 0, mixed, epistemic_predicted)
     return {
         "confidence": pred.confidence,
         **in_nats,

@@ -14,19 +14,20 @@ from murmuration.core.recipe import Recipe, parse_recipe
 from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import Evaluation, eval_set_of, evaluate_on, ood_inputs
-from murmuration.evaluation.metrics import shown_in
+from murmuration.evaluation.coverage import UNDEFINED
 from murmuration.evaluation.record import Ood, Shift, suite_of
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, Likelihood
 from murmuration.models.estimators.table import BASELINES, check_model, models_for
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.reports.findings import BASELINE, Difference
+from murmuration.reports.findings import BASELINE, Difference, differences
 from murmuration.reports.formatting import heading, interval, number, plural
 from murmuration.reports.page import render, write_report
 from murmuration.reports.report import Report, report_of, this_command
+from murmuration.reports.seeds import SeedRun, seeds_of
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse, notes_once, printable
+from murmuration.system.errors import Failure, Misuse, notes_once, printable, require_integer
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -44,13 +45,18 @@ class Comparison:
 
     Attributes:
         summary: The report: evaluations, paired tests, verdict and findings.
-        seed: Random seed of all recipes.
+        seed: Random seed of all recipes; the first of several.
         out: Directory with one run per recipe, `results.json` and `report.html`; None if nothing was written.
     """
 
     summary: Report
     seed: int
     out: Path | None = None
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The training seeds; `evaluations` and `tests` are those of the first."""
+        return (self.seed,) if self.summary.seeds is None else self.summary.seeds.seeds
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
@@ -83,15 +89,18 @@ class Comparison:
         return self.summary.table
 
     def __repr__(self) -> str:
-        first = self.evaluations[0]
-        names = shown_in("brief", first.task)
+        first, seeds = self.evaluations[0], self.summary.seeds
+        names = first.shown_in("brief")
+        rows = [(e.name, [e.scores[n] for n in names]) for e in self.evaluations]
+        baseline = (f"no input: {first.baseline.name}", [first.baseline.scores.get(n, UNDEFINED) for n in names])
         table = [["", *map(heading, names)]]
-        for e in self.evaluations:
-            table.append([e.name, *(f"{number(e.scores[n])} {interval(e.scores[n])}".strip() for n in names)])
+        for name, scores in [*(rows if seeds is None else seeds.rows(names)), baseline]:
+            table.append([name, *(f"{number(score)} {interval(score)}".strip() for score in scores)])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
         part = "example" if first.eval_set.part == "test" else f"{first.eval_set.part} example"
-        title = f"Comparison on {plural(first.examples.inputs, part)} of {first.eval_set.name}"
+        over = "" if seeds is None else f", means over {len(seeds.seeds)} training seeds"
+        title = f"Comparison on {plural(first.examples.inputs, part)} of {first.eval_set.name}{over}"
         return "\n".join([title, *lines, *self.verdict])
 
     def report(self, path: str | os.PathLike[str]) -> None:
@@ -107,7 +116,7 @@ class Comparison:
         eval_set, record = self.summary.eval_set, self.summary.to_json()
         if self.out is not None:
             for name, result in record["results"].items():
-                result["run"] = str(self.out / run_name(name))
+                result["run"] = str(run_path(self.out, name, self.seeds, self.seed))
             record["report"] = str(self.out / REPORT)
         return {
             "data": {"name": eval_set.name, "task": eval_set.task, "fingerprint": eval_set.fingerprint},
@@ -125,6 +134,7 @@ def compare(
     *,
     net: Net | None = None,
     baselines: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
     plan: Plan | None = None,
     noise_std: float | None = None,
     link: str | None = None,
@@ -138,8 +148,8 @@ def compare(
 ) -> Comparison:
     """Train several recipes on the same splits with the same seed and test which differences are significant.
 
-    With `out`, every recipe is a run in a sub-directory; a comparison that was killed continues when the same call is
-    repeated, and recipes that have finished are loaded.
+    With `out`, every recipe is a run in a sub-directory (`recipe/seed-0` with several seeds); a comparison that
+    was killed continues when the same call is repeated, and recipes that have finished are loaded.
 
     Args:
         data: What `open_data` takes: a name, a path, a pair (x, y), a table with `target=`, or a `Data`. Recipes are
@@ -148,6 +158,8 @@ def compare(
         net: The network of all recipes, as `fit` takes it; chosen by the data if left out.
         baselines: Names of models that are not networks (`murmur list models`); by default those of a table, `()` for
             none.
+        seeds: Training seeds: every recipe is trained with each on the same splits, and methods are compared over them.
+            By default `seed` alone; differences are then those between the networks of this one training.
         plan: Settings of training; those among `settings` take precedence.
         noise_std: Known noise of a regression target.
         link: Link of a classification, softmax or softplus.
@@ -177,7 +189,10 @@ def compare(
     if repeated := [recipe.name for recipe in parsed if directories.count(run_name(recipe.name)) > 1]:
         raise Misuse(f"recipes= names '{repeated[0]}' twice: write each once")
     training, reading = sort_settings(settings, net)
+    numbers = checked_seeds(seeds, training)
+    training |= {} if seeds is None else {"seed": numbers[0]}
     base = replace(plan or Plan(), **training)
+    numbers = numbers or (base.seed,)
     opened = open_comparison_data(data, likelihood, reading)
     eval_set = eval_set_of(opened, validation=True)
     suite, foreign = suite_of(shift, eval_set), ood_inputs(ood, eval_set)
@@ -187,19 +202,53 @@ def compare(
         raise Misuse(f"{names}: need two names, such as single,deep-ensemble, or baselines=")
     path = None if out is None else Path(out)
     quiet = not (is_watched() if progress is None else progress)
-    trainer = Trainer(opened, net, plan, training, base, noise_std, link, likelihood, checkpoint_seconds, quiet)
-    with comparison_directory(path, trainer.settings(parsed, models)):
-        ensembles = {recipe.name: trainer.train_or_resume(recipe, path) for recipe in parsed}
-        ensembles |= {f"{name} {BASELINE}": trainer.fit_baseline(name, path) for name in models}
-        evaluations = []
+    loss: dict[str, Any] = {"noise_std": noise_std, "link": link, "likelihood": likelihood}
+    how: dict[str, Any] = {"checkpoint_seconds": checkpoint_seconds, "quiet": quiet, "seeds": numbers}
+    trainer = Trainer(opened, net, plan, training, base, **loss, **how)
+
+    def evaluated(seed: int) -> list[Evaluation]:
+        """Train, or load, and evaluate all recipes with one seed."""
+        seeded, evaluations = trainer.with_seed(seed), []
+        ensembles = {recipe.name: seeded.train_or_resume(recipe, path) for recipe in parsed}
+        ensembles |= {f"{name} {BASELINE}": seeded.fit_baseline(name, path) for name in models}
         for name, ensemble in ensembles.items():
             with counting_bar(f"{name} under shift", quiet or suite is None) as count:
                 evaluations.append(evaluate_on(ensemble, eval_set, name, suite, foreign, count))
-        comparison = Comparison(report_of(evaluations, command=this_command()), base.seed, path)
+        return evaluations
+
+    with comparison_directory(path, trainer.settings(parsed, models)):
+        first = evaluated(numbers[0])
+        tests = differences(first)
+        runs = [SeedRun.of(numbers[0], first, tests)]
+        for seed in numbers[1:]:
+            others = evaluated(seed)  # of which only scores and tests are kept
+            runs.append(SeedRun.of(seed, others, differences(others)))
+        over = seeds_of(runs, opened.task) if len(runs) > 1 else None
+        comparison = Comparison(report_of(first, tests, command=this_command(), seeds=over), base.seed, path)
         if path is not None:
             write_json(path / RESULTS, comparison.to_json())
             write_bytes(path / REPORT, render(comparison.summary).encode())
     return comparison
+
+
+def checked_seeds(seeds: Sequence[int] | None, training: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the training seeds; refuse repeated ones, and a `seed` beside them."""
+    if seeds is None:
+        return ()
+    if "seed" in training:
+        raise Misuse(f"seed={training['seed']} and seeds={list(seeds)!r:.60}: give one of them")
+    if isinstance(seeds, str) or not isinstance(seeds, Sequence) or not len(seeds):
+        raise Misuse(f"seeds={seeds!r:.60}: expected several whole numbers, such as (0, 1, 2)")
+    for seed in seeds:
+        require_integer("seeds", seed, 0)
+    if len({*seeds}) < len(seeds):
+        raise Misuse(f"seeds={list(seeds)!r:.60}: write each once")
+    return tuple(seeds)
+
+
+def run_path(out: Path, name: str, seeds: Sequence[int], seed: int) -> Path:
+    """Return the run of a recipe: a directory of its own or, of several seeds, one for each seed inside."""
+    return out / run_name(name) / f"seed-{seed}" if len(seeds) > 1 else out / run_name(name)
 
 
 def run_name(name: str) -> str:
@@ -247,6 +296,13 @@ class Trainer:
     likelihood: Likelihood | str | None
     checkpoint_seconds: float
     quiet: bool
+    seeds: tuple[int, ...] = (0,)
+
+    def with_seed(self, seed: int) -> "Trainer":
+        """Return the trainer with another seed of training."""
+        if seed == self.base.seed:
+            return self
+        return replace(self, training={**self.training, "seed": seed}, base=replace(self.base, seed=seed))
 
     def settings(self, recipes: Sequence[Recipe], baselines: Sequence[str]) -> dict[str, Any]:
         """Return what must be the same when a comparison is continued."""
@@ -260,11 +316,12 @@ class Trainer:
             "link": self.link,
             "loss": loss if isinstance(loss, str | None) else repr(loss),
             "data": {"source": self.data.source, "fingerprint": self.data.fingerprint},
+            **({"seeds": list(self.seeds)} if len(self.seeds) > 1 else {}),
         }
 
     def train_or_resume(self, recipe: Recipe, path: Path | None) -> Ensemble:
         """Return the ensemble of one recipe: loaded if it is finished, resumed if it was interrupted, else trained."""
-        run = None if path is None else path / run_name(recipe.name)
+        run = None if path is None else run_path(path, recipe.name, self.seeds, self.base.seed)
         if run is not None and is_begun(run):
             with repair_hint(run), training_bar(read_run(run).plan["epochs"], self.quiet, recipe.name) as show:
                 own: dict[str, Any] = {"net": self.net, "optimizer": self.base.optimizer, "likelihood": self.likelihood}
@@ -272,7 +329,7 @@ class Trainer:
                 own |= {"show": show, "checkpoint_seconds": self.checkpoint_seconds}
                 return resume(run, data=self.data, recipe=recipe, **own)
         members, requested = recipe.members or self.base.members, self.base.members
-        if requested not in (0, members) and not self.quiet:
+        if requested not in (0, members) and not self.quiet and self.base.seed == self.seeds[0]:
             print(
                 printable(f"{recipe.name} is trained with its own number of members, {members} instead of {requested}")
             )
@@ -282,7 +339,7 @@ class Trainer:
 
     def fit_baseline(self, name: str, path: Path | None) -> Ensemble:
         """Return the ensemble of a baseline: loaded if its run exists, else fitted."""
-        run = None if path is None else path / run_name(f"{name} {BASELINE}")
+        run = None if path is None else run_path(path, f"{name} {BASELINE}", self.seeds, self.base.seed)
         if run is not None and is_begun(run):
             with repair_hint(run):
                 return resume(run, data=self.data)
@@ -314,7 +371,7 @@ def comparison_directory(path: Path | None, settings: dict[str, Any]) -> Iterato
         yield
         return
     stored, runs = path / SETTINGS, [path / run_name(recipe["name"]) for recipe in settings["recipes"]]
-    if not stored.exists() and any((run / "run.json").exists() for run in runs):
+    if not stored.exists() and any(run_files(run) for run in runs):
         lost = f"{stored} is missing, and {path} holds runs of these recipes"
         raise Failure(f"{lost}: restore it, or choose another out=")
     if not holders(path) and not stored.exists():
@@ -328,15 +385,20 @@ def comparison_directory(path: Path | None, settings: dict[str, Any]) -> Iterato
             write_record(stored, settings)
             yield
         except BaseException:
-            if not any(path.glob("*/run.json")):
+            if not any(run_files(run) for run in path.iterdir()):
                 stored.unlink(missing_ok=True)
             raise
+
+
+def run_files(path: Path) -> list[Path]:
+    """Return the manifests of a recipe: that of its run, or those of its seeds."""
+    return [*path.glob("run.json"), *path.glob("seed-*/run.json")]
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
     """Refuse to continue a comparison with other settings."""
     stored, settings = before if isinstance(before, dict) else {}, json.loads(json.dumps(now))
-    name = next((key for key in settings if stored.get(key) != settings[key]), None)
+    name = next((key for key in (*settings, "seeds") if stored.get(key) != settings.get(key)), None)
     if name is None:
         return
     if name == "plan" and isinstance(stored.get("plan"), dict):

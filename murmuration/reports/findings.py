@@ -9,24 +9,32 @@ from typing import Any
 
 from torch import Tensor
 
-from murmuration.evaluation import Evaluation
+from murmuration.evaluation import Evaluation, SetCoverage
+from murmuration.evaluation.baseline import TRAINING
+from murmuration.evaluation.coverage import mean_score
 from murmuration.evaluation.metrics import PairedTest, describe, holm, paired_test, shown_in
+from murmuration.evaluation.metrics.comparison import MIN_GROUP_EXAMPLES
 from murmuration.evaluation.metrics.intervals import LEVEL
 from murmuration.evaluation.metrics.scores import measure_of
 from murmuration.evaluation.shift import paired_shift
+from murmuration.evaluation.two_classes import average_precision, rarer_class
 from murmuration.prediction.posthoc.fit import Choice
 from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import interval, number, percent, plural, words_of
 
 SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
 NOISE = "the noise of the examples"  # that paired tests are about
-ONE_TRAINING = "other training seeds were not tried"
+ONE_TRAINING = (
+    "One training seed: differences are between these trained networks, not between methods (--seeds 0,1,2 tries more)."
+)
 DECIDING = "nll"  # chooses the leading recipe: it scores the whole predictive distribution
 POWER = 0.8  # probability that so many examples would show a difference
 LISTED = 3  # groups or classes that a sentence names
 MOST_MORE = 100  # times as many examples are not worth a sentence
 NOMINAL = 0.9
 SCALING = ("temperature", "vector", "matrix")  # calibrators that are named with the word scaling
+CLASS_WISE = "mondrian"  # conformal sets with a threshold for each class
+ALIKE = 0.02  # of the epistemic uncertainty of an ensemble: draws with less add nothing
 BASELINE = "(baseline)"  # ends the names of baselines in a comparison
 CORRECTED = "P-values are corrected for the number of pairs by Holm's method."
 WORTH_SAYING = 0.03  # distance of a coverage from its target that is explained even if it is noise
@@ -69,17 +77,27 @@ class Difference:
         return "p < 0.001" if self.test.p_value < 0.001 else f"p = {self.test.p_value:.2g}"
 
     @property
-    def sentence(self) -> str:
+    def label(self) -> str:
+        """The score in words."""
         clean = self.test.name.removeprefix("corrupted_")
-        label = describe(clean).label + ("" if clean == self.test.name else " under corruption")
-        if self.size == 0:
-            return f"{self.a} and {self.b} have the same {label}."
-        if self.by_chance:
-            return f"{self.a} and {self.b} differ in {label} by {number(self.size)}: within {NOISE} ({self.chance})."
+        return describe(clean).label + ("" if clean == self.test.name else " under corruption")
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """The recipe with the better value, and the other."""
         a_leads = (self.test.difference > 0) == (self.better == "higher")
-        ahead, behind = (self.a, self.b) if a_leads else (self.b, self.a)
-        lead = f"{number(self.size)} {self.better} than {behind}"
-        return f"{ahead} has the better {label}: {lead}, more than {NOISE} ({self.chance})."
+        return (self.a, self.b) if a_leads else (self.b, self.a)
+
+    @property
+    def sentence(self) -> str:
+        if self.size == 0:
+            return f"{self.a} and {self.b} have the same {self.label}."
+        if self.by_chance:
+            within = f"within {NOISE} ({self.chance})"
+            return f"{self.a} and {self.b} differ in {self.label} by {number(self.size)}: {within}."
+        ahead, behind = self.order
+        words = f"{number(self.size)} {self.better} than {behind}"
+        return f"{ahead} has the better {self.label}: {words}, more than {NOISE} ({self.chance})."
 
     def to_json(self) -> dict[str, Any]:
         derived = {"by_chance": self.by_chance, "more_examples": self.more_examples, "sentence": self.sentence}
@@ -114,9 +132,24 @@ def tests_of(a: Evaluation, b: Evaluation, score: str) -> list[PairedTest]:
 
 
 def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> tuple[str, ...]:
-    """Return which recipe to use, whether its lead is more than noise, and how many more examples would tell."""
+    """Return which recipe to use, whether its lead is more than noise, and how many more examples would tell.
+
+    What is no better than predictions without input comes first.
+    """
     if len(evaluations) == 1:
-        return (quality(evaluations[0]), f"{first_upper(trust(evaluations[0], 'it'))}")
+        only = evaluations[0]
+        beside = against_nothing(only, "it" if only.baseline.is_beaten else only.name)
+        sentences = [quality(only), first_upper(beside)] if only.baseline.is_beaten else [beside, quality(only)]
+        return *sentences, first_upper(trust(only, "it"))
+    use = recommended(evaluations, tests)
+    beside = against_nothing(use, use.name)
+    sentences = [*lead(evaluations, tests), quality(use)]
+    sentences = [*sentences, beside] if use.baseline.is_beaten else [beside, *sentences]
+    return *sentences, *([] if use.eval_set.audited else [ONE_TRAINING])
+
+
+def lead(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> list[str]:
+    """Return which of several recipes to use, and how sure that is."""
     leader = min(evaluations, key=lambda item: float(item.scores[DECIDING]))
     against = rivals(leader, tests)
     close = {name: test for name, test in against.items() if test.by_chance}
@@ -124,22 +157,39 @@ def verdict(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> t
     shifted = lead_under_corruption(evaluations, tests)
     if not close:
         name, test = min(against.items(), key=lambda item: item[1].size)
-        lead = f"its {label} is {number(test.size)} lower than that of {name}"
-        first = f"Use {leader.name}: {lead}, more than the noise of {examples} ({test.chance}); {ONE_TRAINING}."
-        return first, *(item.sentence for item in shifted), quality(leader)
+        words = f"its {label} is {number(test.size)} lower than that of {name}"
+        first = f"Use {leader.name}: {words}, more than the noise of {examples} ({test.chance})."
+        return [first, *(item.sentence for item in shifted)]
     if shifted and shifted[0].clear and shifted[0].leader.name in (leader.name, *close):
         use = recommended(evaluations, tests)
         first = f"Use {use.name}: under corruption its {label} is {shifted[0].text}"
-        return f"{first}; on the clean {examples} no difference is measurable, and {ONE_TRAINING}.", quality(use)
+        others = [name for name in close if use is leader or name == use.name]
+        clean = f"its lead over {' and '.join(others)} is" if use is leader else f"the lead of {leader.name} over it is"
+        return [f"{first}; on the clean {examples} {clean} within noise."]
     name, test = max(close.items(), key=lambda item: item[1].size)
-    names = " and ".join(close)
-    lead = f"{leader.name} has the lowest {label}, but its lead over {names} is within the noise of {examples}"
-    sentences = [f"No clear winner: {lead} ({test.chance}).", *(item.sentence for item in shifted)]
+    words = f"{leader.name} has the lowest {label}, but its lead over {' and '.join(close)} is within the noise"
+    sentences = [f"No clear winner: {words} of {examples} ({test.chance}).", *(item.sentence for item in shifted)]
     if test.more_examples is not None and test.more_examples <= MOST_MORE * test.examples:
         large = f"If the difference from {name} is as large as it looks ({number(test.size)}), about"
         more = f"{int(float(f'{test.more_examples:.2g}')):,} more {words_of(leader.eval_set).examples}"
         sentences.append(f"{large} {more} would show it.")
-    return *sentences, quality(leader)
+    return sentences
+
+
+def against_nothing(evaluation: Evaluation, who: str) -> str:
+    """Say whether predictions are better than those without input, by proper scores on the same examples."""
+    baseline = evaluation.baseline
+    name, difference = next(iter(baseline.differences.items()))
+    known = "" if baseline.source == TRAINING else f" that knows these {words_of(evaluation.eval_set).examples}"
+    without = f"{baseline.name}, a prediction without input{known}"
+    values = f"{number(evaluation.scores[name])} against {number(baseline.scores[name])}"
+    ends = f"(difference {number(difference)}, 95 % interval {interval(difference)})"
+    scored = f"{describe(name).label} {values} {ends}"
+    if baseline.is_beaten:
+        return f"{who} is better than {without}: {scored}."
+    though = [describe(other).label for other in baseline.beaten]
+    other = f"; by {' and '.join(though)} it is better" if though else ""
+    return f"{who} is no better than {without}: {scored}{other}."
 
 
 def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Difference]:
@@ -186,16 +236,33 @@ def lead_under_corruption(evaluations: Sequence[Evaluation], tests: Sequence[Dif
 
 
 def quality(evaluation: Evaluation) -> str:
-    """Return the headline score with its interval, in a sentence."""
+    """Return the headline score with its interval, in a sentence.
+
+    Where classes are imbalanced, accuracy is mostly that of the large class: ranking and balanced accuracy stand first.
+    """
     name, examples = evaluation.name, f"{evaluation.examples.inputs:,} {words_of(evaluation.eval_set).examples}"
     for section in report_sections(evaluation):
         name = f"{name}, {section.qualifier(evaluation.manifest.entries[section.key])},"
-    if evaluation.task == "classification":
-        score = evaluation.scores["accuracy"]
-        ends = interval(score, percent)
-        return f"{name} classifies {percent(score)} of {examples} correctly (95 % interval {ends})."
-    score = evaluation.scores["rmse"]
-    return f"{name} has a root mean square error of {number(score)} on {examples} (95 % interval {interval(score)})."
+    scores = evaluation.scores
+    if evaluation.task != "classification":
+        error = f"{number(scores['rmse'])} on {examples} (95 % interval {interval(scores['rmse'])})"
+        share = f", R\u00b2 {number(scores['r2'])} ({interval(scores['r2'])})" if "r2" in scores else ""
+        return f"{name} has a root mean square error of {error}{share}."
+    accuracy = scores["accuracy"]
+    if not evaluation.imbalanced:
+        return (
+            f"{name} classifies {percent(accuracy)} of {examples} correctly "
+            f"(95 % interval {interval(accuracy, percent)})."
+        )
+    balanced = scores["balanced_accuracy"]
+    by_class = f"balanced accuracy {percent(balanced)} ({interval(balanced, percent)})"
+    if "auroc" not in scores:
+        return f"{name} has {by_class} on {examples}; {percent(accuracy)} of them are classified correctly."
+    rare = rarer_class(evaluation)
+    other = next(name for name in evaluation.classes if name != rare.name)
+    ranking = f"an AUROC of {number(scores['auroc'])} (95 % interval {interval(scores['auroc'])})"
+    found = f"average precision {number(average_precision(evaluation))} where chance has {number(rare.share)}"
+    return f"{name} tells '{rare.name}' from '{other}' with {ranking}, {found}, and {by_class}, on {examples}."
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:
@@ -212,19 +279,59 @@ def first_upper(sentence: str) -> str:
 def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()) -> tuple[str, ...]:
     """Return sentences on every recipe, the recommended one first, then on the differences between them.
 
-    Of more than two recipes, those on the others say only whether they are calibrated, and what failed. Differences
-    are those from the recipe with the lowest NLL, and clear ones between other recipes that are not baselines.
+    Of more than two recipes, those on the others say only whether they are calibrated, what failed, and whether their
+    draws differ at all.
     """
     first, named, more_than_two = recommended(evaluations, tests), len(evaluations) > 1, len(evaluations) > 2
     others = [text for e in evaluations if e is not first for text in about(e, named, brief=more_than_two)]
-    lowest = min(evaluations, key=lambda e: float(e.scores[DECIDING])).name
-    pairs = [
-        test.sentence
-        for test in tests
-        if lowest in (test.a, test.b) or not (test.by_chance or test.a.endswith(BASELINE) or test.b.endswith(BASELINE))
-    ]
+    alike = [text for e in evaluations if (text := about_draws(e, evaluations))]
+    pairs = summed_up(tests) if more_than_two else [test.sentence for test in tests]
     far = outside_sentence(first)
-    return (*about(first, named), *([far] if far else ()), *others, *pairs, *([CORRECTED] if more_than_two else ()))
+    found = (*about(first, named), *([far] if far else ()), *alike, *others, *pairs)
+    return (*found, CORRECTED) if more_than_two else found
+
+
+def summed_up(tests: Sequence[Difference]) -> list[str]:
+    """Return a sentence for every score in which recipes differ clearly, and one for all pairs that do not."""
+    sentences, close = [], [test for test in tests if test.by_chance]
+    for name in dict.fromkeys(test.test.name for test in tests):
+        clear = [test for test in tests if test.test.name == name and not test.by_chance]
+        behind: dict[str, list[str]] = {}
+        for test in clear:
+            ahead, other = test.order
+            behind.setdefault(ahead, []).append(f"{other} (by {number(test.size)})")
+        if clear:
+            words = "; ".join(f"{ahead} is better than {', '.join(others)}" for ahead, others in behind.items())
+            sentences.append(f"{first_upper(clear[0].label)}, by more than {NOISE}: {words}.")
+    if close:
+        least = min(test.test.p_value for test in close)
+        how_many = f"{'The other' if sentences else 'All'} {plural(len(close), 'difference')}"
+        sentences.append(f"{how_many} between two recipes are within {NOISE} (p from {least:.2g}).")
+    return sentences
+
+
+def about_draws(evaluation: Evaluation, evaluations: Sequence[Evaluation]) -> str:
+    """Return that the draws of a recipe are alike, compared with the members of an ensemble of independent networks."""
+    kind = "mutual_information" if evaluation.classes else "epistemic_std"
+    others = {e.name: float(e.scores[kind]) for e in evaluations if e.predictions > 1 and not is_drawn(e)}
+    if not is_drawn(evaluation) or not others:
+        return ""
+    name = "deep-ensemble" if "deep-ensemble" in others else max(others, key=lambda other: others[other])
+    own, reference = float(evaluation.scores[kind]), others[name]
+    ratio = (own / reference) ** (1 if evaluation.classes else 2) if reference > 0 else 1.0
+    if ratio >= ALIKE:
+        return ""
+    label = describe(kind).label.lower()
+    values = f"{label} is {number(own)}, that of {name} {number(reference)}"
+    return f"the draws of {evaluation.name} are alike, so its epistemic uncertainty says nothing: its {values}."
+
+
+def is_drawn(evaluation: Evaluation) -> bool:
+    """Return whether several predictions come from one trained network: draws, or points of its path."""
+    trained = evaluation.manifest.origins
+    return evaluation.predictions > 1 and (
+        evaluation.draws > 1 or (trained is not None and len({*trained}) < len(trained))
+    )
 
 
 def outside_sentence(evaluation: Evaluation) -> str:
@@ -260,12 +367,29 @@ def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[s
 
 
 def trust(evaluation: Evaluation, who: str) -> str:
-    """Return whether confidence or predictive intervals are right within noise."""
-    return (about_confidence if evaluation.task == "classification" else about_intervals)(evaluation, who)
+    """Return whether confidence or predictive intervals are right within noise, and if not, why nothing corrects it."""
+    right, sentence = (about_confidence if evaluation.task == "classification" else about_intervals)(evaluation, who)
+    posthoc = evaluation.posthoc
+    if right or posthoc is None or posthoc.choice is None or posthoc.choice.kept or evaluation.after is not None:
+        return f"{sentence}."
+    examples = f"{posthoc.calibrator_examples:,} {words_of(evaluation.eval_set).fitted}"
+    return f"{sentence}; {without_calibrator(posthoc.choice, examples)}."
 
 
-def about_confidence(evaluation: Evaluation, who: str) -> str:
-    """Return whether confidence is higher or lower than accuracy by more than the noise of so many examples.
+def without_calibrator(choice: Choice, examples: str) -> str:
+    """Say why the examples that a calibrator is chosen by did not ask for one."""
+    method = choice.method.replace("_", " ")
+    method = f"{method} scaling" if choice.method in SCALING else method
+    size = f"{number(abs(choice.gain))} \u00b1 {number(choice.error)}"
+    if choice.gain > 0:
+        gain = f"there the gain of {method} in held-out NLL, {size}, is not significant (p = {choice.p_value:.2g})"
+        return f"{examples} do not show it: {gain}, so it was not applied"
+    change = f"raises the held-out NLL by {size}" if choice.gain else "does not change the held-out NLL"
+    return f"{examples} do not show it: there {method} {change}, so it was not applied"
+
+
+def about_confidence(evaluation: Evaluation, who: str) -> tuple[bool, str]:
+    """Return whether confidence agrees with accuracy within the noise of so many examples, and the sentence.
 
     The noise is at least that of a calibrated model: examples that are all right have no variance of their own.
     """
@@ -276,21 +400,21 @@ def about_confidence(evaluation: Evaluation, who: str) -> str:
     gap, noise = float(gaps.mean()), 1.96 * math.sqrt(variance / len(gaps))
     if abs(gap) <= noise:
         whose = "its mean confidence" if who == "it" else f"the mean confidence of {who}"
-        return f"{whose} agrees with its accuracy within noise."
+        return True, f"{whose} agrees with its accuracy within noise"
     sure, right = (percent(float(columns[name].mean())) for name in ("confidence", "correct"))
     manner = "over" if gap > 0 else "under"
     points = f"{100 * abs(gap):.1f} percentage points"
-    return f"{who} is {manner}confident by {points}: mean confidence {sure}, accuracy {right}."
+    return False, f"{who} is {manner}confident by {points}: mean confidence {sure}, accuracy {right}"
 
 
-def about_intervals(evaluation: Evaluation, who: str) -> str:
-    """Return whether the 90 % predictive intervals cover 90 % of the targets."""
+def about_intervals(evaluation: Evaluation, who: str) -> tuple[bool, str]:
+    """Return whether the 90 % predictive intervals cover 90 % of the targets within noise, and the sentence."""
     covered = evaluation.scores["coverage_90"]
     whose = "its 90 % predictive intervals" if who == "it" else f"the 90 % predictive intervals of {who}"
     sentence = f"{whose} cover {percent(float(covered))} of the targets"
     if covered.low <= NOMINAL <= covered.high:
-        return f"{sentence}, which is 90 % within noise."
-    return f"{sentence}: they are too {'narrow' if covered < NOMINAL else 'wide'}."
+        return True, f"{sentence}, which is 90 % within noise"
+    return False, f"{sentence}: they are too {'narrow' if covered < NOMINAL else 'wide'}"
 
 
 def about_members(evaluation: Evaluation, who: str) -> str:
@@ -315,12 +439,10 @@ def advice(evaluation: Evaluation, who: str) -> list[str]:
 
 
 def about_calibrator(evaluation: Evaluation, who: str) -> str:
-    """Say whether the calibrator helps on examples that it was not fitted on, or why none is applied."""
+    """Say whether the calibrator helps on examples that it was not fitted on; `trust` says why none is applied."""
     posthoc, before, after = evaluation.posthoc, evaluation.before, evaluation.after
-    if posthoc is None or posthoc.calibrator is None or before is None:
+    if posthoc is None or posthoc.calibrator is None or before is None or after is None:
         return ""
-    if after is None:
-        return f"{about_choice(posthoc.choice, who)}." if posthoc.choice is not None else ""
     test = paired_test(after, before, "nll")
     old, new, on = number(before.scores()["nll"]), number(after.scores()["nll"]), held_out(evaluation, "on")
     subject, applied = f"calibration of {who} by {posthoc.calibrator.name.replace('_', ' ')}", evaluation.calibrated
@@ -368,9 +490,9 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
     sentence = f"{sentence}{held_out(evaluation, 'of')} (target {nominal})"
     failing = sorted((part for part in own[1:] if part.verdict == "under"), key=lambda part: float(part.coverage))
     if failing:
-        named = ", ".join(f"{subset.subset} ({percent(subset.coverage)})" for subset in failing[:LISTED])
+        named = ", ".join(f"{subset.subset} ({covered_share(subset)})" for subset in failing[:LISTED])
         more = f" and {len(failing) - LISTED} more" if len(failing) > LISTED else ""
-        return f"{sentence}, but too few for {named}{more}."
+        return f"{sentence}, but too few for {named}{more}{class_sets(evaluation, failing)}."
     if overall.verdict == "under":
         return f"{sentence}: under-coverage by more than noise."
     if overall.verdict == "over" and evaluation.classes and float(overall.size) < 1.05:
@@ -379,6 +501,26 @@ def about_coverage(evaluation: Evaluation, who: str) -> str:
         kind = "sets" if evaluation.classes else "intervals"
         return f"{sentence}, within noise for {kind} fitted on {overall.calibration_examples} {fitted}."
     return f"{sentence}{': more than the target asks for' if overall.verdict == 'over' else ''}."
+
+
+def covered_share(coverage: SetCoverage) -> str:
+    """Return the share of covered examples, as a count where there are few."""
+    if coverage.examples >= MIN_GROUP_EXAMPLES:
+        return percent(coverage.coverage)
+    return f"{round(coverage.coverage * coverage.examples)} of {coverage.examples}"
+
+
+def class_sets(evaluation: Evaluation, failing: Sequence[SetCoverage]) -> str:
+    """Propose sets with a threshold for each class, with their coverage of the class that is worst covered."""
+    subset = next((part for part in failing if part.subset in evaluation.subsets), None)
+    columns = evaluation.before.columns if evaluation.before is not None else {}
+    if subset is None or not subset.subset.startswith("class ") or subset.method == CLASS_WISE:
+        return ""
+    if f"covered_{CLASS_WISE}" not in columns:
+        return ""
+    rows = evaluation.subsets[subset.subset]
+    share = covered_share(replace(subset, coverage=mean_score(columns[f"covered_{CLASS_WISE}"][rows], proportion=True)))
+    return f"; sets by {CLASS_WISE} (--conformal {CLASS_WISE}), with a threshold for each class, cover {share} of it"
 
 
 def about_abstention(evaluation: Evaluation, who: str) -> str:

@@ -48,13 +48,19 @@ def join(parts: Iterable[object]) -> Markup:
     return Markup("\n".join(text(part) for part in parts if part))
 
 
-def section(name: str, title: str, reading: str, body: Markup) -> Markup:
-    """Return a titled section that opens with how to read it, or nothing when its body is empty."""
+def section(name: str, title: str, reading: str, body: Markup, *, folded: bool = False) -> Markup:
+    """Return a titled section that begins with how to read it, or nothing when its body is empty.
+
+    A folded one shows its title and opens on demand.
+    """
     if not body:
         return NOTHING
     words = f'\n<p class="reading">{text(reading)}</p>' if reading else ""
-    head = f'<h2 id="{text(name)}-title">{text(title)}</h2>{words}'
-    return Markup(f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n{head}\n{body}\n</section>')
+    head = f'<h2 id="{text(name)}-title">{text(title)}</h2>'
+    inside = f"{head}{words}\n{body}"
+    if folded:
+        inside = f'<details class="folded"><summary>{head}</summary>{words}\n{body}\n</details>'
+    return Markup(f'<section id="{text(name)}" aria-labelledby="{text(name)}-title">\n{inside}\n</section>')
 
 
 def table(caption: str, columns: Iterable[object], rows: Iterable[tuple[object, Iterable[object]]]) -> Markup:
@@ -100,6 +106,15 @@ def figure(drawing: Figure | None) -> Markup:
     data = to_json({"data": drawing.data, "layout": drawing.layout})
     script = f'<script type="application/json" data-figure="{name}">{data}</script>'
     return Markup(f'<figure class="chart">{title}{box}</div>\n{script}</figure>')
+
+
+def per_recipe(parts: Iterable[Markup]) -> Markup:
+    """Return a part for each recipe in their order, of which the page's selector shows one; a single one as it is."""
+    items = list(parts)
+    if len(items) < 2:
+        return join(items)
+    wrapped = (Markup(f'<div class="recipe" data-recipe="{place}">{part}</div>') for place, part in enumerate(items))
+    return join(wrapped) if any(items) else NOTHING
 
 
 def grid(parts: Iterable[Markup]) -> Markup:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from murmuration.reports.extension import report_sections
-from murmuration.reports.html import Markup, join, text
+from murmuration.reports.html import NOTHING, Markup, join, text
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import abstention
 from murmuration.reports.sections.calibration import calibration
@@ -23,13 +23,14 @@ from murmuration.reports.sections.members import coupling, members, provenance, 
 from murmuration.reports.sections.scores import by_class, predictions, scores
 from murmuration.reports.sections.shift import out_of_distribution, shift
 from murmuration.reports.sections.summary import summary
+from murmuration.reports.sections.thresholds import thresholds
 from murmuration.reports.sections.uncertainty import uncertainty
 from murmuration.reports.sections.weights import parameters, weights
 from murmuration.system.errors import Failure
 from murmuration.system.files import write_bytes
 
 SECTIONS = {  # group of the navigation -> its sections, in order
-    "Results": (summary, scores, by_class, imbalance, predictions),
+    "Results": (summary, scores, by_class, thresholds, imbalance, predictions),
     "Uncertainty": (calibration, uncertainty, abstention, conformal, examples),
     "Robustness": (columns, input_space, shift, out_of_distribution, groups),
     "Model": (recipes, members, coupling, parameters, weights),
@@ -66,12 +67,25 @@ def render(report: Report) -> str:
     for name, builders in SECTIONS.items():
         more = [section.build for section in report_sections() if section.group == name]
         parts[name] = join(build(report) for build in (*builders, *more, *ENDS.get(name, ())))
-    data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else report.eval_set.name
+    selector = recipe_selector(report) if any("data-recipe" in part for part in parts.values()) else NOTHING
+    data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else Path(report.eval_set.name).name
     subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
-    return framed(report.title, subtitle, join(parts.values()), parts)
+    return framed(report.title, subtitle, join(parts.values()), parts, selector)
 
 
-def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup] | None = None) -> str:
+def recipe_selector(report: Report) -> Markup:
+    """Return the control that chooses the recipe whose parts are shown; the recommended one at first."""
+    options = [
+        f'<option value="{place}"{" selected" if evaluation is report.leader else ""}>{text(evaluation.name)}</option>'
+        for place, evaluation in enumerate(report.evaluations)
+    ]
+    label = text(f"Details of {report.words.subject}")
+    return Markup(f'<label class="selector">{label} <select id="recipe">{"".join(options)}</select></label>')
+
+
+def framed(
+    title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup] | None = None, selector: Markup = NOTHING
+) -> str:
     """Return a page around sections, with links to them by group: style and plotly's script inside, nothing fetched.
 
     A content security policy names the two scripts by their hash and forbids all requests, so that neither a
@@ -98,7 +112,7 @@ def framed(title: str, subtitle: str, body: Markup, groups: Mapping[str, Markup]
 <div><h1>{text(title)}</h1><p>{text(subtitle)}</p></div>
 <button type="button" id="theme" aria-label="Switch between light and dark">◐</button>
 </header>
-<nav aria-label="Sections">{_contents(groups or {"": body})}</nav>
+<nav aria-label="Sections">{_contents(groups or {"": body})}{selector}</nav>
 <main>
 <noscript><p class="warning">Figures are drawn by a script, which is switched off here. \
 The tables hold the numbers.</p></noscript>

@@ -5,13 +5,10 @@ Each function takes an `Evaluation`, several in a list, or a `Report`; those of 
 the same figures; here the page's CSS variables are replaced by the colours of `theme`, "light" or "dark".
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -21,17 +18,20 @@ from murmuration.evaluation import EvalSet, Evaluation, score_predictions
 from murmuration.evaluation.columns import ColumnImportance, Drift, PartialDependence
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
 from murmuration.prediction.predictive import Predictive
-from murmuration.reports.figures import Figure, plain, plot_text
+from murmuration.reports.figures import Figure
 from murmuration.reports.monitor_page import drift_figure
+from murmuration.reports.plotly_figures import Theme, to_plotly
 from murmuration.reports.report import Report
 from murmuration.reports.sections.abstention import curves_figure, curves_of
 from murmuration.reports.sections.calibration import reliability_figure
 from murmuration.reports.sections.columns import dependence_figure, importance_figures
 from murmuration.reports.sections.conformal import subset_figure
+from murmuration.reports.sections.differences import forest_figure
 from murmuration.reports.sections.groups import frequency_figure, group_columns, group_figure, shots_figure
 from murmuration.reports.sections.input_space import field_figures
 from murmuration.reports.sections.scores import confusion, parity_figure
 from murmuration.reports.sections.shift import detection_figure, histogram_figure, ood_sets, shift_curves, shift_scores
+from murmuration.reports.sections.thresholds import cost_figure, precision_recall_figure, roc_figure
 from murmuration.reports.sections.uncertainty import by_class_figure, uncertainty_figure
 from murmuration.reports.sections.weights import snr_figure
 from murmuration.system.errors import Failure, Misuse, listed, unknown
@@ -40,20 +40,17 @@ from murmuration.system.files import write_bytes
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["column_importance", "conformal_coverage", "confusion_matrix", "coupling", "drift", "figure_image"]
-__all__ += ["groups", "input_space", "member_agreement", "ood_auroc", "ood_histogram", "parity", "partial_dependence"]
-__all__ += ["reliability", "risk_coverage", "shift", "signal_to_noise", "training_curves", "uncertainty_by_class"]
+__all__ = ["column_importance", "conformal_coverage", "confusion_matrix", "coupling", "differences", "drift"]
+__all__ += ["figure_image", "groups", "input_space", "member_agreement", "ood_auroc", "ood_histogram", "parity"]
+__all__ += ["partial_dependence", "precision_recall", "reliability", "risk_coverage", "roc", "shift"]
+__all__ += ["signal_to_noise", "threshold_costs", "training_curves", "uncertainty_by_class"]
 __all__ += ["uncertainty_histogram"]
 
-Theme = Literal["light", "dark"]
 Evaluations = Evaluation | Sequence[Evaluation] | Report
 Scored = Evaluations | Predictive  # a Predictive with its targets y
 Name = TypeVar("Name", bound=str)
 
 IMAGES = (".png", ".svg", ".pdf", ".jpeg", ".webp")
-TITLE, LEGEND = 34, 26  # pixels above the plot
-VARIABLE = re.compile(r"var\((--[\w-]+)\)")
-COLOURS = re.compile(r"(--[\w-]+): light-dark\((#\w+|rgba\([^)]*\)), (#\w+|rgba\([^)]*\))\);")  # lines of style.css
 
 
 def reliability(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
@@ -199,11 +196,12 @@ def member_agreement(source: Scored, y: Any = None, *, name: str | None = None, 
     return to_plotly(members.agreement_figure(evaluation, "agreement"), theme, missing)
 
 
-def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Figure":
+def conformal_coverage(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
     """Draw the coverage of conformal sets by class, group and severity of corruption.
 
     Args:
         source: An `Evaluation`, a list of them, or a `Report`.
+        name: Which evaluation, if there are several; all by default.
         theme: Colours: "light" or "dark".
 
     Returns:
@@ -212,9 +210,84 @@ def conformal_coverage(source: Evaluations, *, theme: Theme = "light") -> "go.Fi
     Raises:
         Misuse: If the evaluation has nothing to draw.
     """
-    evaluations = [evaluation for evaluation in as_report(source).evaluations if evaluation.coverage]
+    report = as_report(source)
+    place, evaluations = 0, [evaluation for evaluation in report.evaluations if evaluation.coverage]
+    if name is not None:
+        place, evaluation = one_of(report, name)
+        evaluations = [evaluation]
     missing = "no evaluation has conformal sets of a subset: they need validation examples, and classes or shift=True"
-    return to_plotly(subset_figure(evaluations, "coverage"), theme, missing)
+    return to_plotly(subset_figure(evaluations, "coverage", place), theme, missing)
+
+
+def differences(source: Report, *, theme: Theme = "light") -> "go.Figure":
+    """Draw the paired difference in NLL of every recipe to the recommended one, clean and under corruption.
+
+    Args:
+        source: The `Report` of a comparison, such as `mm.compare(...).summary`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If the report has no paired tests.
+    """
+    missing = "no paired differences: expected the report of several recipes, mm.compare(...).summary"
+    return to_plotly(forest_figure(as_report(source), "differences"), theme, missing)
+
+
+def roc(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """Draw the ROC curve of the rarer of two classes.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    return to_plotly(roc_figure(_scored(source, y), "roc"), theme, NOT_TWO)
+
+
+def precision_recall(source: Scored, y: Any = None, *, theme: Theme = "light") -> "go.Figure":
+    """Draw precision against recall of the rarer of two classes.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    return to_plotly(precision_recall_figure(_scored(source, y), "precision-recall"), theme, NOT_TWO)
+
+
+def threshold_costs(source: Scored, y: Any = None, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
+    """Draw the cost of decisions between two classes by the threshold on the probability of the rarer one.
+
+    Args:
+        source: An `Evaluation`, a list of them, a `Report`, or a `Predictive` with `y`.
+        y: The targets, if `source` is a `Predictive`.
+        name: Which evaluation, if there are several.
+        theme: Colours: "light" or "dark".
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        Misuse: If there are not two classes, with examples of both.
+    """
+    report = _scored(source, y)
+    place, _ = one_of(report, name)
+    return to_plotly(cost_figure(report, place, "costs"), theme, NOT_TWO)
 
 
 def input_space(source: Evaluations, *, name: str | None = None, theme: Theme = "light") -> "go.Figure":
@@ -495,6 +568,7 @@ def figure_image(
     return target
 
 
+NOT_TWO = "expected a classification of two classes, with examples of both"
 NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemble, data, ood=[...])"
 
 
@@ -545,49 +619,3 @@ def pick(kind: str, got: str | None, known: Iterable[Name], missing: str) -> Nam
     if got is not None and got not in names:
         raise unknown(kind, got, names)
     return names[0] if got is None else got
-
-
-def to_plotly(drawn: Figure | None, theme: Theme, missing: str = "") -> "go.Figure":
-    """Return the figure with its title and the colours of a theme; raise `missing` if there is no figure."""
-    if drawn is None:
-        raise Misuse(missing)
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise Misuse("mm.plots needs plotly: pip install 'torch-murmuration[plots]'") from None
-    above = drawn.layout["margin"]["t"] + TITLE + (LEGEND if drawn.layout["showlegend"] else 0)
-    title = {"text": plot_text(drawn.title or drawn.label), "font": {"size": 15}, "x": 0.01, "xanchor": "left"}
-    look = {
-        "title": title | {"y": 1, "yref": "container", "yanchor": "top", "pad": {"t": 12}},
-        "margin": drawn.layout["margin"] | {"t": above},
-        "height": drawn.height + above,
-        "paper_bgcolor": "var(--paper)",
-        "plot_bgcolor": "var(--paper)",
-        "template": "none",
-    }
-    figure: dict[str, Any] = coloured(plain({"data": drawn.data, "layout": drawn.layout | look}), colours(theme))
-    return go.Figure(figure)
-
-
-@cache
-def colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of the report's style sheet in a theme, by the name of their CSS variable."""
-    if theme not in ("light", "dark"):
-        raise unknown("theme", theme, ("light", "dark"))
-    style = files("murmuration.reports").joinpath("style.css").read_text(encoding="utf-8")
-    return {name: light if theme == "light" else dark for name, light, dark in COLOURS.findall(style)}
-
-
-def coloured(value: Any, inks: dict[str, str], setting: str = "") -> Any:
-    """Return the value with CSS variables replaced in settings called ...color or ...colorscale, as `theme.js` does.
-
-    >>> coloured({"line": {"color": "var(--ink)"}, "name": "var(--ink)"}, {"--ink": "#000000"})
-    {'line': {'color': '#000000'}, 'name': 'var(--ink)'}
-    """
-    if isinstance(value, dict):
-        return {key: coloured(item, inks, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [coloured(item, inks, setting) for item in value]
-    if not isinstance(value, str) or not setting.endswith(("color", "colorscale")):
-        return value
-    return VARIABLE.sub(lambda variable: inks[variable[1]], value)

@@ -12,14 +12,24 @@ from typing import Any
 
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
+from murmuration.evaluation.baseline import Baseline
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.extension import report_sections
-from murmuration.reports.findings import Difference, differences, findings, recommended, verdict
+from murmuration.reports.findings import (
+    Difference,
+    against_nothing,
+    differences,
+    findings,
+    quality,
+    recommended,
+    verdict,
+)
 from murmuration.reports.formatting import Words, words_of
+from murmuration.reports.seeds import Seeds
 from murmuration.runs.directory import EVALUATED, replace_files
-from murmuration.system.errors import Misuse, notes_once
+from murmuration.system.errors import Misuse, described, notes_once
 from murmuration.system.files import json_bytes, write_bytes
 from murmuration.system.records import plain_json
 
@@ -34,9 +44,12 @@ class Report:
     differences: tuple[Difference, ...] = ()  # paired tests of every two recipes
     command: str = ""
     date: str = ""
+    seeds: Seeds | None = (
+        None  # scores of the same recipes with several training seeds, of which `evaluations` are the first
+    )
 
     def __post_init__(self) -> None:
-        names = [evaluation.name for evaluation in self.evaluations]
+        names = self.names
         if not names:
             raise Misuse("a report without evaluations: give at least one")
         if repeated := sorted(name for name in names if names.count(name) > 1):
@@ -53,6 +66,21 @@ class Report:
     @property
     def eval_set(self) -> EvalSet:
         return self.evaluations[0].eval_set
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether there are several evaluations: what belongs to one of them opens on demand."""
+        return len(self.evaluations) > 1
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the evaluations, in order."""
+        return [evaluation.name for evaluation in self.evaluations]
+
+    @property
+    def baseline(self) -> Baseline:
+        """Predictions without input, the same for all evaluations."""
+        return self.leader.baseline
 
     @property
     def words(self) -> Words:
@@ -75,17 +103,22 @@ class Report:
     @cached_property
     def leader(self) -> Evaluation:
         """The evaluation of the recipe that the verdict recommends, or that with the lowest NLL."""
+        if self.seeds is not None:
+            return next(evaluation for evaluation in self.evaluations if evaluation.name == self.seeds.leader)
         return recommended(self.evaluations, self.differences)
 
     @cached_property
     def verdict(self) -> tuple[str, ...]:
         """Which recipe to use and whether its lead is more than the noise of the examples, in sentences."""
-        return verdict(self.evaluations, self.differences)
+        if self.seeds is None:
+            return verdict(self.evaluations, self.differences)
+        beside, first = against_nothing(self.leader, self.leader.name), f"Seed {self.seeds.seeds[0]}: "
+        return *self.seeds.verdict, f"{first}{quality(self.leader)}", f"{first}{beside}"
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Findings on every evaluation and on the differences between them, in sentences."""
-        return findings(self.evaluations, self.differences)
+        return findings(self.evaluations, self.differences if self.seeds is None else ())
 
     @property
     def table(self) -> Any:
@@ -102,11 +135,12 @@ class Report:
         """Return the results, paired tests, verdict and findings as plain values."""
         record = {
             "results": {evaluation.name: evaluation for evaluation in self.evaluations},
+            "baseline": self.baseline,
             "tests": self.differences,
             "verdict": self.verdict,
             "notes": self.notes,
         }
-        return dict(plain_json(record))
+        return dict(plain_json(record if self.seeds is None else {**record, "seeds": self.seeds}))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML file, or its record if the name ends in .json.
@@ -118,7 +152,11 @@ class Report:
 
 
 def report_of(
-    evaluations: Sequence[Evaluation], tests: Sequence[Difference] | None = None, *, command: str = ""
+    evaluations: Sequence[Evaluation],
+    tests: Sequence[Difference] | None = None,
+    *,
+    command: str = "",
+    seeds: Seeds | None = None,
 ) -> Report:
     """Collect evaluations of the same examples in a report.
 
@@ -126,6 +164,7 @@ def report_of(
         evaluations: The evaluations.
         tests: Paired tests between them; computed by default.
         command: Command line to show; by default that of the run or of this process.
+        seeds: Scores of the same recipes with several training seeds.
 
     Returns:
         The report.
@@ -135,29 +174,45 @@ def report_of(
     """
     paired = tuple(differences(evaluations) if tests is None else tests)
     command = command or evaluations[0].manifest.command or this_command()
-    return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"))
+    return Report(tuple(evaluations), paired, command, time.strftime("%Y-%m-%d %H:%M %Z"), seeds)
 
 
 @notes_once
-def report(ensembles: Ensemble | Mapping[str, Ensemble], data: Any, path: str | os.PathLike[str]) -> Report:
-    """Evaluate one or more ensembles on the test split and write an HTML report.
+def report(
+    source: Ensemble | Mapping[str, Ensemble] | Evaluation | Sequence[Evaluation],
+    data: Any = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Collect evaluations in a report, or evaluate ensembles on the test split first; write it as an HTML file.
 
     Args:
-        ensembles: An ensemble, or ensembles by name.
-        data: What `evaluate` takes.
-        path: The HTML file to write.
+        source: An evaluation, a list of them, an ensemble, or ensembles by name.
+        data: What `evaluate` takes, for ensembles.
+        path: The HTML file to write; None writes none.
 
     Returns:
         The report with its evaluations, paired tests, verdict and findings.
 
     Raises:
-        Misuse: If the data do not fit an ensemble.
+        Misuse: If the data do not fit an ensemble, or evaluations come with data.
     """
     from murmuration.reports.page import write_report
 
-    named = {ensembles.recipe.name: ensembles} if isinstance(ensembles, Ensemble) else ensembles
-    result = report_of([evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()])
-    write_report(path, result)
+    evaluations = [source] if isinstance(source, Evaluation) else source
+    if isinstance(evaluations, Ensemble | Mapping):
+        if data is None:
+            raise Misuse("report of an ensemble without data: write mm.report(ensemble, data, 'report.html')")
+        named = {evaluations.recipe.name: evaluations} if isinstance(evaluations, Ensemble) else evaluations
+        evaluations = [evaluate_ensemble(ensemble, data, name) for name, ensemble in named.items()]
+    elif data is not None:
+        raise Misuse(
+            "report of evaluations with data, which they have: write mm.report(evaluations, path='report.html')"
+        )
+    elif not isinstance(evaluations, Sequence) or not all(isinstance(item, Evaluation) for item in evaluations):
+        raise Misuse(f"report of {described(source)}: expected ensembles, or evaluations (mm.evaluate)")
+    result = report_of(evaluations)
+    if path is not None:
+        write_report(path, result)
     return result
 
 

@@ -56,6 +56,13 @@
     window.setTimeout(drawInTurn, 0);
   }
 
+  function unfold() {
+    /* a link to a closed part opens it */
+    const section = document.getElementById(window.location.hash.slice(1));
+    const part = section && section.querySelector("details.folded");
+    if (part) part.open = true;
+  }
+
   function toggle() {
     use(root.dataset.theme === "dark" ? "light" : "dark");
     remember(root.dataset.theme);
@@ -82,10 +89,21 @@
       const place = document.getElementById(script.dataset.figure);
       figures.push({ place, spec: JSON.parse(script.textContent), theme: null });
     });
+    const selector = document.getElementById("recipe");
+    if (selector) {
+      /* parts of one recipe at a time; without a script all of them are there */
+      const show = () => {
+        document.querySelectorAll(".recipe").forEach((part) => { part.hidden = part.dataset.recipe !== selector.value; });
+        drawInTurn();
+      };
+      selector.addEventListener("change", show);
+      show();
+    }
     document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", drawInTurn));
+    unfold();
     drawInTurn();
   });
-  window.addEventListener("hashchange", () => { use(asked()); drawInTurn(); });
+  window.addEventListener("hashchange", () => { use(asked()); unfold(); drawInTurn(); });
   system.addEventListener("change", () => { if (!remembered()) { use(asked()); drawInTurn(); } });
 
   /* Paper is white and narrow: print in the light theme, every figure as wide as a page, then go back. */

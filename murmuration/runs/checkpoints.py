@@ -41,6 +41,7 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     probe: Probe = field(default_factory=Probe)  # statistics and timings of the interaction
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     origins: Tensor | None = None  # (m,) at the end: the row of the population that each final member comes from
 
 
@@ -64,6 +65,7 @@ def save_checkpoint(
         "blocks": blocks,
         "step": state.step,
         "seconds": progress.seconds,
+        "cpu_seconds": progress.cpu_seconds,
         "step_seconds": progress.probe.seconds,
         "coupling": plain_json(progress.probe.stats),
         "points": list(state.path.points),
@@ -144,9 +146,11 @@ def load_checkpoint(path: Path, device: str = CPU, rows: range | None = None) ->
     state = state_from_tensors(tensors, latest["points"])
     state.step, state.diverged = latest["step"], diverged
     best = population_from_tensors(below(tensors, "kept"), state.population.members)
-    kept, numbers = replace(best, fixed=state.population.fixed), {name: tensors[name] for name in NUMBERS}
+    kept = replace(best, fixed=state.population.fixed)
+    numbers: dict[str, Any] = {name: tensors[name] for name in NUMBERS}
     probe = Probe(stats=latest["coupling"], seconds=latest["step_seconds"])
-    return Progress(state, kept, history=latest["history"], probe=probe, seconds=latest["seconds"], **numbers)
+    spent: dict[str, Any] = {name: latest.get(name, 0.0) for name in ("seconds", "cpu_seconds")}
+    return Progress(state, kept, history=latest["history"], probe=probe, **spent, **numbers)
 
 
 def checked_trajectory(path: Path) -> dict[str, str]:

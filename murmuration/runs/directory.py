@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +39,7 @@ from murmuration.models.features import BACKBONE, STORED, remove_pieces, save_fe
 from murmuration.runs import locks
 from murmuration.runs.kinds import run_kinds
 from murmuration.runs.locks import remove_empty as remove_empty
-from murmuration.runs.manifest import FORMAT, Manifest
+from murmuration.runs.manifest import FORMAT, Manifest, require_run
 from murmuration.system import files
 from murmuration.system.errors import Failure, Misuse, first_line, warn
 from murmuration.system.records import plain_json
@@ -145,11 +146,33 @@ def describe_data(data: Data, task: str) -> dict[str, Any]:
         "fingerprint": data.fingerprint,
         "classes": list(data.classes),
         "class_counts": data.train.y.bincount(minlength=len(data.classes)).tolist() if data.classes else None,
+        "class_weights": class_weights(data),
         "targets": None if data.task == "classification" else data.train.y.shape[1],
+        "target_moments": target_moments(data.train.y.numpy()) if data.task == "regression" else None,
         "features": list(data.feature_names),
         "examples": {part: len(getattr(data, part)) for part in ("train", "val", "test")},
         "preparation": data.preparation.to_json(),
     }
+
+
+def class_weights(data: Data) -> list[float] | None:
+    """Return the mean weight of the training examples of each class; None for other tasks or without weights."""
+    if not data.classes or data.task != "classification" or data.train.weight is None:
+        return None
+    counts = data.train.y.bincount(minlength=len(data.classes)).clamp_min(1)
+    sums = data.train.y.bincount(data.train.weight.double(), minlength=len(data.classes))
+    return (sums / counts).tolist()
+
+
+def target_moments(y: np.ndarray) -> list[list[float]]:
+    """Return mean and standard deviation of targets (N, K), one number a target; that of a constant one is tiny.
+
+    >>> target_moments(np.array([[1.0], [3.0]]))
+    [[2.0], [1.0]]
+    """
+    values = np.asarray(y, dtype=np.float64)
+    mean, std = values.mean(0), values.std(0)
+    return [mean.tolist(), np.where(std > 0, std, np.maximum(1e-6 * np.abs(mean), 1e-6)).tolist()]
 
 
 def describe_process() -> dict[str, Any]:
@@ -271,8 +294,7 @@ def remove_partial_files(path: Path) -> None:
 
 def read_run(path: Path) -> Manifest:
     """Read the manifest of a run."""
-    if not path.exists():
-        raise Misuse(f"no run at {path}: the directory does not exist")
+    require_run(path)
     file = path / MANIFEST
     if has_lost_manifest(path):
         lost = f"{file} is missing, and {path} holds other files of a run"

@@ -185,13 +185,21 @@ def time_now() -> str:
 
 
 def make_directories(path: Path) -> list[Path]:
-    """Create a directory and its parents; return those that were missing, the innermost first."""
+    """Create a directory and its parents; return those that were missing, the innermost first.
+
+    Another process may remove a parent at the same moment, so a missing one is made again, but not for ever: in some
+    file systems, such as that of `/proc`, nothing can be made.
+    """
     created: list[Path] = []
+    attempts = 0
     while not path.is_dir():
         try:
             path.mkdir()
             created.insert(0, path)
         except FileNotFoundError:
+            attempts += 1
+            if attempts > ATTEMPTS:
+                raise
             created[:0] = make_directories(path.parent)
         except FileExistsError:
             if not path.is_dir():

@@ -1,11 +1,13 @@
 """`Manifest`: what a run directory says of itself, and an ensemble of where it comes from."""
 
+import os.path
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.records import fits
 
 FORMAT = 2  # 1: without digests; such runs are refused
@@ -22,7 +24,9 @@ INNER: Record = {  # entries inside others that are used as they are, and their 
     "data.fingerprint": str,
     "data.classes": tuple[str, ...] | None,
     "data.class_counts": tuple[int, ...] | None,
+    "data.class_weights": tuple[float, ...] | None,
     "data.targets": int | None,
+    "data.target_moments": tuple[tuple[float, ...], ...] | None,
     "data.examples": dict,
     "data.source": dict | None,
     "data.preparation": dict,
@@ -63,6 +67,7 @@ class Manifest:
         ranks: Processes that trained the run.
         devices: Devices that trained it, if there were several.
         seconds: Seconds of training; 0: not measured.
+        cpu_seconds: CPU time of training in all threads; 0: not measured.
         diverged: What happened to members that failed, by row.
         origins: Row of every member; None: they are the same.
         coupling_seconds: Seconds of the interaction between members.
@@ -106,6 +111,7 @@ class Manifest:
     ranks: int = 1
     devices: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     diverged: dict[str, str] = field(default_factory=dict)
     origins: list[int] | None = None
     coupling_seconds: dict[str, float] = field(default_factory=dict)
@@ -183,3 +189,9 @@ def _types() -> dict[str, tuple[type, ...]]:
         options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
         types[name] = tuple(get_origin(option) or option for option in options) + ((int,) if float in options else ())
     return {**types, "output": (object,)}
+
+
+def require_run(path: str | Path) -> None:
+    """Refuse the path of a run that does not exist."""
+    if not os.path.exists(path):
+        raise Misuse(f"no run at {path}: the directory does not exist")

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from murmuration.reports.plots import Theme, pick, pick_figure, to_plotly
+from murmuration.reports.plotly_figures import Theme, to_plotly
+from murmuration.reports.plots import pick, pick_figure
 from murmuration.studies.diversity import TradeOff
 from murmuration.studies.embedding import Embedding
 from murmuration.studies.kernels import KernelDiagnosis, Stage

@@ -37,7 +37,8 @@ From = Callable[[int], Iterator[T]]  # a sequence that can be read again, from a
 COLUMNS = 1 << 16  # weights that are converted to double precision at a time
 BYTES = 1 << 28  # of weight vectors in memory for one block
 FEATURE_INPUTS = 1000  # inputs that CKA is computed on, at most
-LATE = 10  # the last checkpoints of a path
+LATE = 10  # the last checkpoints of a path: so many, but no more than half of it
+LEAST_LATE = 3  # of them, for a claim on the end of a path
 ALIKE, ORTHOGONAL = 0.9, 0.1  # cosines above and below
 
 
@@ -239,12 +240,14 @@ class Similarity(Result):
         if len(self.names) < 2:
             return ()
         if self.subject == "path":
-            late = slice(-LATE, None)
+            if len(self.names) < 2 * LEAST_LATE:
+                return ()  # a path without a beginning and an end
+            late = slice(-min(LATE, len(self.names) // 2), None)
             late_cosine, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
+            last = f"the last {len(self.names[late])} of {len(self.names)} checkpoints"
             sentence = (
-                f"the last {len(self.names[late])} checkpoints have a mean cosine of {late_cosine:.3f} and disagree on "
-                f"{moved:.1%} of the inputs; the first and the last have {self.cosine[0, -1]:.3f} and "
-                f"{self.disagreement[0, -1]:.1%}"
+                f"{last} have a mean cosine of {late_cosine:.3f} and disagree on {moved:.1%} of the inputs; the first "
+                f"and the last have {self.cosine[0, -1]:.3f} and {self.disagreement[0, -1]:.1%}"
             )
             return (Verdict("the end of a path is one function at one place", bool(late_cosine > ALIKE), sentence),)
         grouped = 1 < len(set(self.groups)) < len(self.groups)

@@ -26,8 +26,19 @@ def resolve_device(name: str | torch.device) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # torch raises either, depending on what is missing
-        raise Misuse(f"device='{name}' is not available here: write device='cpu'") from error
+        available = ", ".join(devices())
+        raise Misuse(f"device='{name}' is not available here: write device='cpu' (available: {available})") from error
     return name
+
+
+def devices() -> list[str]:
+    """List the names of the devices that are available here, and `auto`.
+
+    >>> devices()[0], devices()[-1]
+    ('cpu', 'auto')
+    """
+    cuda = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return [CPU, *cuda, *(["mps"] if torch.backends.mps.is_available() else []), AUTO]
 
 
 def is_available(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import itertools
+import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,11 +12,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
+from types import FrameType
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OWN_PACKAGES = ("murmuration", "torch", "sklearn")  # no user's line is in them
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
+MOST_NAMES = 12  # of a list in a message
+ALIKE = 0.6  # similarity from which a name is suggested, 0 to 1
+FEWEST_LETTERS = 3  # of the beginning of a name
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
@@ -40,34 +46,69 @@ def printable(text: str) -> str:
     return text if plain.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-class Misuse(ValueError):  # noqa: N818 - the caller's mistake
+class OneLine(Exception):  # noqa: N818 - the base of the two kinds below
+    """An error whose message is one line, in a notebook too."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what a notebook shows: the line of the caller and the message, without the frames of this package."""
+        own = [*itertools.takewhile(lambda place: not is_internal(place[0]), traceback.walk_tb(self.__traceback__))]
+        return [*traceback.StackSummary.extract(own[-1:]).format(), f"{type(self).__name__}: {self}"]
+
+
+class Misuse(OneLine, ValueError):  # noqa: N818 - the caller's mistake
     """A request that cannot be carried out; one line says what was got, what was expected and what to write."""
 
-    def __str__(self) -> str:
-        return shortened(super().__str__())
 
-
-class Failure(RuntimeError):  # noqa: N818 - not the caller's mistake
+class Failure(OneLine, RuntimeError):  # noqa: N818 - not the caller's mistake
     """A valid request that failed: a damaged file, a full disk, a run that diverged."""
 
-    def __str__(self) -> str:
-        return shortened(super().__str__())
+
+class StopTraining(Exception):  # noqa: N818 - not an error
+    """Raised by the `callback` of `fit` to end training after the epoch that it was called for."""
 
 
-def unknown(kind: str, got: str, known: Iterable[str]) -> Misuse:
+def unknown(kind: str, got: str, known: Iterable[str], *, see: str = "") -> Misuse:
     """Return the error for a name that is not in a list, with the nearest name suggested.
 
-    >>> print(unknown("recipe", "deep-ensmble", ["single", "deep-ensemble"]))
-    unknown recipe 'deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
+    Args:
+        kind: What the name is of.
+        got: The name.
+        known: The names of the list; of a long one the message has the first.
+        see: Where all names of a long list are, such as "murmur list recipes".
+
+    Returns:
+        The error.
+
+    >>> print(unknown("recipe", "Deep-ensmble", ["single", "deep-ensemble"]))
+    unknown recipe 'Deep-ensmble': did you mean 'deep-ensemble'? Known: deep-ensemble, single
     """
     names = sorted(known)
-    return Misuse(f"unknown {kind} '{got}': {did_you_mean(got, names)}Known: {', '.join(names)}")
+    rest = f"; see {see}" if see and len(names) > MOST_NAMES else ""
+    return Misuse(f"unknown {kind} '{got}': {did_you_mean(got, names)}Known: {listed(names, MOST_NAMES)}{rest}")
+
+
+def nearest(got: str, known: Iterable[str]) -> str | None:
+    """Return the known name that resembles a misspelt one, or is the only one it begins; None if there is none.
+
+    >>> nearest("FoRDE", ["single", "forde"]), nearest("rank_one", ["rank-one"]), nearest("loss", ["progress"])
+    ('forde', 'rank-one', None)
+    >>> nearest("temp", ["vector", "temperature"])
+    'temperature'
+    """
+    plain = {str(name).lower().replace("_", "-"): name for name in known}
+    word = str(got).lower().replace("_", "-")
+    near = get_close_matches(word, plain, n=1, cutoff=ALIKE)
+    longer = [name for name in plain if len(word) >= FEWEST_LETTERS and name.startswith(word)]
+    return plain[near[0]] if near else plain[longer[0]] if len(longer) == 1 else None
 
 
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Suggest the nearest known name, with a space after the question; empty if none is near."""
-    near = get_close_matches(str(got), list(known), n=1, cutoff=0.5)
-    return f"did you mean '{near[0]}'? " if near else ""
+    near = nearest(got, known)
+    return "" if near is None else f"did you mean '{near}'? "
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:
@@ -127,6 +168,11 @@ def require_number(name: str, value: object, usual: float) -> None:
         raise Misuse(f"{name}={value!r}: need a number such as {usual:g}")
 
 
+def is_internal(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package, of torch or of scikit-learn."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES
+
+
 @dataclass(frozen=True)
 class NoteScope:
     """A public call, within which every note is raised once, at the line that called it."""
@@ -168,7 +214,7 @@ def without_notes() -> Iterator[None]:
 def users_place() -> dict[str, Any]:
     """Return the place of the innermost line outside of this package, of torch and of scikit-learn."""
     frame = last = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES:
+    while frame is not None and is_internal(frame):
         frame, last = frame.f_back, frame
     user = frame or last
     assert user is not None

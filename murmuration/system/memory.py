@@ -47,9 +47,9 @@ def keep_freed_memory() -> bool:
 
 @cache
 def suggest_keeping_freed_memory() -> None:
-    """Log, once per process, that `keep_freed_memory` would speed training up, unless it was called or cannot help."""
+    """Log as information, once per process, that `keep_freed_memory` would help, unless it was called or cannot."""
     if not _kept and _mallopt() is not None:
-        logging.getLogger("murmuration").warning(HINT)
+        logging.getLogger("murmuration").info(HINT)
 
 
 def _mallopt() -> Callable[[int, int], int] | None:

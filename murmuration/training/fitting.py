@@ -1,6 +1,7 @@
 """`fit` and `resume`: from a network and data, or the directory of a killed run, to an ensemble."""
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from murmuration.core.engines.ranks import in_process_group
 from murmuration.core.recipe import Recipe, recipe_from_json
 from murmuration.data import Data
 from murmuration.likelihoods import Likelihood, likelihood_from_json
+from murmuration.models.estimators.table import name_of
 from murmuration.models.nets.adapt import Output
 from murmuration.models.nets.given_weights import with_weights
 from murmuration.models.nets.source import Net, NetSource
@@ -26,7 +28,7 @@ from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.runs.processes import agree, continues, is_first, refusing_together, require_visible
 from murmuration.system.devices import CPU, refuse_autocast
-from murmuration.system.errors import Failure, notes_once
+from murmuration.system.errors import Failure, Misuse, notes_once
 from murmuration.system.files import read_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.memory import suggest_keeping_freed_memory
@@ -37,7 +39,9 @@ from murmuration.training.head_only import head_only_spec, with_backbone
 from murmuration.training.loading import engine_from, load as load, reopen, source_again
 from murmuration.training.plan import Plan, plan_from_json
 from murmuration.training.resolve import checked_source, resolve
-from murmuration.training.run import ProgressCallback, run_training, save_first_weights, show_nothing
+from murmuration.training.run import Callback, ProgressCallback, run_training, save_first_weights, show_nothing
+
+LOG = logging.getLogger("murmuration")  # its messages of level INFO are those of `murmur --verbose`
 
 
 @notes_once
@@ -46,6 +50,7 @@ from murmuration.training.run import ProgressCallback, run_training, save_first_
 def fit(
     net: Net | None = None,
     data: Any = "digits",
+    y: Any = None,
     *,
     recipe: str | Recipe = "deep-ensemble",
     plan: Plan | None = None,
@@ -53,6 +58,7 @@ def fit(
     folds: int | None = None,
     out: str | Path | None = None,
     progress: bool | Show | None = None,
+    callback: Callback | None = None,
     **settings: Any,
 ) -> Ensemble:
     """Train an ensemble by a recipe, and calibrate it on validation examples.
@@ -65,6 +71,7 @@ def fit(
         data: Pair (x, y), pandas table with `target=`, torch Dataset or DataLoader, of which 15 % validate (`val=`) and
             the rest is trained on; or `(train, val)` of Datasets or DataLoaders, a path, a name or a `Data`, which keep
             their splits (see `open_data`).
+        y: Targets, if `data` are inputs alone: short for data=(x, y).
         recipe: Name of a preset (`murmur list recipes`), or a `Recipe`.
         plan: Settings of training. Without it, tables get settings by their size, also for an `mlp` by name.
         likelihood: Distribution of the target given outputs, or a loss by name such as "logit-adjusted:tau=1"
@@ -74,6 +81,8 @@ def fit(
         out: Run directory. The run survives being killed and can be resumed; Ctrl-C and SIGTERM write a checkpoint.
         progress: Whether to show a progress bar, by default on a terminal and in a notebook; or a function that is
             called as `progress(message, step, steps, record)`.
+        callback: Function that is called with the record of each epoch, as in `ensemble.history`; it ends training by
+            raising `mm.StopTraining`.
         **settings: Fields of `Plan` such as `members`, `epochs`, `seed`, `lr`, `batch_size`, `device`, `patience`,
             `optimizer`, `checkpoint_seconds`, `posthoc` (None: no calibration), which take precedence over those of
             `plan`; keywords of `open_data` such as `target`, `task`, `val`, `groups`, `time`, `drop`; and
@@ -100,34 +109,55 @@ def fit(
     >>> ensemble.members
     2
     """
+    if y is not None:
+        data = paired(data, y)
     if continues(out):  # a launcher has started the processes of this run again
         objects: Any = {"net": net, "data": data, "recipe": recipe, "likelihood": likelihood}
         objects["optimizer"] = settings.get("optimizer", getattr(plan, "optimizer", None))
         objects = {name: None if isinstance(value, str | Path) else value for name, value in objects.items()}
         show = progress if callable(progress) else show_nothing
         seconds = settings.get("checkpoint_seconds", getattr(plan, "checkpoint_seconds", CHECKPOINT_SECONDS))
-        return resume(str(out), **objects, output=settings.get("output"), checkpoint_seconds=seconds, show=show)
+        objects |= {"output": settings.get("output"), "checkpoint_seconds": seconds}
+        return resume(str(out), **objects, show=show, callback=callback)
     if is_first():
         runs.check_new(out)
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     run = resolve(net, data, recipe, plan, settings, likelihood=likelihood, out=out, quiet=quiet)
+    if callback is not None and not callable(callback):
+        raise Misuse(f"callback={callback!r:.60}: need a function of a record")
+    if callback is not None and run.is_estimator:
+        raise Misuse(f"callback= with {name_of(run.net)}, which has no epochs: leave it out")
+    networks = None if run.is_estimator else run.spec(None if folds is None else pooled(run.data))
     bar = nullcontext(progress) if callable(progress) else training_bar(run.plan.epochs, quiet, run.recipe.name)
     with bar as show:
         if not callable(progress) and not isinstance(data, Data):
             show(repr(run.data), 0, 0, None)  # the task is inferred from the targets
-        if run.is_estimator:
+        if networks is None:
             ensemble = fit_models(run.net, run.data, run.recipe, run.plan, run.likelihood(), folds, show)
         elif folds is None:
-            return train_run(*run.spec(), out, show)
+            return train_run(*networks, out, show, callback)
         else:
-            spec, source = run.spec(pooled(run.data))
-            ensemble = fit_folds(spec, run.data, folds, partial(train_run, source=source, out=None, show=show), show)
+            spec, source = networks
+            train = partial(train_run, source=source, out=None, show=show, callback=callback)
+            ensemble = fit_folds(spec, run.data, folds, train, show)
     if out is not None and is_first():
         ensemble.save(out)
     return ensemble
 
 
-def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, show: Show) -> Ensemble:
+def paired(data: Any, y: Any) -> tuple[Any, Any]:
+    """Return inputs with their targets; refuse data that have targets, and the name of a column."""
+    if isinstance(y, str):
+        raise Misuse(f"y={y!r:.60}: need the targets themselves; for a column of a table write target={y!r:.60}")
+    if isinstance(data, str | Path | Data):
+        name = data.name if isinstance(data, Data) else data
+        raise Misuse(f"y= with '{name}', which has targets of its own: leave it out")
+    return data, y
+
+
+def train_run(
+    full_spec: TrainSpec, source: NetSource, out: str | Path | None, show: Show, callback: Callback | None = None
+) -> Ensemble:
     """Train the ensemble of a new run, in `out` if that is given."""
     full_spec = with_ranks(full_spec, source.record)
     spec, first = head_only_spec(full_spec), full_spec.ranks.first
@@ -136,11 +166,12 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
     spec = spec if gamma is None else replace(spec, gamma=gamma)
     progress = begin(spec)
     choice = choose_engine(spec, progress)
-    show(f"engine {choice.engine.name}: {choice.reason}", 0, 0, None)
-    if copies := spec.method.dynamics.copies(spec.end):
+    if first:
+        LOG.info("engine %s: %s", choice.engine.name, choice.reason)
+    if first and (copies := spec.method.dynamics.copies(spec.end)):
         size = sum(t.numel() * t.element_size() for t in progress.state.population.to_tensors().values())
         text = f"dynamics {full_spec.recipe.text('dynamics')}: up to {copies} copies of the weights"
-        show(f"{text}, {copies * size / 1e6:.3g} MB", 0, 0, None)
+        LOG.info("%s, %.3g MB", text, copies * size / 1e6)
     members = with_backbone(progress.state.population, full_spec.backbone)
     if full_spec.plan.trajectory is not None:
         times = parse_trajectory(full_spec.plan.trajectory)
@@ -156,7 +187,8 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
     manifest = describe(full_spec, source, choice.engine, choice.reason)
     manifest = replace(manifest, gamma=spec.gamma, parameters=roles.to_json())
     path = None if out is None else Path(out)
-    callback = ProgressCallback(path, show, full_spec.plan.checkpoint_seconds, new=True, ranks=spec.ranks)
+    seconds = full_spec.plan.checkpoint_seconds
+    watcher = ProgressCallback(path, show, seconds, new=True, ranks=spec.ranks, callback=callback)
     with runs.new_run(path if first else None):
         if path is not None and first:
             first_weights = partial(save_first_weights, path, full_spec, progress)
@@ -165,7 +197,7 @@ def train_run(full_spec: TrainSpec, source: NetSource, out: str | Path | None, s
             require_visible(path, full_spec.ranks)
             if full_spec.init_from:
                 checkpoints.save_checkpoint(path, progress, spec.ranks)
-        return run_training(full_spec, spec, choice.engine, progress, manifest, callback)
+        return run_training(full_spec, spec, choice.engine, progress, manifest, watcher)
 
 
 def describe(spec: TrainSpec, source: NetSource, engine: Engine, reason: str) -> Manifest:
@@ -200,6 +232,7 @@ def resume(
     device: str | None = None,
     output: Output | None = None,
     show: Show = show_nothing,
+    callback: Callback | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
 ) -> Ensemble:
     """Continue a killed run; the ensemble is the one the undisturbed run would have left, bit for bit.
@@ -216,6 +249,7 @@ def resume(
         device: Another device than where the run was begun, with other rounding; a missing one is refused.
         output: The function that picks the outputs again, if there is one.
         show: Called as `show(message, step, steps, record)`.
+        callback: As for `fit`, from the next epoch on.
         checkpoint_seconds: Seconds between checkpoints.
 
     Returns:
@@ -237,12 +271,13 @@ def resume(
             ensemble = load(path, net=net, recipe=recipe, likelihood=likelihood, output=output, device=device)
         else:
             objects = {"net": net, "recipe": recipe, "optimizer": optimizer, "likelihood": likelihood, "output": output}
-            ensemble = continue_training(path, manifest, data, device, show, checkpoint_seconds, **objects)
+            watcher = ProgressCallback(path, show, checkpoint_seconds, callback=callback)
+            ensemble = continue_training(path, manifest, data, device, watcher, **objects)
     return ensemble if kind is None or kind.finish is None else kind.finish(path, ensemble, data)
 
 
 def continue_training(
-    path: Path, manifest: Manifest, data: Any, device: str | None, show: Show, checkpoint_seconds: float, **own: Any
+    path: Path, manifest: Manifest, data: Any, device: str | None, watcher: ProgressCallback, **own: Any
 ) -> Ensemble:
     """Train the members of a killed run to the end; `own` are the user-defined objects that it needs again."""
     with runs.named_damage(path, data, *own.values()):
@@ -263,7 +298,6 @@ def continue_training(
             backbone = with_weights(source.structure(), read_tensors(stored), stored)
         full_spec = TrainSpec(source.build, opened, likelihood, stored_recipe, plan, backbone=backbone)
         full_spec = with_ranks(full_spec, source.record)
-        show = show if full_spec.ranks.first else show_nothing
         spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
         progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
         trained = stored_recipe.weights.init_from or "init_from" in manifest.net
@@ -273,9 +307,10 @@ def continue_training(
         engine, ranks = engine_from(manifest), spec.ranks
         if ranks.size * ranks.parts != manifest.ranks and engine.workers:  # one for each core of other ranks
             engine = engine_named(engine.name, engine.direct, ranks.cores)
-    show(f"engine {engine.name}: as before", 0, 0, None)
-    callback = ProgressCallback(path, show, checkpoint_seconds, ranks=ranks)
-    return run_training(full_spec, spec, engine, progress or begin(spec), manifest, callback)
+    if ranks.first:
+        LOG.info("engine %s: as before", engine.name)
+    watcher = replace(watcher, show=watcher.show if ranks.first else show_nothing, ranks=ranks)
+    return run_training(full_spec, spec, engine, progress or begin(spec), manifest, watcher)
 
 
 def with_ranks(spec: TrainSpec, net: dict[str, Any]) -> TrainSpec:

@@ -99,9 +99,10 @@ def fit_models(
     blank = blank_ensemble(model, data, recipe, plan, likelihood)
     if folds is not None:
         return cross_fit(pooled(data), folds, plan, likelihood, (model,), None, show, blank)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     models = fit_members(model, data, likelihood, members=plan.members, seed=plan.seed)
-    manifest = replace(blank.manifest, seconds=time.perf_counter() - start)
+    spent: dict[str, Any] = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    manifest = replace(blank.manifest, **spent)
     return with_posthoc(replace(blank, models=models, manifest=manifest), data, plan)
 
 
@@ -120,7 +121,8 @@ def cross_fit(
     `train` gives the networks of one fold, with its number, or is None; `models` beside them are names or estimators.
     The result is `blank`, or the networks of the first fold, with other members.
     """
-    numbers, start, networks = fold_numbers(pool, folds, plan.seed), time.perf_counter(), []
+    numbers, networks = fold_numbers(pool, folds, plan.seed), []
+    start, cpu = time.perf_counter(), time.process_time()
     fitted: list[dict[str, tuple[Model, ...]]] = []  # the models of every fold by name
     predicted: list[dict[str, Predictive]] = []  # the out-of-fold predictions of every part
     for fold in range(folds):
@@ -144,7 +146,8 @@ def cross_fit(
         show(f"weights by out-of-fold NLL: {selection.text}", 0, 0, None)
     out_of_folds = joined_rows([joined_parts(parts, selection) for parts in predicted])
     base = networks[0] if blank is None else blank
-    timed = replace(base, manifest=replace(base.manifest, seconds=time.perf_counter() - start))
+    spent: dict[str, Any] = {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu}
+    timed = replace(base, manifest=replace(base.manifest, **spent))
     joint = with_members(timed, networks, fitted, selection)
     if out_of_folds.task == REGRESSION:  # intervals need the absolute residuals of out-of-fold means
         residuals = (out_of_folds.mean - y).abs().tolist()
@@ -155,7 +158,7 @@ def cross_fit(
         reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
         warn(f"not calibrated: {reason}")
         return joint
-    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, joint.manifest.data["class_counts"]))
+    return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, *class_facts(joint)))
 
 
 def joined_parts(predicted: dict[str, Predictive], selection: Selection) -> Predictive:
@@ -246,5 +249,10 @@ def fit_posthoc_again(ensemble: Ensemble, data: Data, config: PostHocConfig | No
     if not ensemble.manifest.folds:
         return ensemble.fit_posthoc(data.val, config=config)
     predicted, examples = out_of_fold(ensemble, data)
-    counts = ensemble.manifest.data["class_counts"]
-    return replace(ensemble, posthoc=fit_posthoc(predicted, examples.y, config, counts))
+    return replace(ensemble, posthoc=fit_posthoc(predicted, examples.y, config, *class_facts(ensemble)))
+
+
+def class_facts(ensemble: Ensemble) -> tuple[Any, Any]:
+    """Return the number of training examples of each class, and their mean weights."""
+    data = ensemble.manifest.data
+    return data.get("class_counts"), data.get("class_weights")

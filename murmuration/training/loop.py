@@ -20,7 +20,7 @@ from murmuration.data import Split
 from murmuration.likelihoods.classes import Experts
 from murmuration.models.nets.validation import digest
 from murmuration.runs.checkpoints import Progress
-from murmuration.system.errors import warn
+from murmuration.system.errors import StopTraining, warn
 from murmuration.system.records import plain_json
 from murmuration.training.batch_norm import refresh_batch_norm
 from murmuration.training.batches import epoch_batches, learning_rate
@@ -28,7 +28,7 @@ from murmuration.training.spec import TrainSpec
 
 
 class Watcher(Protocol):
-    """An observer of training: shows progress, writes checkpoints."""
+    """An observer of training: shows progress, writes checkpoints; `after_epoch` may raise `StopTraining`."""
 
     def after_step(self, progress: Progress) -> None: ...
 
@@ -96,15 +96,27 @@ def train(spec: TrainSpec, engine: Engine, progress: Progress, watcher: Watcher)
     state.noise = spec.method.noise
     with assemble(engine, spec.member(0), spec.ranks) as team:
         while state.step < spec.end.step and spec.ranks.any(bool(state.active.any())):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             run_epoch(team, config, spec, progress, watcher)
             validate(team, config, spec, progress)
             progress.seconds += time.perf_counter() - start
-            watcher.after_epoch(progress)
+            progress.cpu_seconds += time.process_time() - cpu
+            try:
+                watcher.after_epoch(progress)
+            except StopTraining:
+                refuse_unfinished(spec, state)
+                break
         if spec.plan.patience is not None:
             state.population.copy_members(progress.kept, torch.arange(len(spec.rows)))
             state.population.copy_shared(progress.kept)
         return finish(team, spec, progress)
+
+
+def refuse_unfinished(spec: TrainSpec, state: State) -> None:
+    """Refuse to stop before the end if the dynamics collects weights on a schedule of fixed length."""
+    if state.step < spec.end.step:
+        stochastic = spec.recipe.weights.stochastic
+        spec.method.dynamics.check(total=spec.end, stochastic=stochastic, schedule=None, own_rule=False, early=True)
 
 
 def finish(team: Team, spec: TrainSpec, progress: Progress) -> Population:

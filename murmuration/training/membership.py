@@ -22,7 +22,7 @@ from murmuration.runs.manifest import Manifest
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import digest_of
 
-DEPENDENT_ON_MEMBERS = ("plan", "origins", "diverged", "seconds", "streams")  # entries of the manifest
+DEPENDENT_ON_MEMBERS = ("plan", "origins", "diverged", "seconds", "cpu_seconds", "streams")  # entries of the manifest
 OWN_TO_A_RUN = ("seed", "first_member", "members", "engine", "device", "trajectory")  # settings that runs may differ in
 
 
@@ -104,6 +104,7 @@ def joined(parts: Sequence[StoredMembers]) -> StoredMembers:
     changed: dict[str, Any] = {
         "diverged": joined_diverged([part.manifest.diverged for part in parts], rows),
         "seconds": sum(part.manifest.seconds for part in parts),
+        "cpu_seconds": sum(part.manifest.cpu_seconds for part in parts),
         "origins": [origins[member] for member in order],
     }
     history = joined_history([part.history for part in parts], rows)

@@ -126,7 +126,7 @@ class Method:
         source = source_for(net, shape, likelihood, edges=edges)
         if self.inputs is not None:
             with kept_generators():
-                source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood.width)
+                source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood)
         self._build = source.build
         by_name = "name" in source.record  # of shape and network that `mm.load` knows
         self._net, self._input_shape = (source.record, list(shape)) if by_name else ({}, [])

@@ -22,6 +22,7 @@ from murmuration.system.settings import (
     check_settings,
     documented,
     imported,
+    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ MEMBERS = 5  # of an ensemble, where neither the caller nor the recipe says how 
 
 
 @documented
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The settings of a training run: members, epochs, learning rate, seed, engine, device."""
 
@@ -170,6 +171,12 @@ class Plan:
         self.make_optimizer()
         if self.schedule is not None:
             check_schedule(self.schedule, self.epochs)
+
+    def __repr__(self) -> str:
+        """Return the settings that differ from the defaults, as a call."""
+        usual = {setting.name: setting.default for setting in settings_of(Plan)}
+        changed = {name: value for name, value in vars(self).items() if value != usual[name]}
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def make_optimizer(self) -> "Optimizer | TorchOptimizer":
         """Return the update rule of plain training: Adam by default.

@@ -45,27 +45,14 @@ from murmuration.system.progress import counting_bar
 from murmuration.system.settings import settings_of
 from murmuration.system.streams import kept_generators
 from murmuration.training.batches import plan_for_loader, plan_for_steps
+from murmuration.training.foreign_names import FOREIGN
 from murmuration.training.loading import load
 from murmuration.training.plan import Plan, plan_for
 from murmuration.training.spec import TrainSpec
 from murmuration.training.table_defaults import defaults_for, filled_settings
 
 InitFrom = Weights | Ensemble  # weights that members start from; text is a run directory or a file
-FOREIGN = {  # keywords of other libraries -> what to write
-    "learning_rate": "lr=...",
-    "n_estimators": "members=...",
-    "num_members": "members=...",
-    "n_epochs": "epochs=...",
-    "max_epochs": "epochs=...",
-    "max_iter": "epochs=...",
-    "class_weight": "likelihood=mm.Categorical(K, class_weight='balanced') for K classes",
-    "sample_weight": "weight=...",
-    "random_state": "seed=...",
-    "verbose": "progress=True or progress=False",
-    "validation_split": "val=..., such as val=0.15",
-    "validation_data": "val=(x_val, y_val)",
-}
-PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress")  # of `fit` itself
+PARAMETERS = ("net", "data", "recipe", "plan", "likelihood", "folds", "out", "progress", "callback")  # of `fit` itself
 LOSS = ("noise_std", "link")  # settings of the likelihood
 START = ("init_from", "reset", "pretrained", "output")  # settings of the networks
 OWN_TYPES = {  # of keywords that concern the networks
@@ -204,10 +191,11 @@ def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, 
     planned = {setting.name: setting for setting in settings_of(Plan)}
     reading = {setting.name for setting in settings_of(DataOptions)} - {"seed"}
     for name in settings:
-        if name in FOREIGN:
-            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name]}")
+        if name.lower() in FOREIGN:
+            raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name.lower()]}")
         if name not in {*planned, *reading}:
-            raise unknown("keyword of fit", name, {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES})
+            names = {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES}
+            raise unknown("keyword of fit", name, names, see="help(mm.fit)")
     given = {n: value for n, value in settings.items() if value is not None or (n in planned and planned[n].optional)}
     training, of_data = ({name: given[name] for name in given if name in names} for names in (planned, reading))
     refuse_unused(net, training)
@@ -249,7 +237,7 @@ def make_spec(
         raise Misuse(f"{name}({classes}) for data of {len(data.classes)} classes: write {name}({len(data.classes)})")
     if plan.posthoc is not None:
         check_config(plan.posthoc, likelihood.task)
-    used_net = net or default_net(data)
+    used_net = default_net(data) if net is None else net
     edges = edges_for(used_net, data.train.prepared)
     source = source_for(used_net, data.input_shape, likelihood, EVERY if init_from is None else patterns, edges)
     source = for_preparation(source, data.preparation, data.input_shape, output)
@@ -375,7 +363,7 @@ def checked_source(source: NetSource, data: Data, likelihood: Likelihood, device
         if net_device is not None and net_device.type != kind:
             raise Misuse(f"the net is on {net_device}, and device='{device}': write device='{net_device}'")
         on_cpu = source if net_device is None else NetSource(lambda: source.build().cpu(), source.record)
-        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood.width)
+        return check_network(on_cpu, module.cpu(), data.train.prepared[:2], likelihood)
 
 
 def parameter_roles(net: Net, recipe: str | Recipe, data: Any) -> ParameterRoles:

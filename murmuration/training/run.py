@@ -4,6 +4,7 @@
 members.
 """
 
+import copy
 import signal
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Failure, Misuse, warn
+from murmuration.system.errors import Failure, Misuse, StopTraining, warn
 from murmuration.system.files import write_record, write_tensors
 from murmuration.system.interrupts import CHECKPOINT_SECONDS, Stopped, deferred_interrupts
 from murmuration.system.progress import Show
@@ -35,6 +36,7 @@ from murmuration.training.membership import with_earlier_members
 from murmuration.training.plan import Plan
 from murmuration.training.tuning import tune_coupling
 
+Callback = Callable[[dict[str, Any]], Any]  # called with the record of each epoch; may raise StopTraining
 MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
 
 
@@ -44,13 +46,14 @@ def show_nothing(message: str, done: int, total: int, record: dict[str, Any] | N
 
 @dataclass
 class ProgressCallback:
-    """Shows the progress of a run and writes its checkpoints."""
+    """Shows the progress of a run, writes its checkpoints and calls the callback of the user."""
 
     out: Path | None
     show: Show
     checkpoint_seconds: float
     new: bool = False  # whether the run was begun by this call
     ranks: Ranks = ALONE
+    callback: Callback | None = None
     total: int = 0
     saved: float = 0.0
     store: Callable[[Progress], None] = lambda progress: None  # a checkpoint of the trajectory, where one is due
@@ -69,6 +72,14 @@ class ProgressCallback:
 
     def after_epoch(self, progress: Progress) -> None:
         self._report(progress, progress.history[-1])
+        stopped = False
+        if self.callback is not None and self.ranks.first:
+            try:
+                self.callback(copy.deepcopy(progress.history[-1]))
+            except StopTraining:
+                stopped = True
+        if self.callback is not None and self.ranks.any(stopped):
+            raise StopTraining
 
     def _report(self, progress: Progress, record: dict[str, Any] | None) -> None:
         """Show a step, and write a checkpoint if one is due or the run is interrupted, which is then raised."""
@@ -133,7 +144,8 @@ def run_training(
                 runs.remove_files(own_path)  # resumed, it would diverge again
             raise Failure(f"no member could be trained ({reason}): lower the learning rate")
         diverged = {str(member): str(divergence) for member, divergence in progress.state.diverged.items()}
-        changed: dict[str, Any] = {**tuning, "seconds": progress.seconds, "diverged": diverged}
+        spent: dict[str, Any] = {"seconds": progress.seconds, "cpu_seconds": progress.cpu_seconds}
+        changed: dict[str, Any] = {**tuning, **spent, "diverged": diverged}
         if progress.origins is not None:
             changed["origins"] = progress.origins.tolist()
         if spec.method.coupling is not None:
@@ -223,7 +235,8 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     """
     if not spec.recipe.models:
         return ensemble
-    data, val, start = spec.data, spec.data.val, time.perf_counter()
+    data, val = spec.data, spec.data.val
+    start, cpu = time.perf_counter(), time.process_time()
     names = models_for(spec.recipe.models, data.task)
     models = {name: fit_members(name, data, spec.likelihood, members=1, seed=spec.plan.seed) for name in names}
     parts = {"networks": ensemble} | {name: replace(ensemble, groups=(), models=models[name]) for name in names}
@@ -234,7 +247,11 @@ def with_models(ensemble: Ensemble, spec: TrainSpec, show: Show) -> Ensemble:
     share = selection.weights["networks"] / ensemble.members
     weights = [share] * ensemble.members + [selection.weights[name] for name in used]
     seconds = ensemble.manifest.seconds + time.perf_counter() - start
-    record: dict[str, Any] = {"weights": weights, "selection": selection.to_json(), "seconds": seconds}
+    spent: dict[str, Any] = {
+        "seconds": seconds,
+        "cpu_seconds": ensemble.manifest.cpu_seconds + time.process_time() - cpu,
+    }
+    record: dict[str, Any] = {"weights": weights, "selection": selection.to_json(), **spent}
     manifest = replace(ensemble.manifest, **record)
     models_used = tuple(model for name in used for model in models[name])
     return replace(ensemble, manifest=manifest, models=models_used, weights=tuple(weights))

@@ -235,6 +235,7 @@ def test_inputs_of_another_shape(murmur, moons_run, tmp_path):
         (("predict", "{run}", "two-moons", "--out", "p.txt"), ("p.txt", ".csv or .parquet or .npz")),
         (("predict", "{run}", "two-moons", "--out", "no/p.csv"), ("the folder no does not exist",)),
         (("predict", "{run}", "two-moons", "--out", "p.csv", "--per-member"), ("--per-member", "p.npz")),
+        (("predict", "{run}", "two-moons", "--per-member"), ("--per-member without a file: write --out FILE.npz",)),
         (("predict", "{run}"), ("DATA is missing",)),
         (("evaluate", "{run}", "--out", "found.txt"), ("found.txt", ".json or .html")),
         (("evaluate", "{run}", "--target", "y"), ("--target y", "--on")),

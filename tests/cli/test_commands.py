@@ -50,7 +50,7 @@ def test_train_shows_the_ensemble_beside_a_member_alone(murmur, tmp_path):
     scores = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
     row = next(line for line in ended.out.splitlines() if line.startswith(" Accuracy"))
     assert (ended.code, ended.err) == (0, "")
-    assert "engine loop: as requested" in ended.out
+    assert "engine" not in ended.out
     assert row.split()[1] == f"{scores['accuracy']['value']:.3f}"
     assert f"{scores['member_accuracy']['value']:.3f}" in row.split()
     assert str(tmp_path / "run" / "report.html") in ended.out.splitlines()[-1]
@@ -365,6 +365,13 @@ def test_broken_pipe_is_silent():
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def test_details_are_printed_when_asked_for(murmur, tmp_path):
+    ended = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "run", "--verbose")
+    assert (ended.code, ended.err) == (0, "engine loop: as requested\n")
+    again = murmur("train", "two-moons", *SMALL, "--out", tmp_path / "again")
+    assert (again.code, again.err) == (0, "")
 
 
 def test_bars_say_epoch_and_nll(monkeypatch, capsys):

@@ -17,7 +17,7 @@ def test_a_table_is_compared_with_baselines_and_other_models_are_runs(murmur, tm
     words = ("compare", tmp_path / "t.csv", "--target", "y", "--recipes", "single,deep-ensemble", *SMALL)
     ended = murmur(*words, "--out", tmp_path / "cmp")
     assert ended.code == 0, ended.err
-    for name in ("ridge (baseline)", "hist-gradient-boosting"):
+    for name in ("ridge (baseline)", "hist-gradient-boosting", "no input:", "the mean target"):
         assert name in ended.out
     record = json.loads((tmp_path / "cmp" / "results.json").read_text())
     names = ["single", "deep-ensemble", "ridge (baseline)", "hist-gradient-boosting (baseline)"]

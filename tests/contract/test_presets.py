@@ -10,7 +10,8 @@ import torch
 
 import murmuration as mm
 from murmuration.core.coupling import InputGradientSpace
-from murmuration.core.recipe import PRESETS, make_recipe, recipe_from_json
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe, recipe_from_json
 from murmuration.data import Data
 from murmuration.training.plan import Plan
 

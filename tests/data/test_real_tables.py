@@ -234,3 +234,32 @@ def test_the_first_of_several_sheets_is_read(tmp_path: Path):
     with pytest.warns(UserWarning, match=r"has 2 sheets \(first, second\): the first is read"):
         data = mm.open_data(tmp_path / "t.xlsx", target="y")
     assert data.preparation.columns[0].high < 20
+
+
+def test_an_impossible_date_is_named_as_it_is_written():
+    cells = [f"{1 + i % 28}.{1 + i % 12}.2024" for i in range(40)]
+    with pytest.raises(Misuse, match=r"column 'a' holds '31\.2\.2024' in row 6: expected a date such as 2024-01-31"):
+        mm.open_data(pd.DataFrame({"a": [*cells[:5], "31.2.2024", *cells[6:]], "y": np.arange(40) % 2}), target="y")
+
+
+def test_columns_are_copied_from_a_streamed_file(tmp_path: Path):
+    table = cars(90).drop(columns=["remark", "seen"]).assign(price=np.arange(90.0))
+    table.to_parquet(tmp_path / "t.parquet")
+    ensemble = mm.fit("mlp:hidden=4", table, target="price", members=1, epochs=1)
+    for in_memory in (True, False):
+        path = tmp_path / f"{in_memory}.csv"
+        mm.save_predictions(ensemble, tmp_path / "t.parquet", path, keep=("listing", "brand"), in_memory=in_memory)
+        written = pd.read_csv(path)
+        assert written["listing"].tolist() == table["listing"].tolist()
+        assert written["brand"].tolist() == table["brand"].tolist()
+    assert (tmp_path / "True.csv").read_bytes() == (tmp_path / "False.csv").read_bytes()
+    with pytest.raises(Misuse, match="keep='a' names a column of a table, and this run was trained on other inputs"):
+        mm.fit("mlp:hidden=4", "two-moons", members=1, epochs=1).predict(np.zeros((2, 2)), keep="a")
+
+
+def test_a_streamed_file_with_local_numbers_is_refused(tmp_path: Path):
+    pd.DataFrame({"a": [f"{i % 4},5" for i in range(40)], "y": np.arange(40) % 2}).to_parquet(tmp_path / "t.parquet")
+    assert mm.open_data(tmp_path / "t.parquet", target="y").feature_names == ("a",)
+    with pytest.raises(Misuse, match=r"column .a. holds numbers or dates as texts, .*: write in_memory=True"):
+        mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False)
+    assert mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False, text="a").feature_names

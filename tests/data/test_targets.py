@@ -1,5 +1,7 @@
 """Targets: the task they suggest, the order of classes, and what is refused."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +16,9 @@ from murmuration.data.targets import (
     label_names,
     refuse_constant,
     refuse_free_text,
+    refuse_many_classes,
     refuse_missing,
+    refuse_texts_among_numbers,
 )
 from murmuration.sklearn import EnsembleClassifier
 from murmuration.system.errors import Misuse
@@ -127,3 +131,33 @@ def test_infinite_numbers_are_no_classes(bad: float) -> None:
         open_data((np.arange(24.0)[:, None], np.resize(rows, 24)), task="classification")
     with pytest.raises(Misuse, match=r"label .*inf in row|missing in|infinite"):
         open_data(pd.DataFrame({"x": range(24), "y": np.resize(rows, 24)}), target="y", task="classification")
+
+
+def test_few_whole_numbers_are_noted_and_indices_of_classes_are_not() -> None:
+    ratings, hours = np.arange(100) % 5 + 1, np.arange(100) % 22 + 7
+    with pytest.warns(UserWarning, match="target holds 5 distinct whole numbers, 1 to 5: they are taken as 5 classes"):
+        assert infer_task(ratings, images=False) == "classification"
+    with pytest.warns(UserWarning, match="22 distinct whole numbers, 7 to 28: they are taken as quantities"):
+        assert infer_task(hours, images=False) == "regression"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        infer_task(np.arange(100) % 5, images=False)
+        infer_task(np.arange(100) % 2 * 2 - 1, images=False)
+        infer_task(ratings, images=True)
+        infer_task(np.arange(1000) * 7, images=False)
+
+
+def test_too_many_numbers_are_no_classes() -> None:
+    refuse_many_classes(np.arange(5000) % 500, "target")
+    refuse_many_classes(np.arange(100), "target")
+    refuse_many_classes(np.array([f"n{i}" for i in range(500)]), "target")
+    with pytest.raises(Misuse, match=r"target has 501 distinct numbers in 5,000 rows: expected at most 500 classes"):
+        refuse_many_classes(np.arange(5000) % 501 * 0.5, "target")
+
+
+@pytest.mark.parametrize("labels", [["yes", 0], [0.5, "a"], [float("nan"), "a"]])
+def test_texts_among_numbers_are_refused(labels) -> None:
+    with pytest.raises(Misuse, match=r"labels hold the text '(yes|a)' and also .*, which is none: write"):
+        refuse_texts_among_numbers(labels * 10)
+    refuse_texts_among_numbers(["1", "a"])
+    refuse_texts_among_numbers([True, 2])

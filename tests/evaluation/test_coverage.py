@@ -73,16 +73,18 @@ def test_rows_choose_the_examples():
     assert found.examples == 2
 
 
-def test_groups_have_the_first_rule_and_ten_examples_at_least():
+def test_groups_have_the_first_rule_however_few_examples_they_have():
     pred, y = classification_sample(300)
     posthoc = fit_posthoc(pred, y)
     evaluation = score_predictions([(pred, y)], posthoc).uncalibrated
-    parts = {"few": np.arange(9), "enough": np.arange(10), "all": np.arange(300)}
+    parts = {"none": np.arange(0), "one": np.arange(1), "ten": np.arange(10), "all": np.arange(300)}
     found = coverage_by_group(posthoc, evaluation, parts)
-    assert [(each.method, each.subset, each.examples) for each in found] == [("lac", "enough", 10), ("lac", "all", 300)]
-    assert triple(found[1].coverage) == triple(set_coverage(posthoc, evaluation, "test")[0].coverage)
+    assert [(each.method, each.subset, each.examples) for each in found] == [
+        *(("lac", "one", 1), ("lac", "ten", 10), ("lac", "all", 300))
+    ]
+    assert triple(found[2].coverage) == triple(set_coverage(posthoc, evaluation, "test")[0].coverage)
     inside = posthoc.conformal[0].sets(posthoc.calibrated(pred))[np.arange(10), y[:10]]  # type: ignore[union-attr]
-    assert found[0].coverage == inside.mean()
+    assert found[1].coverage == inside.mean()
 
 
 def test_classes_are_listed_by_their_truths():

@@ -94,7 +94,9 @@ def test_without_validation_examples_there_are_scores_and_no_promises(ensemble, 
         None,
         {},
     )
-    assert set(found.to_json()) == {"metrics", "cost", "members", "data", "uncertainty", "classes", "confusion"}
+    assert set(found.to_json()) == {
+        *("metrics", "baseline", "cost", "members", "data", "uncertainty", "classes", "confusion")
+    }
 
 
 def test_sets_are_listed_by_method_then_class_then_shift(with_steps, digits):

@@ -10,6 +10,7 @@ import torch
 import murmuration as mm
 from murmuration.data.preparation import fit_array, fit_table
 from murmuration.data.ranges import ranges_of
+from murmuration.evaluation.metrics.per_example import number_columns
 from murmuration.prediction.outside import Baseline, Outside, fit_baseline, outside_of
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
@@ -245,3 +246,18 @@ def test_evaluation_scores_what_predict_returns():
     far = pd.concat([table.iloc[:60], table.iloc[:60] * 3])
     expected = mm.score(ensemble.predict(far), far["price"].to_numpy())
     assert mm.evaluate(ensemble, far).scores["nll"] == pytest.approx(expected["nll"])
+
+
+@pytest.mark.parametrize("outliers", [0.0, 0.1])
+def test_the_crps_of_a_mixture_with_the_baseline_is_its_integral(outliers):
+    rng = np.random.default_rng(0)
+    plain = Predictive.from_moments(rng.normal(size=(3, 3, 1)), rng.uniform(0.5, 2, (3, 3, 1)), outliers=outliers)
+    wide = replace(plain, outside=outside(), baseline=Baseline((1.0,), (4.0,)))
+    y = torch.tensor([[0.3], [1.5], [-0.7]], dtype=torch.float64)
+    grid = torch.linspace(-40, 40, 40_001, dtype=torch.float64)
+    cdf = torch.stack([wide.cdf(t.expand(3, 1))[:, 0] for t in grid[::20]], 1)  # (N, G)
+    steps = grid[::20]
+    expected = torch.trapezoid((cdf - (steps >= y).double()).square(), steps, dim=1)
+    got = number_columns(wide, y)["crps"]
+    torch.testing.assert_close(got, expected, rtol=0, atol=2e-2)
+    assert torch.equal(got[:1], number_columns(plain, y)["crps"][:1])

@@ -61,7 +61,8 @@ def test_the_table_and_the_text_show_every_recipe(tmp_path: Path):
     lines = repr(compared).splitlines()
     assert lines[0] == "Comparison on 500 examples of two-moons"
     assert [line.split()[0] for line in lines[2:4]] == RECIPES
-    assert lines[4:] == list(compared.verdict)
+    assert lines[4].startswith("no input: the class frequencies ")
+    assert lines[5:] == list(compared.verdict)
     assert compared.recommended in RECIPES
     assert {test.test.name for test in compared.tests} == {"accuracy", "nll"}
     assert [ood.name for ood in compared.evaluations[0].ood] == ["two-moons"]

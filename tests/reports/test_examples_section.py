@@ -115,7 +115,8 @@ def test_findings_on_confidence():
             return torch.eye(5)[0] * self.scale * torch.ones(len(x), 1)
 
     report = report_of([evaluate_ensemble(mm.Ensemble.from_models([Sure(), Sure()]), eval_set_of(data), "sure")])
-    assert report.verdict[1] == (
+    assert report.verdict[0].startswith("sure is no better than the class frequencies, a prediction without input")
+    assert report.verdict[2] == (
         "It is overconfident by 80.0 percentage points: mean confidence 100.0 %, accuracy 20.0 %."
     )
     assert not any("overconfident" in each for each in report.notes)  # it is said once

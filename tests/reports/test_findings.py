@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import report_factories as made
 from prediction_factories import classification_sample, regression_sample
 
 from murmuration.data import ArrayPreparation, Split
@@ -17,11 +18,13 @@ from murmuration.prediction.posthoc.conformal import SetRule
 from murmuration.prediction.posthoc.fit import Choice, PostHoc, fit_posthoc
 from murmuration.prediction.predictive import Predictive
 from murmuration.reports.findings import (
+    ONE_TRAINING,
     Difference,
     about_abstention,
     about_calibrator,
     about_choice,
     about_coverage,
+    about_draws,
     about_groups,
     about_ood,
     about_shift,
@@ -29,9 +32,11 @@ from murmuration.reports.findings import (
     differences,
     findings,
     recommended,
+    summed_up,
     verdict,
 )
-from murmuration.reports.formatting import number, percent
+from murmuration.reports.formatting import interval, number, percent
+from murmuration.runs.manifest import Manifest
 
 NOTHING = ArrayPreparation((0,), (), ())
 SUITE = ShiftSuite(("fog",))
@@ -308,7 +313,10 @@ def test_a_lead_within_noise_says_how_many_more_examples_would_tell():
     error = (test.test.difference.high - test.test.difference.low) / (2 * 1.959964)
     needed = 100 * ((1.959964 + 0.841621) * error / abs(float(test.test.difference))) ** 2 - 100
     assert test.more_examples == pytest.approx(needed, abs=1)
-    first, second, *_ = verdict(pair, differences(pair))
+    nothing, first, second, *_ = verdict(pair, differences(pair))
+    assert nothing.startswith(
+        "a is no better than always 'a', a prediction without input that knows these test examples"
+    )  # all labels are of class a
     assert first.startswith("No clear winner: ")
     assert "within the noise of 100 test examples" in first
     assert "more test examples would show it" in second
@@ -327,10 +335,11 @@ def test_more_examples_are_those_of_a_power_calculation():
 
 def test_a_clear_lead_is_a_recommendation():
     pair = planted(np.full(200, -0.1), -0.5 - 0.1 * np.random.default_rng(1).random(200))
-    first, second = verdict(pair, differences(pair))
+    _, first, second, last = verdict(pair, differences(pair))
     assert first.startswith("Use a: its NLL is 0.4")
-    assert first.endswith("more than the noise of 200 test examples (p < 0.001); other training seeds were not tried.")
+    assert first.endswith("more than the noise of 200 test examples (p < 0.001).")
     assert second.startswith("a classifies 100.0 % of 200 test examples correctly")
+    assert last == ONE_TRAINING
     (test,) = [each for each in differences(pair) if each.test.name == "nll"]
     assert test.more_examples is None
 
@@ -347,11 +356,11 @@ def test_a_lead_under_corruption_is_part_of_the_verdict(order):
         for each, sums in zip(planted(np.full(400, -0.1), np.full(400, -0.1)), (plain, plain - gain), strict=True)
     ][::order]
     assert recommended(pair, differences(pair)).name == "b"
-    first, second = verdict(pair, differences(pair))
+    _, first, second, _ = verdict(pair, differences(pair))
     size, low, high = re.match(
         r"Use b: under corruption its NLL is ([\d.]+) lower than that of a \(95 % interval ([\d.]+) to ([\d.]+)\), "
-        r"more than the noise of the examples \(p < 0.001\); on the clean 400 test examples no difference is "
-        r"measurable, and other training seeds were not tried\.$",
+        r"more than the noise of the examples \(p < 0.001\); on the clean 400 test examples "
+        r"(?:its lead over a|the lead of a over it) is within noise\.$",
         first,
     ).groups()
     assert second.startswith("b classifies")
@@ -364,15 +373,18 @@ def test_a_lead_under_corruption_is_part_of_the_verdict(order):
 def test_no_difference_at_all_asks_for_no_examples():
     pair = planted(np.full(50, -0.1), np.full(50, -0.1))
     assert all(each.more_examples is None for each in differences(pair))
-    assert verdict(pair, differences(pair))[0].startswith("No clear winner")
+    assert verdict(pair, differences(pair))[1].startswith("No clear winner")
 
 
 def test_one_recipe_alone_is_told_its_score_and_calibration():
-    first, second = verdict([assessed(*classification_sample(300, distortion=3.0))], [])
+    first, second, third = verdict([assessed(*classification_sample(300, distortion=2.0))], [])
     assert first.startswith("one classifies ")
-    assert second.startswith("It is overconfident by")
+    assert second.startswith("It is better than the class frequencies, a prediction without input")
+    assert third.startswith("It is overconfident by")
     numbers = verdict([assessed(*regression_sample(300))], [])
     assert numbers[0].startswith("one has a root mean square error of ")
+    assert ", R\u00b2 0." in numbers[0]
+    assert numbers[1].startswith("It is better than the mean target, a prediction without input")
 
 
 @pytest.mark.parametrize(
@@ -387,7 +399,7 @@ def test_no_verdict_on_confidence_without_evidence(confidence, right, told):
     """24 of 24 right at a confidence of 0.99 have no spread, and a calibrated model has that four times in five."""
     probs = np.tile([confidence, 1 - confidence], (24, 1))
     found = assessed(Predictive.from_probs(probs), np.where(np.arange(24) < right, 0, 1))
-    assert told in verdict([found], [])[1]
+    assert told in verdict([found], [])[2]
 
 
 def test_findings_name_both_and_then_their_differences():
@@ -442,3 +454,144 @@ def test_p_values_of_many_recipes_are_corrected():
 def test_the_choice_of_a_calibrator_is_one_sentence(kept, gain, sentence) -> None:
     choice = Choice("temperature", kept, prior_std=1.0, gain=gain, error=0.025, p_value=0.11)
     assert about_choice(choice, "it") == f"temperature scaling was {sentence}"
+
+
+# Headlines beside predictions without input
+
+
+def two_classes(strength: float, counts: tuple[int, int] = (380, 20), **fields) -> Evaluation:
+    """Right odds of 'no' and 'yes' for inputs that differ by a strength; of strength 0 the frequencies, with noise."""
+    rng, y = np.random.default_rng(0), np.repeat([0, 1], counts)
+    x, prior = rng.normal(size=len(y)) + strength * y, np.log(counts[1] / counts[0])
+    odds = prior + (strength * x - strength**2 / 2 if strength else x)
+    second = 1 / (1 + np.exp(-odds))
+    pred = Predictive.from_probs(np.stack([1 - second, second], axis=-1))
+    found = assessed(pred, y, **fields)
+    return replace(found, eval_set=replace(found.eval_set, classes=("no", "yes")))
+
+
+def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
+    found = two_classes(0.0)
+    assert float(found.scores["accuracy"]) >= 0.94
+    first, second, third = verdict([found], [])
+    assert first.startswith(
+        "one is no better than always 'no', a prediction without input that knows these test examples: NLL "
+    )
+    auroc, balanced = found.scores["auroc"], found.scores["balanced_accuracy"]
+    precision = number(found.scores["average_precision"])
+    shares = f"{precision} where chance has 0.0500"
+    by_class = f"{percent(balanced)} ({interval(balanced, percent)})"
+    assert second == (
+        f"one tells 'yes' from 'no' with an AUROC of {number(auroc)} (95 % interval {interval(auroc)}), average "
+        f"precision {shares}, and balanced accuracy {by_class}, on 400 test examples."
+    )
+    assert "confidence" in third
+
+
+def test_the_rarer_class_is_named_wherever_it_stands():
+    found = two_classes(2.0)
+    turned = replace(found, eval_set=replace(found.eval_set, classes=("yes", "no")))
+    assert "'yes' from 'no' with an AUROC" in verdict([found], [])[0]
+    columns = found.examples.columns
+    flipped = {**columns, "label": 1 - columns["label"], "positive_prob": 1 - columns["positive_prob"]}
+    turned = replace(turned, examples=replace(found.examples, columns=flipped))
+    assert verdict([turned], [])[0] == verdict([found], [])[0]
+
+
+def test_a_good_model_is_compared_with_no_input_too():
+    first, second, _ = verdict([two_classes(3.0)], [])
+    assert first.startswith("one tells 'yes' from 'no' with an AUROC of 0.9")
+    assert second.startswith("It is better than always 'no', a prediction without input")
+    assert "95 % interval \u2212" in second
+
+
+def test_the_leader_of_a_comparison_must_beat_no_input():
+    pair = [replace(two_classes(0.0), name="a"), replace(two_classes(0.0), name="b")]
+    assert verdict(pair, differences(pair))[0].startswith("a is no better than always 'no'")
+
+
+def test_a_class_of_few_examples_is_named_with_counts_and_a_remedy():
+    """Sets of one class that never hold the rare one, and class-wise sets that hold every class."""
+    probs = np.tile([0.97, 0.03], (200, 1))
+    y = (np.arange(200) >= 198).astype(int)
+    found = assessed(Predictive.from_probs(probs), y, PostHoc(None, (SetRule("lac", 0.9, 0.5, 1000, 2),), (), 0, 1000))
+    found = replace(found, subsets={"class no": np.flatnonzero(y == 0), "class yes": np.flatnonzero(y == 1)})
+    assert about_coverage(found, "mine").endswith(", but too few for class yes (0 of 2).")
+    columns = found.before.columns | {"covered_mondrian": np.arange(200) != 199, "size_mondrian": np.ones(200)}
+    found = replace(found, before=replace(found.before, columns=columns))
+    assert about_coverage(found, "mine").endswith(
+        ", but too few for class yes (0 of 2); sets by mondrian (--conformal mondrian), with a threshold for each "
+        "class, cover 1 of 2 of it."
+    )
+
+
+# One sentence instead of two that contradict each other
+
+
+SIZE = "0.0500 \u00b1 0.0200"
+
+
+def left_out(gain: float) -> PostHoc:
+    return PostHoc(Temperature(1.0), (), (), 90, 90, Choice("temperature", False, 0.5, gain, 0.02, 0.11))
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (0.05, f"there the gain of temperature scaling in held-out NLL, {SIZE}, is not significant (p = 0.11)"),
+        (-0.05, "there temperature scaling raises the held-out NLL by 0.0500 \u00b1 0.0200"),
+        (0.0, "there temperature scaling does not change the held-out NLL"),
+    ],
+)
+def test_what_is_overconfident_says_why_nothing_corrects_it(gain, words):
+    found = assessed(*classification_sample(800, distortion=3.0), left_out(gain))
+    *_, last = verdict([found], [])
+    assert last.startswith("It is overconfident by ")
+    assert last.endswith(f"; 90 validation examples do not show it: {words}, so it was not applied.")
+    assert not any("temperature" in text for text in findings([found]))
+
+
+def test_a_calibrator_that_nothing_asked_for_is_no_finding():
+    found = assessed(*classification_sample(800), left_out(-0.05))
+    *_, last = verdict([found], [])
+    assert last == "Its mean confidence agrees with its accuracy within noise."
+    assert not any("temperature" in text for text in findings([found]))
+
+
+# Many pairs
+
+
+def difference(a: str, b: str, value: float, p_value: float, name: str = "nll") -> Difference:
+    return Difference(a, b, "lower", PairedTest(name, Score(value, value - 0.1, value + 0.1), p_value, ""), 100)
+
+
+def test_pairs_within_noise_are_one_sentence_and_clear_ones_grouped():
+    tests = [
+        *(difference("a", "b", -0.2, 0.001), difference("a", "c", -0.3, 0.001), difference("b", "c", -0.1, 0.3)),
+        *(difference(x, y, 0.01, 0.8, "corrupted_nll") for x, y in (("a", "b"), ("a", "c"), ("b", "c"))),
+    ]
+    assert summed_up(tests) == [
+        "NLL, by more than the noise of the examples: a is better than b (by 0.200), c (by 0.300).",
+        "The other 4 differences between two recipes are within the noise of the examples (p from 0.3).",
+    ]
+    assert summed_up(tests[2:]) == [
+        "All 4 differences between two recipes are within the noise of the examples (p from 0.3)."
+    ]
+
+
+def test_draws_that_are_alike_are_flagged():
+    pred, y = classification_sample(200, members=4)
+    ensemble = replace(assessed(pred, y), name="deep-ensemble")
+    spread = pred.probs.mean(0, keepdim=True) + 0.02 * (pred.probs - pred.probs.mean(0, keepdim=True))
+    alike = replace(assessed(Predictive.from_probs(spread), y), name="swag")
+    drawn = made.trained([], Manifest(origins=[0, 0, 0, 0]))
+    swag = replace(alike, ensemble=drawn)
+    (sentence,) = [text for text in (about_draws(e, [ensemble, swag]) for e in (ensemble, swag)) if text]
+    own, other = (number(e.scores["mutual_information"]) for e in (swag, ensemble))
+    assert sentence == (
+        "the draws of swag are alike, so its epistemic uncertainty says nothing: its mutual information is "
+        f"{own}, that of deep-ensemble {other}."
+    )
+    different = replace(assessed(pred, y), name="swag", ensemble=drawn)
+    assert about_draws(different, [ensemble, different]) == ""
+    assert about_draws(replace(swag, ensemble=None), [ensemble, swag]) == ""  # members of its own

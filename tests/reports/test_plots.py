@@ -71,13 +71,17 @@ def ood_set(report: Report, place: str) -> str:
 
 
 DRAWN: dict[str, Callable[..., go.Figure]] = {  # id of a figure on the page -> the same in Python
-    r"confusion": lambda r, **how: plots.confusion_matrix(r, name=r.leader.name, **how),
+    r"confusion-(\d)": lambda r, i, **how: plots.confusion_matrix(r, name=at(r, i), **how),
+    r"differences": lambda r, **how: plots.differences(r, **how),
+    r"roc": lambda r, **how: plots.roc(r, **how),
+    r"precision-recall": lambda r, **how: plots.precision_recall(r, **how),
+    r"costs-(\d)": lambda r, i, **how: plots.threshold_costs(r, name=at(r, i), **how),
     r"predictions-(\d)": lambda r, i, **how: plots.parity(r, name=at(r, i), **how),
     r"calibration-(\d)": lambda r, i, **how: plots.reliability(r, name=at(r, i), **how),
     r"uncertainty-(\d)": lambda r, i, **how: plots.uncertainty_histogram(r, name=at(r, i), **how),
     r"uncertainty-classes-(\d)": lambda r, i, **how: plots.uncertainty_by_class(r, name=at(r, i), **how),
     r"risk-coverage": lambda r, **how: plots.risk_coverage(r, **how),
-    r"conformal-subsets": lambda r, **how: plots.conformal_coverage(r, **how),
+    r"conformal-subsets-(\d)": lambda r, i, **how: plots.conformal_coverage(r, name=at(r, i), **how),
     r"field-(\d)": lambda r, i, **how: plots.input_space(r, name=at(r, i), **how),
     r"shift-(\d)": lambda r, i, **how: plots.shift(r, shown_in("shift", r.task)[int(i)], **how),
     r"ood-(\d)-auroc": lambda r, i, **how: plots.ood_auroc(r, ood=ood_set(r, i), **how),
@@ -88,7 +92,7 @@ DRAWN: dict[str, Callable[..., go.Figure]] = {  # id of a figure on the page -> 
     r"agreement-(\d)": lambda r, i, **how: plots.member_agreement(r, name=at(r, i), **how),
     r"training-(\d)-(\d)": lambda r, i, j, **how: plots.training_curves(r, CURVES[int(j)], name=at(r, i), **how),
     r"coupling-([a-z-]+)": lambda r, key, **how: plots.coupling(r, key.replace("-", "_"), **how),
-    r"weights-0": lambda r, **how: plots.signal_to_noise(r, name="forde", **how),  # the only one that has any
+    r"weights-1": lambda r, **how: plots.signal_to_noise(r, name="forde", **how),  # the only one that has any
 }
 
 

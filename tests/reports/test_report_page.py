@@ -1,7 +1,9 @@
 """The page as a browser would read it: structure, escaping, numbers, images, and the file on disk."""
 
 import base64
+import html
 import io
+import math
 import os
 import re
 from dataclasses import replace
@@ -63,33 +65,50 @@ def test_sections_follow_the_data(parsed: dict[str, list[Element]]) -> None:
 
 
 def test_the_page_opens_with_a_verdict(pages: dict[str, str]) -> None:
-    first = pages["classification"].index('class="verdict"')
-    assert first < pages["classification"].index('class="cards"') < pages["classification"].index("<table>")
+    compared, small = pages["classification"], pages["small"]
+    assert compared.index('class="verdict"') < compared.index('id="differences"') < compared.index("<table>")
+    assert small.index('class="verdict"') < small.index('class="cards"') < small.index("<table>")
+
+
+def score_tables(page: str) -> list[list[list[str]]]:
+    """The table of scores and, where recipes are compared, its continuation."""
+    return [board for board in tables(page) if board[0][0] == "Score"]
+
+
+def name_of_row(row: list[str]) -> str:
+    """The score of a row of that table."""
+    label = row[0].split("|")[0].strip(" ↑↓")
+    return next(name for name, measure in MEASURES["classification"].items() if measure.label == label)
 
 
 def test_the_score_table_shows_the_record() -> None:
     report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
     page = render(report)
-    board = tables(page)[0]
-    assert board[0] == ["Score", "sharp", "plain"]
+    board, more = score_tables(page)
+    assert board[0] == more[0] == ["Score", "sharp", "plain", "No input"]
     names = [n for n in shown_in("table", "classification") if n in report.evaluations[0].scores]
-    for row, name in zip(board[1:], names, strict=True):
+    assert len(board) + len(more) - 2 == len(names)
+    rows = sorted([*board[1:], *more[1:]], key=lambda row: names.index(name_of_row(row)))
+    for row, name in zip(rows, names, strict=True):
         measure = MEASURES["classification"][name]
         assert row[0].startswith(measure.label)
-        assert measure.meaning in row[0]
-        for cell, each in zip(row[1:], report.evaluations, strict=True):
+        assert html.escape(measure.meaning) in page
+        for cell, each in zip(row[1:], report.evaluations, strict=False):
             show = percent if measure.proportion else number
             assert cell.split(" | ")[0].strip(" ★") == show(each.scores[name])
+        without = report.baseline.scores.get(name, math.nan) if not measure.needs_members else math.nan
+        assert row[3].split(" | ")[0] == show(without)
 
 
 def test_best_is_marked_by_direction_and_neutral_scores_never() -> None:
     report = made.report(made.classification("sharp", distortion=2.0), made.classification("plain"))
-    rows = {row[0].split("|")[0].strip(): row[1:] for row in tables(render(report))[0][1:]}
+    board, more = score_tables(render(report))
+    rows = {row[0].split("|")[0].strip(): row[1:-1] for row in (*board[1:], *more[1:])}
     better = min(report.evaluations, key=lambda each: float(each.scores["nll"])).name
     stars = ["★" in cell for cell in rows["NLL ↓"]]
     assert stars == [each.name == better for each in report.evaluations]
     assert not any("★" in cell for cell in rows["Mutual information"])
-    alone = tables(render(made.report(made.classification())))[0]
+    (alone,) = score_tables(render(made.report(made.classification())))
     assert "★" not in "".join(cell for row in alone for cell in row)
 
 
@@ -232,3 +251,49 @@ def test_reports_refuse_what_cannot_be() -> None:
         made.report()
     with pytest.raises(Misuse, match="two evaluations are named 'one'"):
         made.report(made.regression(), made.regression())
+
+
+# Parts of one recipe
+
+
+def test_a_selector_names_the_recipes_whose_parts_it_shows(pages: dict[str, str]) -> None:
+    page = pages["classification"]
+    (selector,) = re.findall(r'<select id="recipe">(.*?)</select>', page)
+    options = re.findall(r'<option value="(\d)"( selected)?>(\w+)</option>', selector)
+    assert [name for _, _, name in options] == ["sharp", "plain"]
+    report = made.report(
+        made.full(made.classification, "sharp", distortion=2.0), made.full(made.classification, "plain")
+    )
+    assert [name for _, chosen, name in options if chosen] == [report.leader.name]
+    parts = re.findall(r'<div class="recipe" data-recipe="(\d)">', page)
+    assert parts.count("0") == parts.count("1") >= 6
+    assert '<select id="recipe">' not in pages["small"]
+    assert "data-recipe" not in pages["small"].partition("<body>")[2].partition('<script id="plotly">')[0]
+
+
+def test_sections_on_single_recipes_open_on_demand_in_a_comparison(pages: dict[str, str]) -> None:
+    folded = re.findall(r'<section id="(\w+)"[^>]*>\s*<details class="folded">', pages["classification"])
+    assert {"classes", "uncertainty", "conformal", "members"} <= {*folded}
+    assert not {"summary", "scores", "calibration", "shift"} & {*folded}
+    assert 'class="folded"' not in pages["small"].partition("<body>")[2]
+
+
+def test_the_matrix_holds_every_pair_both_ways() -> None:
+    evaluations = [made.classification(name, distortion=d) for name, d in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    report = made.report(*evaluations)
+    board = next(board for board in tables(render(report)) if board[0] == ["", "a", "b", "c"])
+    tests = {(t.a, t.b): t for t in report.differences if t.test.name == "nll"}
+    for i, row in enumerate("abc"):
+        for j, column in enumerate("abc"):
+            if i == j:
+                assert board[1 + i][1 + j] == "\u2013"
+                continue
+            test = tests[(row, column) if i < j else (column, row)]
+            value = float(test.test.difference) * (1 if i < j else -1)
+            assert board[1 + i][1 + j].split(" | ") == [number(value), test.chance]
+    drawn = figures(elements(render(report)))["differences"]
+    assert len(drawn["data"]) == 2  # the line of no difference, and clean examples
+    leader = report.leader.name
+    assert drawn["data"][1]["x"] == pytest.approx(
+        [float(e.scores["nll"]) - float(report.leader.scores["nll"]) for e in evaluations if e.name != leader], rel=1e-4
+    )

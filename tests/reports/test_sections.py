@@ -61,8 +61,10 @@ def test_the_summary_shows_the_verdict_the_leader_and_its_scores(pair) -> None:
     leader = min(pair.evaluations, key=lambda each: float(each.scores["nll"]))
     assert pair.leader is leader
     assert percent(leader.scores["accuracy"]) in page
-    assert number(leader.scores["nll"]) in page
-    assert f"Scores of {leader.name}" in page
+    assert f"{leader.name}, one of 2 recipes, was chosen on these same test examples" in page
+    alone = summary(made.report(leader))
+    assert number(leader.scores["nll"]) in alone
+    assert f"without input {number(leader.baseline.scores['nll'])}" in alone
 
 
 # Calibration
@@ -197,7 +199,7 @@ def test_coverage_of_every_method_and_subset_is_on_the_page(pair) -> None:
         for found in each.coverage:
             assert percent(found.coverage) in cells
             assert number(found.size) in cells
-    drawn = figure(page, "conformal-subsets")
+    drawn = figure(page, "conformal-subsets-0")
     assert drawn["data"][0]["x"] == [0.9, 0.9]
     assert drawn["layout"]["yaxis"]["ticktext"] == ["class a", "class b", "class c", "class d"]
 

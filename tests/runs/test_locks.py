@@ -236,3 +236,15 @@ def test_a_lock_that_was_cut_in_an_empty_directory_does_not_hide_that_it_was_emp
     (tmp_path / f"{locks.PREFIX}{process_names.this_machine()}.{2**22 + 3}").touch()  # and killed in a lock again
     with runs.new_run(tmp_path):
         assert [file.name for file in tmp_path.iterdir()] == [locks.own_file(tmp_path).name]
+
+
+def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path, monkeypatch):
+    def mkdir(path: Path) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with (
+        pytest.raises(Failure, match=r"cannot write .*run: .*No such file or directory"),
+        runs.locked(tmp_path / "run"),
+    ):
+        pass

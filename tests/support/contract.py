@@ -29,7 +29,8 @@ from networks import NETWORKS, OTHERS, Network, data_for
 from torch import Tensor, nn
 
 import murmuration as mm
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.data import Data
 from murmuration.system.errors import Failure, Misuse
 from murmuration.training.plan import Plan

@@ -20,13 +20,21 @@ import murmuration as mm
 import murmuration.core.coupling.input_gradients as input_gradients
 import murmuration.training.tuning as tuning
 from murmuration.core.engines.ranks import Ranks, find_ranks
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.training.plan import Plan
 
 PLAN = Plan(members=3, epochs=1, batch_size=16, lr=3e-3, engine="loop", posthoc=None)
 ALONE = [name for name in PRESETS if make_recipe(name).fixed_members and make_recipe(name).members == 1]
 TOGETHER = [name for name in PRESETS if name not in ALONE]
 NORMALISED = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def stop(record: dict[str, Any]) -> None:
+    """End training after the first epoch."""
+    raise mm.StopTraining
+
+
 # settings of a plan, each for a recipe: uneven blocks on the engine of the rule, early stopping, batches in common
 SETTINGS: dict[str, dict[str, Any]] = {
     "deep-ensemble, stacked": {"recipe": "deep-ensemble", "engine": "stacked", "members": 4},
@@ -43,6 +51,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "batch-ensemble, patience": {"recipe": "batch-ensemble", "patience": 1, "epochs": 3},
     "multi-swag, batch norm": {"recipe": "multi-swag:dynamics=swag:draws=2", "net": NORMALISED},
     "backbone": {"recipe": "deep-ensemble:sharing=backbone"},
+    "stopped by a callback": {"recipe": "deep-ensemble", "epochs": 3, "callback": stop},
     "own optimizer": {"recipe": "deep-ensemble", "optimizer": torch.optim.RMSprop},
     "single, a batch in parts": {"recipe": "single", "batch_size": 20},
 }
@@ -54,7 +63,7 @@ def digits() -> mm.Data:
 
 
 def train(recipe: str, net: Any = "mlp", data: mm.Data | None = None, **settings: Any) -> mm.Ensemble:
-    others = {name: settings.pop(name) for name in ("out", "checkpoint_seconds") if name in settings}
+    others = {name: settings.pop(name) for name in ("out", "checkpoint_seconds", "callback") if name in settings}
     progress = settings.pop("progress", False)
     name, _, answer = recipe.partition(":")
     chosen = make_recipe(name, **dict([answer.split("=", 1)])) if answer else make_recipe(name)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -94,6 +95,16 @@ def test_budgets_in_words(text, seconds):
 def test_budgets_that_are_no_times(text):
     with pytest.raises(mm.Misuse, match="expected a time such as"):
         parse_budget(text)
+
+
+def test_early_stopping_makes_the_time_the_most_it_can_be():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    stopped = mm.estimate_costs(None, (x, x[:, 0]), members=1)
+    assert stopped.patience == 100
+    assert stopped.caveat.startswith("at most: training stops after 100 epochs without a better validation NLL; six")
+    assert stopped.to_json()["caveat"] == stopped.caveat
+    assert mm.estimate_costs("mlp", "two-moons", members=1, epochs=1).caveat == ""
 
 
 def test_more_ranks_than_members_are_refused():

@@ -12,7 +12,7 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.core.dynamics import TrainTime
-from murmuration.core.recipe import PRESETS
+from murmuration.core.presets import PRESETS
 from murmuration.training.batches import example_order, learning_rate, plan_slices
 from murmuration.training.plan import plan_from_json
 

@@ -9,7 +9,8 @@ from murmuration.reports.extension import ReportSection
 from murmuration.reports.figures import Figure, axis, colour, layout, scale_of, scatter, whiskers
 from murmuration.reports.formatting import number, percent, plural
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag
-from murmuration.reports.plots import Evaluations, Theme, as_report, one_of, pick, to_plotly
+from murmuration.reports.plotly_figures import Theme, to_plotly
+from murmuration.reports.plots import Evaluations, as_report, one_of, pick
 from murmuration.reports.report import Report
 from murmuration.system.errors import Misuse
 

@@ -203,4 +203,5 @@ def keep_times(dynamics: Dynamics, total: TrainTime) -> list[int]:
 def refuse_early_stopping(name: str, early: bool) -> None:
     """Refuse early stopping: the collected weights belong to a schedule of fixed length."""
     if early:
-        raise Misuse(f"patience with dynamics {name}: it collects weights on a schedule of fixed length; leave it out")
+        reason = "it collects weights on a schedule of fixed length; leave patience, or StopTraining, out"
+        raise Misuse(f"stopping early with dynamics {name}: {reason}")

@@ -66,7 +66,7 @@ def select_corruptions(preparation: Preparation, names: Sequence[str] | None = N
         selected = [corruption_named(name).name for name in selected]
     for name in selected:
         if name not in applicable:
-            raise unknown("corruption", name, applicable)
+            raise unknown("corruption", name, applicable, see="murmur list corruptions")
     return list(dict.fromkeys(selected))
 
 

@@ -106,7 +106,7 @@ def corruption_named(name: str) -> Corruption:
     for corruption in CORRUPTIONS.values():
         if name in corruption.names:
             return corruption
-    raise unknown("corruption", name, CORRUPTIONS)
+    raise unknown("corruption", name, CORRUPTIONS, see="murmur list corruptions")
 
 
 def corrupt(images: np.ndarray, name: str, severity: int, *, seed: int = 0, first: int = 0) -> np.ndarray:

@@ -65,7 +65,7 @@ def official_split(
         raise Misuse(f"'{folder}' holds images: expected a run that was trained on images")
     names = official_names(folder)
     if name not in names:
-        raise unknown("corruption", name, names)
+        raise unknown("corruption", name, names, see="murmur list corruptions")
     check_arguments(severity, 0, 0)
     path, label_path = (Path(folder).expanduser() / f"{stem}.npy" for stem in (name, LABELS))
     pixels, labels = load_array(path), load_array(label_path)

@@ -190,7 +190,7 @@ def shift_table(x: Tensor, preparation: Any, name: str, severity: int, *, seed: 
         Misuse: For an unknown shift, one that changes no column of this table, or rows of another width.
     """
     if name not in TABLE_SHIFTS:
-        raise unknown("corruption", name, TABLE_SHIFTS)
+        raise unknown("corruption", name, TABLE_SHIFTS, see="murmur list corruptions")
     shift, layout = TABLE_SHIFTS[name], layout_of(preparation)
     if not shift.applies(layout):
         applicable = listed(table_shifts_for(preparation))

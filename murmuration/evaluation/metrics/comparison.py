@@ -75,6 +75,14 @@ def paired_test(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0,
     return PairedTest(name, score, swap_test(measure, sums_a, sums_b, inputs=a.inputs, seed=seed), PERMUTED)
 
 
+def paired_interval(a: ExampleScores, b: ExampleScores, name: str, *, seed: int = 0, resamples: int = 1000) -> Score:
+    """Return the difference a - b of a score on the same examples with its paired interval, without a p-value."""
+    measure, groups = measure_of(name, a.task), group_of(a.inputs, seed)
+    sums_a, sums_b = (group_sums(measure.features(scores.columns), groups) for scores in (a, b))
+    sizes = np.bincount(groups).astype(float)
+    return paired_difference(measure, sums_a, sums_b, sizes=sizes, seed=seed, resamples=resamples)
+
+
 def paired_sums(name: str, measure: Measure, a: np.ndarray, b: np.ndarray, *, inputs: int, seed: int = 0) -> PairedTest:
     """Test a difference by sums (G, F) of a measure's features over the same equally large groups of inputs."""
     score = paired_difference(measure, a, b, sizes=np.full(len(a), inputs / len(a)), seed=seed, resamples=1000)

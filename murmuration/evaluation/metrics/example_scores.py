@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +15,8 @@ from murmuration.evaluation.metrics.scores import MEASURES, Measure, Task
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.prediction.checks import inputs_at_once
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
+from murmuration.system.progress import html_table
 from murmuration.system.workers import parallel_map
 
 
@@ -54,6 +56,31 @@ class Score(float):
 
     def to_json(self) -> dict[str, float]:
         return {"value": float(self), "low": self.low, "high": self.high}
+
+
+class Scores(dict[str, Score]):
+    """Scores by name; a dict that prints as a table.
+
+    >>> Scores(accuracy=Score(0.9, 0.8, 0.95))
+    score     value  95 % interval
+    accuracy    0.9    0.8 to 0.95
+    """
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+
+    def _repr_html_(self) -> str:
+        rows = {name: f"{value} ({ends})" if ends else value for name, value, ends in self._rows()[1:]}
+        return html_table("score (95 % interval)", rows)
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """Return the cells of the table, the heads of its columns first."""
+        rows = [
+            (name, f"{s:.3g}", f"{s.low:.3g} to {s.high:.3g}" if isfinite(s.low) else "") for name, s in self.items()
+        ]
+        return [("score", "value", "95 % interval"), *rows]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,7 +266,7 @@ def score_examples(pred: Predictive, y: Any) -> ExampleScores:
     return ExampleScores.from_chunks([(pred, y)])
 
 
-def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> dict[str, Score]:
+def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> Scores:
     """Compute the scores of a predictive on targets, each with its 95 % interval.
 
     Args:
@@ -249,16 +276,18 @@ def score(pred: Predictive, y: Any, *, seed: int = 0, resamples: int = 1000) -> 
         resamples: Number of bootstrap resamples.
 
     Returns:
-        Scores by name: floats with the attributes `low` and `high`.
+        Scores by name, a dict that prints as a table: floats with the attributes `low` and `high`.
 
     Raises:
-        Misuse: If targets do not fit the predictions.
+        Misuse: If targets do not fit the predictions, or come first.
 
     >>> pred = Predictive.from_probs([[0.7, 0.3], [0.4, 0.6], [0.9, 0.1]])
     >>> float(score(pred, [0, 1, 1])["brier"]) * 3  # 0.18 + 0.32 + 1.62
     2.12
     """
-    return score_examples(pred, y).scores(seed=seed, resamples=resamples)
+    if not isinstance(pred, Predictive):
+        raise Misuse(f"score got {described(pred)} first: expected predictions; write mm.score(ensemble.predict(x), y)")
+    return Scores(score_examples(pred, y).scores(seed=seed, resamples=resamples))
 
 
 def agreement_sums(pred: Predictive, origin: Tensor | None) -> Tensor:

@@ -184,7 +184,17 @@ def crps_terms(pred: Predictive, targets: Tensor) -> tuple[Tensor, Tensor, Tenso
             pairs = folded_mean(mean[i + 1 :] - mean[i], var[i + 1 :] * factor + var[i] * other)  # (S - i - 1, N, K)
             both = 2 * share * other_share * weights[i]  # in both orders
             apart += both * torch.tensordot(weights[i + 1 :], pairs, dims=1)
-    return distance, apart, within
+    blend = None if pred.likelihood.moment_matched else pred.blend
+    if blend is None:
+        return distance, apart, within
+    across = sum(  # between a member and the prediction without inputs
+        share * weighted_mean(folded_mean(mean - blend.mean, var * factor + blend.var), weights)
+        for share, factor in parts
+    )
+    weight, baseline = blend.weight[:, None], folded_mean(blend.mean - targets, blend.var)
+    apart = apart * (1 - weight).square() + 2 * weight * (1 - weight) * across
+    own = weight.square() * (4 / math.pi * blend.var).sqrt()
+    return blend.mix(distance, baseline), apart, within * (1 - weight).square() + own
 
 
 def per_target(values: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 import murmuration.evaluation.metrics.calibration_error as calibration_error
+import murmuration.evaluation.metrics.labels as labels
+import murmuration.evaluation.metrics.no_input as no_input
 import murmuration.evaluation.metrics.ranking as ranking
 from murmuration.evaluation.metrics.intervals import Feature
 from murmuration.evaluation.metrics.per_example import Columns
@@ -22,14 +24,16 @@ from murmuration.system.errors import Misuse, described, unknown
 
 Task = Literal["classification", "multi-label", "regression"]
 Better = Literal["lower", "higher", "neutral"]
-Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared"]
+Place = Literal["summary", "table", "brief", "shift", "recalibration", "compared", "imbalanced"]
 Bounds = tuple[float, float]
 POSITIVE, UNIT, BRIER, ANY = (0.0, np.inf), (0.0, 1.0), (0.0, 2.0), (-np.inf, np.inf)
 
 # summary: the cards that open a report; table: the score table of a report; brief: short tables (several recipes on the
 # screen, groups of examples); shift: scores followed under corruption; recalibration: scores before and after a
-# calibrator; compared: paired tests of two recipes
+# calibrator; compared: paired tests of two recipes; imbalanced: in front of summary and brief where classes are
+# imbalanced, in the place of those that are misleading then
 PLACES: tuple[Place, ...] = get_args(Place)
+MISLEADING = ("accuracy", "ece")  # where classes are imbalanced: predictions without input have good ones
 TABLE: tuple[Place, ...] = ("table",)
 
 
@@ -207,35 +211,6 @@ def of_member(
     return Measure(f"member_{name}", f"Member {label}", meaning, column(source, sign), needs_members=True, **fields)
 
 
-# Features of labels, from columns (K, N) of labels and their probabilities
-
-
-def label_frequencies(columns: Columns) -> list[Feature]:
-    """For each label: whether it is predicted and true, and twice the mean of predicted and true."""
-    pairs = list(zip(columns["predicted"], columns["label"], strict=True))
-    both, sums = [Feature(p * true * 1.0) for p, true in pairs], [Feature(p + true * 1.0) for p, true in pairs]
-    return both + sums
-
-
-def mean_f1(means: np.ndarray) -> np.ndarray:
-    """Return the mean over labels of F1 = 2 TP / (predicted + true), from means (..., 2 K); 0 for absent labels."""
-    both, sums = np.split(means, 2, axis=-1)
-    return (2 * both / np.where(sums > 0, sums, 1)).mean(-1)
-
-
-def label_gaps(columns: Columns) -> list[Feature]:
-    """For each label, its frequency minus its probability in bins of its probability."""
-    pairs = zip(columns["label"], columns["prob"], strict=True)
-    return [
-        Feature(true - prob, calibration_error.confidence_bins(prob), calibration_error.BINS) for true, prob in pairs
-    ]
-
-
-def mean_gap(means: np.ndarray) -> np.ndarray:
-    """Return the sum over bins of absolute gaps, mean over labels, from means (..., K bins)."""
-    return np.abs(means).sum(-1) / (means.shape[-1] // calibration_error.BINS)
-
-
 higher_is_better = partial(Measure, better="higher", bounds=UNIT)
 non_negative = partial(Measure, bounds=POSITIVE)
 
@@ -253,14 +228,14 @@ CLASS_MEASURES = (
         "Fraction of examples whose most probable class is the true one.",
         column("correct"),
         proportion=True,
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     non_negative(
         "nll",
         "NLL",
         "Negative log-likelihood of the true class, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     Measure(
         "ece",
@@ -290,6 +265,7 @@ CLASS_MEASURES = (
         combine=ranking.error_area,
         exists=ranking.two_classes,
         interval=ranking.auroc_interval,
+        shown=("table", "imbalanced"),
     ),
     higher_is_better(
         "average_precision",
@@ -297,6 +273,15 @@ CLASS_MEASURES = (
         "Average precision, the area under the precision-recall curve of the second class; chance gets its frequency.",
         ranking.precision_influence,
         exists=ranking.two_classes,
+        shown=("table", "imbalanced"),
+    ),
+    higher_is_better(
+        "balanced_accuracy",
+        "Balanced accuracy",
+        "Accuracy within each class, averaged over classes; a constant prediction gets one over their number.",
+        lambda columns: no_input.class_accuracy(columns["correct"], columns["label"]),
+        interval=no_input.balanced_interval,
+        shown=("table", "imbalanced"),
     ),
     fair("brier_fair", "brier_fair", "Brier", "Brier score", bounds=BRIER),
     Measure(
@@ -317,6 +302,7 @@ CLASS_MEASURES = (
         bounds=(-1.0, 1.0),
         combine=calibration_error.unbiased_square,
         finish=signed_root,
+        shown=(),  # below 0 where noise has its way: no value is the best
     ),
     Measure(
         "mce",
@@ -403,11 +389,22 @@ REGRESSION_MEASURES = (
         shown=("summary", "table", "brief", "shift", "compared"),
     ),
     Measure(
+        "r2",
+        "R\u00b2",
+        "Share of the targets' variance that predictions explain: 1 is all, 0 no more than their mean does.",
+        no_input.explained,
+        better="higher",
+        bounds=(-np.inf, 1.0),
+        combine=no_input.mean_explained,
+        exists=no_input.varied,
+        shown=("summary", "table", "brief"),
+    ),
+    Measure(
         "nll",
         "NLL",
         "Negative log-density of the target, in nats: confident errors cost most.",
         column("log_prob", -1.0),
-        shown=PLACES,
+        shown=("summary", "table", "brief", "shift", "recalibration", "compared"),
     ),
     non_negative(
         "crps",
@@ -416,6 +413,16 @@ REGRESSION_MEASURES = (
         column("crps"),
         exists=lambda columns: "crps" in columns,
         shown=("summary", "table", "shift", "recalibration"),
+    ),
+    Measure(
+        "crps_skill",
+        "CRPS skill",
+        "One minus the CRPS over that of the distribution of targets without input: 1 is perfect, 0 no better.",
+        no_input.crps_features,
+        better="higher",
+        bounds=(-np.inf, 1.0),
+        combine=no_input.skill,
+        exists=lambda columns: "crps" in columns and no_input.varied(columns),
     ),
     non_negative(
         "pinball",
@@ -479,8 +486,8 @@ LABEL_MEASURES = (
         "macro_f1",
         "Macro F1",
         "Harmonic mean of precision and recall of each label, averaged over labels; 0 for a label in neither.",
-        label_frequencies,
-        combine=mean_f1,
+        labels.label_frequencies,
+        combine=labels.mean_f1,
     ),
     non_negative(
         "nll",
@@ -492,9 +499,9 @@ LABEL_MEASURES = (
         "ece",
         "ECE",
         "Expected calibration error of each label, probability against frequency over 15 bins, averaged over labels.",
-        label_gaps,
+        labels.label_gaps,
         bounds=UNIT,
-        combine=mean_gap,
+        combine=labels.mean_gap,
     ),
     Measure(
         "brier",
@@ -592,26 +599,33 @@ def remove_measure(measure: Measure) -> None:
 def measure_of(name: str, task: Task) -> Measure:
     """Return the measure of that name."""
     if name not in MEASURES[task]:
-        raise unknown(f"{task} score", name, MEASURES[task])
+        raise unknown(f"{task} score", name, MEASURES[task], see="murmur list measures")
     return MEASURES[task][name]
 
 
-def shown_in(place: Place, task: Task, *, members: int = 2) -> list[str]:
+def shown_in(place: Place, task: Task, *, members: int = 2, imbalanced: bool = False) -> list[str]:
     """Return the names of the measures that are shown in a place, in the order of the table.
 
     Args:
         place: One of `PLACES`, such as "brief".
         task: classification, multi-label or regression.
         members: Number of members; with one, measures that need several are left out.
+        imbalanced: Whether classes are imbalanced: measures that say more then come first, and those that say little
+            are left out.
 
     Returns:
         The names.
 
     >>> shown_in("brief", "regression")
-    ['rmse', 'nll', 'coverage_90']
+    ['rmse', 'r2', 'nll', 'coverage_90']
+    >>> shown_in("brief", "classification", imbalanced=True)
+    ['auroc', 'average_precision', 'balanced_accuracy', 'nll']
     """
-    shown = (measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members)
-    return [measure.name for measure in shown if place in measure.shown]
+    shown = [measure for measure in MEASURES[task].values() if members > 1 or not measure.needs_members]
+    names = [measure.name for measure in shown if place in measure.shown]
+    if not imbalanced:
+        return names
+    return [m.name for m in shown if "imbalanced" in m.shown] + [name for name in names if name not in MISLEADING]
 
 
 def describe(name: str, task: Task = C) -> Description:

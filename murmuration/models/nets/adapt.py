@@ -1,5 +1,6 @@
-"""Adapting networks of users for training: one tensor of outputs, known shapes, plain modules."""
+"""Adapting networks of users for training: one tensor of outputs, a noise output, known shapes, plain modules."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,6 +34,53 @@ def select_output(module: nn.Module, output: Output | None) -> nn.Module:
     if output is not None:
         module.register_forward_hook(SelectOutput(output))
     return module
+
+
+class WithNoise(nn.Module):
+    """A network that returns K means, and beside them K noise levels that are learned and the same for all inputs."""
+
+    def __init__(self, net: nn.Module, targets: int) -> None:
+        super().__init__()
+        self.net = net
+        self.noise = nn.Parameter(torch.zeros(targets))
+
+    def reset_parameters(self) -> None:
+        """Start from the noise of an untrained network."""
+        nn.init.zeros_(self.noise)
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        means = self.net(*inputs, **named)  # (N, K)
+        if means.shape[-1] != len(self.noise):
+            targets, outputs = len(self.noise), means.shape[-1]
+            raise Misuse(f"with_noise for {targets} targets and a net of {outputs} outputs: write targets={outputs}")
+        return torch.cat([means, self.noise.expand_as(means)], -1)
+
+
+def with_noise(net: nn.Module | Callable[[], nn.Module], targets: int = 1) -> nn.Module | Callable[[], nn.Module]:
+    """Add the noise of a regression to a network that returns the means alone.
+
+    Each member learns the standard deviation of every target; it is the same for all inputs. A network whose noise
+    depends on the input returns two outputs a target itself.
+
+    Args:
+        net: A module, or a function or class that builds one, with one output a target.
+        targets: Number of targets.
+
+    Returns:
+        The same with the noise levels beside the means, for `fit`, `load` and `resume`.
+
+    Raises:
+        Misuse: For a network by name, which has these outputs.
+
+    >>> net = with_noise(nn.Linear(4, 1))
+    >>> tuple(net(torch.zeros(5, 4)).shape)
+    (5, 2)
+    """
+    if isinstance(net, str):
+        raise Misuse(f"with_noise('{net}'): networks by name have the outputs that the data needs; write '{net}' alone")
+    if isinstance(net, nn.Module):
+        return WithNoise(plain_module(net), targets)
+    return functools.update_wrapper(lambda: WithNoise(plain_module(net()), targets), net, updated=())
 
 
 def plain_module(module: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from torch import nn
 
 from murmuration.models.nets import build_net
 from murmuration.models.nets.adapt import has_lazy_tensors, plain_module
+from murmuration.models.nets.table import parse_net
 from murmuration.system.errors import Misuse, first_line
 from murmuration.system.streams import kept_generators
 
@@ -65,10 +66,12 @@ def net_source(
 
 
 def check_net(net: Any) -> None:
-    """Refuse an object that is not a network, most often examples passed as the first argument."""
+    """Refuse a name that is not known, and an object that is not a network, most often examples passed first."""
     if not isinstance(net, str) and not callable(net):
         advice = "give a name, an nn.Module or a function that builds one"
         raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); {advice}")
+    if isinstance(net, str):
+        parse_net(net)
 
 
 def name_of(factory: Callable[..., Any]) -> str:

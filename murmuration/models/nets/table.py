@@ -128,7 +128,7 @@ def parse_net(text: str) -> tuple[str, dict[str, Any]]:
         return text, {}
     name, _, options = text.partition(":")
     if name not in nets():
-        raise unknown("net", name, nets())
+        raise unknown("net", name, nets(), see="murmur list nets")
     pairs = [part.partition("=") for part in options.split(",")] if options else []
     return name, {key.strip(): read_option(text, key.strip(), value.strip()) for key, _, value in pairs}
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from murmuration.core.weights.structure import describe_outputs
+from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.models.nets.source import NetSource, freshly_initialised
-from murmuration.system.errors import Misuse, first_line
+from murmuration.system.errors import Misuse, first_line, warn
 from murmuration.system.streams import kept_generators
 
 PLAIN = "plain_tensors"  # in the record of a network
@@ -19,8 +20,8 @@ MAX_STANDARD_ERRORS = 6.0  # by which statistics of an instance may differ from 
 MIN_ENTRIES = 32  # entries from which the standard deviation of a tensor is compared
 
 
-def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -> NetSource:
-    """Check a network of a source before training.
+def check_network(source: NetSource, module: nn.Module, x: Tensor, likelihood: Likelihood) -> NetSource:
+    """Check a network of a source before training; warn of one that ends in softmax or has a training loop of its own.
 
     Draws from torch's global generator.
 
@@ -28,16 +29,18 @@ def check_network(source: NetSource, module: nn.Module, x: Tensor, width: int) -
         source: Source of networks.
         module: A network of the source.
         x: A batch of inputs (N, ...).
-        width: Number of outputs that the likelihood takes.
+        likelihood: What takes its outputs.
 
     Returns:
         The source, with digests of tensors that are plain attributes of its networks in its record.
 
     Raises:
-        Misuse: If outputs are not (N, width), or plain tensors are random or change in training.
+        Misuse: If outputs do not fit the likelihood, or plain tensors are random or change in training.
     """
     digests = {name: digest(tensor) for name, tensor in plain_tensors(module).items()}
-    check_outputs(module, x.clone(), width)
+    outputs = checked_outputs(module, x.clone(), likelihood)
+    warn_of_softmax(outputs, likelihood)
+    warn_of_own_training(module)
     check_plain_tensors(source, module, x.clone())
     return replace(source, record={**source.record, PLAIN: digests}) if digests else source
 
@@ -59,8 +62,9 @@ def digest(*tensors: Tensor) -> str:
     return sha256.hexdigest()
 
 
-def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
-    """Refuse a network whose outputs on x (N, ...) are not (N, width)."""
+def checked_outputs(module: nn.Module, x: Tensor, likelihood: Likelihood) -> Tensor:
+    """Return the outputs (N, width) of a network on x (N, ...); refuse others."""
+    width, about = likelihood.width, likelihood.about_outputs
     module.eval()
     try:
         with torch.no_grad():
@@ -78,10 +82,30 @@ def check_outputs(module: nn.Module, x: Tensor, width: int) -> None:
         raise Misuse(f"the net gives {got} for {len(x)} inputs: expected a tensor ({len(x)}, {width}); {pick}")
     if tuple(outputs.shape) != (len(x), width):
         shape = tuple(outputs.shape)
-        raise Misuse(f"the net gives outputs {shape} for {len(x)} inputs: the data needs ({len(x)}, {width})")
+        needed = f"({len(x)}, {width})" + (f", {about}" if about else "")
+        raise Misuse(f"the net gives outputs {shape} for {len(x)} inputs: the data needs {needed}")
     if outputs.dtype != torch.float32:
         refuse_precision(module, x)
         raise Misuse(f"the net gives outputs of type {outputs.dtype}: expected torch.float32; write outputs.float()")
+    return outputs
+
+
+def warn_of_softmax(outputs: Tensor, likelihood: Likelihood, nets: str = "the network seems") -> None:
+    """Warn of outputs (..., N, K) that are probabilities, where the likelihood takes them for logits."""
+    if likelihood.task == REGRESSION or outputs.shape[-1] < 2 or not torch.equal(likelihood.logits(outputs), outputs):
+        return
+    sums = outputs.sum(-1)
+    if bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=1e-4):
+        warn(f"{nets} to end in softmax: logits are expected; remove it")
+
+
+def warn_of_own_training(module: nn.Module) -> None:
+    """Warn of a network that brings its own training, as a `LightningModule` does."""
+    methods = ("training_step", "configure_optimizers")
+    for net in (module, getattr(module, "net", None)):
+        if all(callable(getattr(net, method, None)) for method in methods):
+            advice = "write likelihood=, optimizer=, lr= and schedule= of fit instead"
+            warn(f"{' and '.join(methods)} of {type(net).__name__} are not used: {advice}")
 
 
 def refuse_precision(module: nn.Module, x: Tensor) -> None:

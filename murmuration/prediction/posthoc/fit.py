@@ -16,7 +16,7 @@ from torch import Tensor
 import murmuration.prediction.posthoc.calibration as calibration
 import murmuration.prediction.posthoc.conformal as conformal
 import murmuration.prediction.posthoc.losses as losses
-from murmuration.likelihoods import MULTI_LABEL, REGRESSION
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION
 from murmuration.prediction.outside import MOST_BASELINE, Baseline, fit_baseline
 from murmuration.prediction.posthoc.abstention import ABSTAIN_COST, Abstention, by_cost, by_error_rate, by_risk_control
 from murmuration.prediction.posthoc.calibrator import Calibrator, Path, calibrate
@@ -28,7 +28,8 @@ from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
 UNCERTAINTY = {"classification": "confidence", "regression": "total_std"}  # that abstention rules compare
-NONE, TEMPERATURE = "none", "temperature"
+NONE, TEMPERATURE, VECTOR = "none", "temperature", "vector"
+UNEQUAL = 1.1  # mean weights of classes that differ by more are unequal
 COST = "cost"
 ABSTENTION_RULES = (COST, "error-rate", "risk-control")
 DEFAULT_METHOD = {"classification": "lac", "regression": "quantile"}
@@ -95,13 +96,18 @@ class Candidate:
 
 
 def choose_calibrator(
-    method: str, pred: Predictive, y: Any, counts: Sequence[float] | None = None
+    method: str,
+    pred: Predictive,
+    y: Any,
+    counts: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None,
 ) -> tuple[Calibrator, Choice | None]:
     """Choose the calibrator of a method that helps on held-out examples, or its identity; return it with the record.
 
     A method with settings written after its name (`temperature:prior_std=0.5`) is fitted as it says, without a choice;
     so is `logit_adjustment`, whose aim is not the log-loss. The `temperature` of a regression chooses also between
-    scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments.
+    scaling means and noise together, the noise alone, and one Gaussian of the mixture's moments. `vector` begins with
+    what unequal weights of classes did to the logits.
     """
     name, settings = calibration.parse_method(method)
     if settings or calibration.method_named(name).balances_classes:
@@ -110,7 +116,30 @@ def choose_calibrator(
     targets = pred.checked(y)
     if calibration.method_named(name).fits[pred.task][0] is calibration.LabelTemperatures:
         return choose_label_temperatures(pred, targets)
+    weights = weights_of_classes(pred, class_weights)
+    if name == VECTOR and weights is not None:
+        return choose_unweighted(pred, targets, weights)
     return best_or_identity(name, pred, targets, LEVEL)
+
+
+def choose_unweighted(pred: Predictive, y: Tensor, weights: Sequence[float]) -> tuple[Calibrator, Choice]:
+    """Undo the weights of classes, then choose a vector scaling of what is left, or none.
+
+    Training on examples that weigh w_c by class learns probabilities proportional to w_c p_c, so the logit of a class
+    is too large by log w_c. That shift is known and always applied; a factor and a further shift of each class must
+    help on held-out examples, as those of every other calibrator.
+    """
+    shifts = tuple(-math.log(weight) if weight > 0 else 0.0 for weight in weights)
+    unweighted = calibration.VectorScaling((1.0,) * len(shifts), shifts)
+    moved = calibrate(unweighted, pred)
+    fitted, choice = best_or_identity(VECTOR, moved, y, LEVEL)
+    assert isinstance(fitted, calibration.VectorScaling)
+    joined = (factor * own + more for factor, own, more in zip(fitted.factors, shifts, fitted.shifts, strict=True))
+    both = calibration.VectorScaling(fitted.factors, tuple(joined))
+    falls = moved.log_prob(y) - pred.log_prob(y)
+    gain = falls.mean().item() + (choice.gain if choice.kept else 0.0)
+    error = (falls.std() / math.sqrt(len(falls))).item()
+    return both, Choice(VECTOR, True, choice.prior_std if choice.kept else 0.0, gain, error, luck(pred, both, gain))
 
 
 def best_or_identity(name: str, pred: Predictive, y: Tensor, level: float) -> tuple[Calibrator, Choice]:
@@ -252,10 +281,10 @@ class PostHoc:
 
     @property
     def calibrator_name(self) -> str:
-        """Return the name of the calibrator that changes predictions, or "none"."""
-        if self.calibrator is None or (self.choice is not None and not self.choice.kept):
-            return "none"
-        return self.calibrator.name
+        """Return the name of the calibrator that changes predictions, "none", or that its identity was kept."""
+        if self.calibrator is not None and self.choice is not None and not self.choice.kept:
+            return f"{NONE} (identity kept)"
+        return NONE if self.calibrator is None else self.calibrator.name
 
     def __post_init__(self) -> None:
         """Refuse parts of several tasks, two of one name, and abstention rules other than `fit_posthoc` makes."""
@@ -289,8 +318,8 @@ class PostHoc:
         calibrated = pred if self.calibrator is None else calibrate(self.calibrator, pred)
         if calibrated is pred:
             return pred
-        kept = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
-        return replace(calibrated, uncalibrated=pred, **kept)
+        labels = {name: getattr(pred, name) for name in ("names", "posthoc", "keys", "outside")}
+        return replace(calibrated, uncalibrated=pred, **labels)
 
     def widened(self, pred: Predictive) -> Predictive:
         """Mix predictions for inputs far outside of the training range with the baseline.
@@ -368,6 +397,8 @@ def posthoc_from_json(record: Any) -> PostHoc:
     if isinstance(name, str) and name not in {kind.__name__ for kind in kinds}:
         advice = "import the package that adds it to CALIBRATORS first, or load with posthoc=False"
         raise Failure(f"the calibrator {shortened(name, 60)} is unknown here: {advice}")
+    if isinstance(record, dict) and record.get("type") == PostHoc.__name__:
+        record = {"baseline": None, **record}  # runs before there was one
     return from_json(record, PostHoc, "post-hoc record", kinds)
 
 
@@ -386,7 +417,11 @@ def check_config(config: PostHocConfig, task: str) -> None:
 
 
 def fit_posthoc(
-    pred: Predictive, y: Any, config: PostHocConfig | None = None, counts: Sequence[float] | None = None
+    pred: Predictive,
+    y: Any,
+    config: PostHocConfig | None = None,
+    counts: Sequence[float] | None = None,
+    class_weights: Sequence[float] | None = None,
 ) -> PostHoc:
     """Fit a calibrator, conformal rules and abstention rules on examples that were not trained on.
 
@@ -400,6 +435,7 @@ def fit_posthoc(
         y: Their labels (N,), or targets (N, K).
         config: What to fit; None: the defaults.
         counts: Training examples of each class, for calibrators that need them.
+        class_weights: Mean sample weight of the training examples of each class, if they had weights.
 
     Returns:
         The fitted steps.
@@ -411,7 +447,7 @@ def fit_posthoc(
     check_config(config, pred.task)
     if len(targets := pred.checked(y)) < FEWEST:
         raise Misuse(f"{len(targets)} validation examples: expected at least {FEWEST} to fit post-hoc steps on")
-    method = default_calibrator(pred) if config.calibrate is None else config.calibrate
+    method = default_calibrator(pred, class_weights) if config.calibrate is None else config.calibrate
     config = replace(config, calibrate=method)
     width = pred.outputs.shape[-1]
     baseline = fit_baseline(targets, pred.task, width)
@@ -421,7 +457,7 @@ def fit_posthoc(
     first, second = halves(len(targets), config)
     calibrator, choice = None, None
     if method != NONE:
-        calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts)
+        calibrator, choice = choose_calibrator(method, pred.at(first), targets[first], counts, class_weights)
     held_out, y = pred.at(second) if calibrator is None else calibrate(calibrator, pred.at(second)), targets[second]
     held_out = replace(held_out, outside=pred.at(second).outside, baseline=baseline)
     methods = conformal_methods(pred.task, config.conformal)
@@ -429,13 +465,35 @@ def fit_posthoc(
     return PostHoc(calibrator, rules, fit_abstention(held_out, y, config), len(first), len(second), choice, baseline)
 
 
-def default_calibrator(pred: Predictive) -> str:
-    """Return the calibrator of a config that names none; predictions that it does not serve get a note and none."""
+def default_calibrator(pred: Predictive, class_weights: Sequence[float] | None = None) -> str:
+    """Return the calibrator of a config that names none; predictions that it does not serve get a note and none.
+
+    Weights of classes, or of examples that weigh classes unequally, multiply the odds of a class by its weight. No
+    temperature undoes that, but a shift of its logit does.
+    """
+    if weights_of_classes(pred, class_weights) is not None:
+        reason = "training weighed classes unequally, and a temperature cannot undo the shift of their probabilities"
+        warn(f"calibrated by '{VECTOR}': {reason}; another by calibrate=")
+        return VECTOR
     if calibration.method_named(TEMPERATURE).fits[pred.task][0].serves(pred):
         return TEMPERATURE
     other = type(pred.likelihood).__name__
     warn(f"no calibrator: '{TEMPERATURE}' needs Gaussians, and {other} predicts others; conformal intervals are fitted")
     return NONE
+
+
+def weights_of_classes(pred: Predictive, class_weights: Sequence[float] | None) -> list[float] | None:
+    """Return how much an example of each class counted in training, or None if all counted about the same.
+
+    Weights of the likelihood and mean weights of the examples of each class multiply.
+    """
+    if pred.task != CLASSIFICATION:
+        return None
+    width, own = pred.outputs.shape[-1], getattr(pred.likelihood, "class_weight", None)
+    factors = [w for w in (own, class_weights) if isinstance(w, list | tuple) and len(w) == width]
+    weights = [math.prod(pair) for pair in zip(*factors, strict=True)]
+    present = [weight for weight in weights if weight > 0]
+    return weights if present and max(present) > UNEQUAL * min(present) else None
 
 
 def halves(count: int, config: PostHocConfig) -> tuple[Tensor, Tensor]:

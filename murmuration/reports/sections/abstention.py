@@ -60,16 +60,19 @@ def risk_at(curve: RiskCoverage, fraction: float) -> float:
 
 def _rules(report: Report) -> Markup:
     """Return what every rule does; rules that do the same on these examples share a row."""
-    compared, classes, rows = len(report.evaluations) > 1, report.task == "classification", []
-    for evaluation in report.evaluations:
-        for group in same_results(evaluation):
-            rules = [result.rule for result in group]
-            names = "; ".join(RULES[rule.name].format(*(rule.costs or (rule.target,))) for rule in rules)
-            answered = html.score_cell(group[0].answered, proportion=True)
-            cells = [answered, html.score_cell(group[0].risk, proportion=classes)]
-            rows.append((html.row_head(names, evaluation.name if compared else "", _threshold(group)), cells))
+    return html.per_recipe(_rules_of(report, evaluation) for evaluation in report.evaluations)
+
+
+def _rules_of(report: Report, evaluation: Evaluation) -> Markup:
+    classes, rows = report.task == "classification", []
+    for group in same_results(evaluation):
+        names = "; ".join(RULES[item.rule.name].format(*(item.rule.costs or (item.rule.target,))) for item in group)
+        answered = html.score_cell(group[0].answered, proportion=True)
+        cells = [answered, html.score_cell(group[0].risk, proportion=classes)]
+        rows.append((html.row_head(names, _threshold(group)), cells))
     wrong = "Error among answered" if classes else "Mean error among answered"
-    board = html.table(f"Abstention rules on the {report.words.held_out}", ("Rule", "Answered", wrong), rows)
+    whose = f" of {evaluation.name}" if len(report.evaluations) > 1 else ""
+    board = html.table(f"Abstention rules{whose} on the {report.words.held_out}", ("Rule", "Answered", wrong), rows)
     return html.tag("div", board, "wrapped rules")
 
 

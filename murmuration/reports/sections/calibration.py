@@ -59,13 +59,13 @@ def curve_of(scores: ExampleScores) -> Curve:
 
 def calibration(report: Report) -> Markup:
     """Reliability of every recipe, before and after its calibrator, and the scores that it changes."""
-    numbered = enumerate(report.evaluations)
-    plots = html.grid(html.figure(reliability_figure(e, place, f"calibration-{place}")) for place, e in numbered)
-    paragraphs = [_what_was_done(report, evaluation) for evaluation in report.evaluations]
-    tables = {e.name: html.join([_score_table(report, e), *_curve_tables(e)]) for e in report.evaluations}
-    numbers_of = [html.details(f"Numbers: {name}", boards) for name, boards in tables.items()]
-    body = html.join([plots, *paragraphs, *numbers_of])
-    return html.section("calibration", "Calibration", READING[report.task], body)
+    parts = []
+    for place, evaluation in enumerate(report.evaluations):
+        figure = html.figure(reliability_figure(evaluation, place, f"calibration-{place}"))
+        tables = html.join([_score_table(report, evaluation), *_curve_tables(evaluation)])
+        folded = html.details(f"Numbers: {evaluation.name}", tables)
+        parts.append(html.grid([figure, html.tag("div", html.join([_what_was_done(report, evaluation), folded]))]))
+    return html.section("calibration", "Calibration", READING[report.task], html.per_recipe(parts))
 
 
 def views(evaluation: Evaluation) -> dict[str, ExampleScores]:

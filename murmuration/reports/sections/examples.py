@@ -55,7 +55,8 @@ def examples(report: Report) -> Markup:
     whose = f" by {leader.name}" if len(report.evaluations) > 1 else ""
     marks = "ticks are the predictions of members" if report.task == REGRESSION else VOTED
     reading = f"The {report.words.examples} ranked most uncertain{whose}; {marks}."
-    return section("examples", "Most uncertain examples", reading, cards(uncertain_examples(leader), report.task))
+    shown = cards(uncertain_examples(leader), report.task)
+    return section("examples", "Most uncertain examples", reading, shown, folded=report.is_comparison)
 
 
 def uncertain_examples(evaluation: Evaluation, shown: int = MOST_EXAMPLES) -> tuple[Example, ...]:

@@ -52,8 +52,9 @@ def recipes(report: Report) -> Markup:
             title = f"Parts of {evaluation.name}, weighted by greedy selection on the validation examples"
             parts.append(html.table(title, ("Part", "Weight", "Validation NLL"), rows))
     board = html.tag("div", html.table("Recipes", ["Recipe", *map(str.capitalize, QUESTIONS)], settings), "words")
+    settings_board = [html.details("Settings of the recipes", board) if len(settings) > 1 else board]
     reading = "Cost and settings of every recipe. Times are comparable within this table only."
-    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), board, *parts]))
+    return html.section("recipes", "Recipes and cost", reading, html.join([_costs(report), *settings_board, *parts]))
 
 
 def _costs(report: Report) -> Markup:
@@ -65,33 +66,33 @@ def _costs(report: Report) -> Markup:
         seconds, milliseconds = cost.get("seconds", math.nan), number(cost.get("ms_per_prediction", math.nan))
         ratio = seconds / quickest if quickest > 0 else math.nan
         sizes = [count(cost.get(key, math.nan)) for key in ("members", "parameters")]
-        times = [duration(seconds), f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING]
+        times = [duration(seconds), duration(cost.get("cpu_seconds", math.nan))]
+        times.append(f"{ratio:.1f} {TIMES}" if math.isfinite(ratio) else MISSING)
         rows.append((name, [*sizes, *times, milliseconds if milliseconds == MISSING else f"{milliseconds} ms"]))
-    columns = ("Recipe", "Members", "Parameters", "Training time", "Relative", "One prediction")
+    columns = ("Recipe", "Members", "Parameters", "Training time", "CPU time", "Relative", "One prediction")
     return html.table("Cost of each recipe", columns, rows)
 
 
 def members(report: Report) -> Markup:
     """Agreement between members, each of them alone, and training curves."""
-    numbered = list(enumerate(report.evaluations))
-    ensembles = [(place, e) for place, e in numbered if e.predictions > 1]
-    paragraphs = []
+    numbered, paragraphs = list(enumerate(report.evaluations)), []
     for evaluation in (e for e in report.evaluations if e.failures):
         failures = "; ".join(f"member {member} ({reason})" for member, reason in evaluation.failures.items())
         text = f"{evaluation.name}: members that failed during training: {failures}."
         paragraphs.append(html.tag("p", text, "warning"))
-    paragraphs += [_agreement_text(e) for _, e in ensembles]
-    plots = html.grid(html.figure(agreement_figure(e, f"agreement-{i}")) for i, e in ensembles if pairs_differ(e))
-    tables = [_member_table(e) for _, e in ensembles if e.member_scores]
-    curves = [
-        html.figure(training_figure(evaluation, measure, place, f"training-{place}-{turn}"))
-        for place, evaluation in numbered
-        for turn, measure in enumerate(CURVES)
-    ]
-    history = html.details("Training curves", html.grid(curves))
+    parts = []
+    for place, evaluation in numbered:
+        several = evaluation.predictions > 1
+        drawn = agreement_figure(evaluation, f"agreement-{place}") if several and pairs_differ(evaluation) else None
+        figures = [training_figure(evaluation, m, place, f"training-{place}-{turn}") for turn, m in enumerate(CURVES)]
+        history = html.details("Training curves", html.grid(map(html.figure, figures)))
+        table = _member_table(evaluation) if several and evaluation.member_scores else NOTHING
+        about = _agreement_text(evaluation) if several else NOTHING
+        parts.append(html.join([html.grid([html.figure(drawn), html.tag("div", html.join([about, table]))]), history]))
     reading = "Members that always agree are worth no more than one; the tables hold what each scores alone."
     title = "Members" if report.eval_set.audited else "Members and training"
-    return html.section("members", title, reading, html.join([*paragraphs, plots, *tables, history]))
+    body = html.join([*paragraphs, html.per_recipe(parts)])
+    return html.section("members", title, reading, body, folded=report.is_comparison)
 
 
 def agreement_of(evaluation: Evaluation) -> NDArray[Any]:
@@ -160,7 +161,7 @@ def _member_table(evaluation: Evaluation) -> Markup:
     rows = [(label, [number(row.get(name, math.nan)) for name in names]) for label, row in lines.items()]
     columns = ["Member", *(describe(name, evaluation.task).label for name in names)]
     board = html.table(f"Each member of {evaluation.name} alone", columns, rows)
-    return html.details(f"Members of {evaluation.name}", board)
+    return html.details(f"Scores of each member of {evaluation.name}", board)
 
 
 def history_of(evaluation: Evaluation, measure: str) -> tuple[list[Any], dict[int, list[float]], list[float]]:
@@ -230,7 +231,8 @@ def coupling(report: Report) -> Markup:
         sweeps.append(html.table(f"Lengthscales of {evaluation.name}: {caption}", ("Alpha", "Validation NLL"), tries))
     columns = ("Recipe", "All steps", "Kernels and repulsion", "Fraction")
     times = html.table("Time of the coupling, without the second backward pass", columns, rows)
-    return html.section("coupling", "Coupling of members", COUPLING_READING, html.join([plots, times, *sweeps]))
+    body = html.join([plots, times, *sweeps])
+    return html.section("coupling", "Coupling of members", COUPLING_READING, body, folded=report.is_comparison)
 
 
 def coupling_figure(report: Report, measure: str, name: str) -> Figure | None:

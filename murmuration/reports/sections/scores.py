@@ -18,36 +18,51 @@ MOST_POINTS = 400  # predictions drawn against their targets
 
 def scores(report: Report) -> Markup:
     """Return the table of scores by recipes."""
-    names, rows = [e.name for e in report.evaluations], []
-    for score in shown_in("table", report.task, members=max(e.predictions for e in report.evaluations)):
+    names = [e.name for e in report.evaluations]
+    rows: list[tuple[Markup, list[Markup]]] = []
+    more: list[tuple[Markup, list[Markup]]] = []
+    first = dict.fromkeys([*report.leader.shown_in("summary"), *report.leader.shown_in("brief")])
+    listed = shown_in("table", report.task, members=max(e.predictions for e in report.evaluations))
+    for score in [*(name for name in first if name in listed), *(name for name in listed if name not in first)]:
         having = [e for e in report.evaluations if score in e.scores]
         if not having:
             continue
         measure = MEASURES[report.task][score]
         values = {e.name: e.scores[score] for e in having if e.predictions > 1 or not measure.needs_members}
         best = winners(values, measure.better)
-        head = Markup(f"{text(measure.label)} {html.arrow(measure.better)}{html.tag('small', text(measure.meaning))}")
+        meaning = NOTHING if report.is_comparison else html.tag("small", text(measure.meaning))
+        head = Markup(f"{text(measure.label)} {html.arrow(measure.better)}{meaning}")
         cells = [html.score_cell(values.get(n), best=n in best, proportion=measure.proportion) for n in names]
-        rows.append((head, cells))
-    columns = ["Score", *names]
+        without = report.baseline.scores.get(score) if not measure.needs_members else None
+        cells.append(html.score_cell(without, proportion=measure.proportion))
+        (rows if score in first or not report.is_comparison else more).append((head, cells))
+    columns = ["Score", *names, "No input"]
     among = " ★ marks the best value of a row, however small its lead." if len(report.evaluations) > 1 else ""
-    reading = f"Arrows give the better direction, smaller numbers 95 % intervals.{among}"
-    board = html.tag("div", html.table(f"Scores on all {report.words.examples}", columns, rows), "wrapped")
+    reading = (
+        f"Arrows give the better direction, smaller numbers 95 % intervals.{among} The last column holds predictions "
+        f"that need no input: {report.baseline.name}."
+    )
+    words = f"Scores on all {report.words.examples}"
+    others = html.table(f"{words}, more", columns, more)
+    meanings = html.glossary(shown_in("table", report.task) if report.is_comparison else (), report.task)
+    folded = html.details("More scores", html.join([others, meanings]))
+    board = html.tag("div", html.join([html.table(words, columns, rows), folded]), "wrapped")
     return html.section("scores", "Scores", reading, board)
 
 
 def by_class(report: Report) -> Markup:
-    """Confusion matrix, precision and recall of the leading recipe."""
+    """Confusion matrix, precision and recall of every recipe."""
     if not report.classes:
         return NOTHING
-    leader = report.leader
-    figure = confusion(leader, "confusion") if 1 < len(report.classes) <= MOST_CLASSES else None
-    others = [e for e in report.evaluations if e is not leader]
-    tables = html.join(html.details(f"By class: {e.name}", class_table(e)) for e in others)
-    whose = f" of {leader.name}" if len(report.evaluations) > 1 else ""
-    rows = f"{report.words.examples.capitalize()}{whose} by true class (rows) and predicted class (columns)"
-    body = html.join([html.grid([html.figure(figure), class_table(leader)]), tables])
-    return html.section("classes", "By class", f"{rows}; precision and recall by class.", body)
+    drawn, parts = 1 < len(report.classes) <= MOST_CLASSES, []
+    for place, evaluation in enumerate(report.evaluations):
+        figure = confusion(evaluation, f"confusion-{place}") if drawn else None
+        parts.append(html.grid([html.figure(figure), class_table(evaluation)]))
+    rows = f"{report.words.examples.capitalize()} by true class (rows) and predicted class (columns)"
+    body = html.per_recipe(parts)
+    return html.section(
+        "classes", "By class", f"{rows}; precision and recall by class.", body, folded=report.is_comparison
+    )
 
 
 def confusion(evaluation: Evaluation, name: str) -> figures.Figure:
@@ -84,12 +99,13 @@ def predictions(report: Report) -> Markup:
     if report.task != "regression" or report.evaluations[0].examples.columns["target"].ndim > 1:
         return NOTHING
     numbered = enumerate(report.evaluations)
-    plots = [html.figure(parity_figure(e, place, f"predictions-{place}")) for place, e in numbered]
+    drawn = (html.figure(parity_figure(e, place, f"predictions-{place}")) for place, e in numbered)
+    plots = html.per_recipe(drawn)
     reading = (
         "Every point is an example; on the dotted line the prediction is exact. The bar through a point is one "
         "predicted standard deviation: about two thirds of the bars should touch the line."
     )
-    return html.section("predictions", "Predictions against targets", reading, html.grid(plots))
+    return html.section("predictions", "Predictions against targets", reading, plots, folded=report.is_comparison)
 
 
 def parity_figure(evaluation: Evaluation, place: int, name: str) -> figures.Figure:

@@ -1,6 +1,7 @@
 """Distribution shift: scores under corruptions of growing severity, and detection of out-of-distribution inputs."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ POOLED = (
     "The c in front stands for corrupted: cA is the accuracy over all corruptions and severities, each weighing "
     "the same. The clean value stands below."
 )
+MAIN = 2  # figures of scores that a comparison draws at once
 SHEET = 960, 1200  # small sheets are enlarged to fit into so many pixels, width and height
 DETECTION = ("auroc", "aupr", "fpr95")
 Found = list[tuple[int, str, OodResult]]  # place and name of the recipe, and its result on one set
@@ -57,14 +59,20 @@ def shift(report: Report) -> Markup:
         return NOTHING
     names = shift_scores(report)
     figures = [shift_curves(report, name, f"shift-{place}") for place, name in enumerate(names)]
+    figures = [figures[0], *map(without_legend, figures[1:])]  # the first one's serves all
+    first, more = (figures[:MAIN], figures[MAIN:]) if report.is_comparison else (figures, [])
+    notes = _left_out(report, names)
     tables = {entry: [_score_table(report, entry, result, n) for n in names] for entry, result in shifts.items()}
     body = [
         _pooled_table(report),
-        html.grid(map(html.figure, figures)),
-        _left_out(report, names),
-        *(
-            html.details(f"By corruption and severity: {entry}", html.tag("div", html.join(boards), "shaded"))
-            for entry, boards in tables.items()
+        html.grid(map(html.figure, first)),
+        html.details("More scores under corruption", html.grid(map(html.figure, more))),
+        html.details("About these corruptions", notes) if report.is_comparison else notes,
+        html.per_recipe(
+            html.details(
+                f"By corruption and severity: {entry}", html.tag("div", html.join(tables.get(entry, [])), "shaded")
+            )
+            for entry in report.names
         ),
         _sheet(report),
         html.glossary(names, report.task),
@@ -76,6 +84,11 @@ def shift(report: Report) -> Markup:
         f"{GOAL[report.task]}"
     )
     return html.section("shift", "Distribution shift", reading, html.join(body))
+
+
+def without_legend(figure: Figure | None) -> Figure | None:
+    """Return the figure without its legend."""
+    return None if figure is None else replace(figure, layout=figure.layout | {"showlegend": False})
 
 
 def shifts_of(report: Report) -> dict[str, ShiftResult]:
@@ -119,7 +132,7 @@ def _pooled_table(report: Report) -> Markup:
         if e.shift is not None
     ]
     board = html.table("Means over all corruptions and severities", ["Recipe", *heads], rows)
-    return html.join([board, html.tag("p", POOLED, "aside")])
+    return html.join([html.tag("div", board, "compact"), html.tag("p", POOLED, "aside")])
 
 
 def applies(evaluation: Evaluation, name: str) -> bool:

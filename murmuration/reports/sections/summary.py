@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from murmuration.core.dynamics.optimizer import OPTIMIZERS, make_optimizer
-from murmuration.evaluation.metrics import MEASURES, Score, shown_in
+from murmuration.evaluation.metrics import MEASURES, Score
 from murmuration.reports.formatting import count, interval, number, percent
 from murmuration.reports.html import NOTHING, Markup, details, join, section, tag, text
 from murmuration.reports.report import Report
+from murmuration.reports.sections.differences import differences
 from murmuration.system.option_text import OBJECT
 
 Key = TypeVar("Key", bound=Hashable)
@@ -22,9 +24,10 @@ def summary(report: Report) -> Markup:
     first, *more = report.verdict
     lead = join([tag("p", first, "verdict"), tag("p", " ".join(more), "lead")])
     leader = report.leader
-    names = [n for n in shown_in("summary", report.task) if math.isfinite(leader.scores.get(n, math.nan))]
+    names = [n for n in leader.shown_in("summary") if math.isfinite(leader.scores[n])]
     cards = tag("div", join(_card(report, name, leader.scores[name]) for name in names[:CARDS]), "cards")
-    body = join([lead, tag("p", _about(report), "aside"), cards, _findings(report)])
+    drawn = [differences(report)] if report.is_comparison else []  # the scores of all follow below
+    body = join([lead, *drawn, tag("p", _about(report), "aside"), *([] if drawn else [cards]), _findings(report)])
     return section("summary", "Summary", "", body)
 
 
@@ -33,7 +36,7 @@ def _about(report: Report) -> str:
     eval_set, compared = report.eval_set, len(report.evaluations)
     kind = f"{len(report.classes)} classes" if report.classes else report.target or report.task
     sizes = ", ".join(f"{count(size)} {part}" for part, size in eval_set.sizes.items())
-    data = f"Data: {eval_set.name} ({kind}{f'; {sizes}' if sizes else ''})."
+    data = f"Data: {Path(eval_set.name).name} ({kind}{f'; {sizes}' if sizes else ''})."
     if eval_set.audited:
         data, before = f"Data: {sizes} ({kind}).", report.leader.before
         if before is None:
@@ -46,9 +49,11 @@ def _about(report: Report) -> str:
     if compared == 1:
         return f"{data} {_training(report)}Ranges are 95 % intervals."
     words = report.words
-    caution = f"It was chosen on these same {words.examples}, so its scores are slightly optimistic."
-    cards = f"Scores of {report.leader.name}, one of {compared} {words.subject}s, with 95 % intervals."
-    return f"{data} {cards} {caution}"
+    caution = (
+        f"{report.leader.name}, one of {compared} {words.subject}s, was chosen on these same {words.examples}, so its "
+        "scores are slightly optimistic."
+    )
+    return f"{data} Ranges are 95 % intervals. {caution}"
 
 
 def _training(report: Report) -> str:
@@ -71,8 +76,12 @@ def _card(report: Report, name: str, score: Score) -> Markup:
     show = percent if measure.proportion else number
     value, ends = show(score), interval(score, show)
     better = tag("span", f"{measure.better} is better", "direction") if measure.better != "neutral" else NOTHING
-    parts = [tag("h3", Markup(f"{text(measure.label)} {better}")), tag("p", value, "value"), tag("p", ends, "interval")]
-    return tag("div", join(parts), "card")
+    without = report.baseline.scores.get(name)
+    beside = "" if without is None else f"without input {show(without)}"
+    title = tag("h3", Markup(f"{text(measure.label)} {better}"))
+    return tag(
+        "div", join([title, tag("p", value, "value"), tag("p", ends, "interval"), tag("p", beside, "interval")]), "card"
+    )
 
 
 def _findings(report: Report) -> Markup:

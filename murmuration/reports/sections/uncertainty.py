@@ -30,14 +30,16 @@ READING = {
 
 def uncertainty(report: Report) -> Markup:
     """Return histograms of the total uncertainty, and its decomposition."""
-    numbered, ensembles = enumerate(report.evaluations), [e for e in report.evaluations if e.predictions > 1]
-    figures: list[Figure | None] = [uncertainty_figure(e, f"uncertainty-{place}") for place, e in numbered]
-    for place, evaluation in enumerate(ensembles):
-        if len(evaluation.class_uncertainty) <= MOST_DRAWN:
+    parts = []
+    for place, evaluation in enumerate(report.evaluations):
+        figures: list[Figure | None] = [uncertainty_figure(evaluation, f"uncertainty-{place}")]
+        if evaluation.predictions > 1 and len(evaluation.class_uncertainty) <= MOST_DRAWN:
             figures.append(by_class_figure(evaluation, f"uncertainty-classes-{place}"))
-    tables = [_class_table(evaluation) for evaluation in report.evaluations if evaluation.classes]
-    body = html.join([html.grid(map(html.figure, figures)), _overall(ensembles, report.words), *tables])
-    return html.section("uncertainty", "Uncertainty", READING[report.task], body)
+        table = _class_table(evaluation) if evaluation.classes else ""
+        parts.append(html.join([html.grid(map(html.figure, figures)), table]))
+    ensembles = [evaluation for evaluation in report.evaluations if evaluation.predictions > 1]
+    body = html.join([html.per_recipe(parts), _overall(ensembles, report.words)])
+    return html.section("uncertainty", "Uncertainty", READING[report.task], body, folded=report.is_comparison)
 
 
 def uncertainty_figure(evaluation: Evaluation, name: str) -> Figure:

@@ -8,7 +8,7 @@ import murmuration.core.roles as roles
 from murmuration.evaluation.weight_diagnosis import COLLAPSED, SNR_EDGES, Diagnosis
 from murmuration.reports.figures import Figure, axis, colour, layout, numbers, plot_text
 from murmuration.reports.formatting import MISSING, members_and_draws, number, percent
-from murmuration.reports.html import Markup, details, figure, grid, join, row_head, section, table, tag
+from murmuration.reports.html import NOTHING, Markup, details, figure, join, per_recipe, row_head, section, table, tag
 from murmuration.reports.report import Report
 
 READING = (
@@ -36,17 +36,22 @@ COLUMNS = (
 def weights(report: Report) -> Markup:
     """Return the finding and a row for every recipe, then by layer."""
     diagnoses = {e.name: e.weights for e in report.evaluations if e.weights is not None}
-    paragraphs, rows, plots, layers = [], [], [], []
-    for place, (name, diagnosis) in enumerate(diagnoses.items()):
+    paragraphs, rows, parts = [], [], []
+    for place, evaluation in enumerate(report.evaluations):
+        name, diagnosis = evaluation.name, evaluation.weights
+        if diagnosis is None:
+            parts.append(NOTHING)
+            continue
         lines = [line for line in (diagnosis.finding, *diagnosis.untold) if line]
         paragraphs += [tag("p", f"{name}: {line}" if len(diagnoses) > 1 else line) for line in lines]
         size = members_and_draws(diagnosis.members, diagnosis.draws)
         rows.append((row_head(name, size, f"prior {diagnosis.prior}"), _cells(diagnosis)))
-        plots.append(figure(snr_figure(name, diagnosis, f"weights-{place}")))
-        layers.append(details(f"Layer by layer: {name}", _layers(name, diagnosis)))
+        drawn = figure(snr_figure(name, diagnosis, f"weights-{place}"))
+        parts.append(join([drawn, details(f"Layer by layer: {name}", _layers(name, diagnosis))]))
     compared = any(diagnosis.distance is not None for diagnosis in diagnoses.values())
     aside, board = tag("p", DISTANCE if compared else "", "aside"), table("Gaussian weights", COLUMNS, rows)
-    return section("weights", "Gaussian weights", READING, join([*paragraphs, board, aside, grid(plots), *layers]))
+    body = join([*paragraphs, board, aside, per_recipe(parts)])
+    return section("weights", "Gaussian weights", READING, body, folded=report.is_comparison)
 
 
 def _cells(found: Diagnosis) -> list[str]:
@@ -95,12 +100,15 @@ def _layers(name: str, found: Diagnosis) -> Markup:
 
 def parameters(report: Report) -> Markup:
     """Return a summary and a table for every recipe."""
-    stored = {e.name: e.manifest.parameters for e in report.evaluations if e.manifest.parameters}
-    paragraphs, tables = [], []
-    for name, entry in stored.items():
+    parts = []
+    for evaluation in report.evaluations:
+        name, entry = evaluation.name, evaluation.manifest.parameters
+        if not entry:
+            parts.append(NOTHING)
+            continue
         record = roles.ParameterRoles.from_json(entry)
-        paragraphs.append(tag("p", f"{name}: {record.summary}" if len(stored) > 1 else record.summary))
+        summary = tag("p", f"{name}: {record.summary}" if len(report.evaluations) > 1 else record.summary)
         rows = [(row["parameter"], list(row.values())[1:]) for row in record.columns()]
         board = tag("div", table(f"Parameters of {name}", map(str.capitalize, roles.COLUMNS), rows), "words")
-        tables.append(details(f"Every parameter: {name}", board))
-    return section("parameters", "Parameters", PARAMETERS, join([*paragraphs, *tables]))
+        parts.append(join([summary, details(f"Every parameter: {name}", board)]))
+    return section("parameters", "Parameters", PARAMETERS, per_recipe(parts), folded=report.is_comparison)

@@ -23,13 +23,14 @@ class Matrix(NamedTuple):
     low: float  # ends of the colours
     high: float | None  # None: the largest value
     digits: int = 2
+    least: float = 1e-3  # the colours of smaller values do not reach the end of the scale
 
 
 MATRICES = {
     "cosine": Matrix("Cosine of weights", 0.0, 1.0),
-    "disagreement": Matrix("Disagreement of predictions", 0.0, None, 3),
+    "disagreement": Matrix("Disagreement of predictions", 0.0, None, 3, least=0.1),
     "cka": Matrix("CKA of features", 0.0, 1.0),
-    "diversity": Matrix("Normalised diversity", 0.0, None),
+    "diversity": Matrix("Normalised diversity", 0.0, None, least=1.0),
 }
 READINGS = {
     "members": "One row and one column for each member; the diagonal, a member with itself, is left blank.",
@@ -86,7 +87,7 @@ def matrix_map(record: Similarity, name: str, place: int) -> Figure:
     up = axis(kind) | ticks | {"scaleanchor": "x"} | ({} if record.subject == "path" else {"autorange": "reversed"})
     names = list(map(plot_text, record.names))
     low = min(look.low, float(np.nanmin(cells, initial=look.low)))
-    high = look.high or max(float(np.nanmax(cells, initial=0)), 1e-3)
+    high = look.high or max(float(np.nanmax(cells, initial=0)), look.least)
     trace = heat(cells) | {"x": names, "y": names, "zmin": low, "zmax": high, "xgap": gap, "ygap": gap} | text
     trace["hovertemplate"] = f"{kind} %{{x}} and %{{y}}: %{{z:.3f}}<extra></extra>"
     mean = finite_mean(cells.ravel())

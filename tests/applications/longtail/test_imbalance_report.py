@@ -15,13 +15,13 @@ from sklearn.metrics import average_precision_score, balanced_accuracy_score, f1
 import murmuration as mm
 from murmuration.evaluation.by_class import (
     IMBALANCED,
-    class_accuracy,
     macro_auroc,
     macro_average_precision,
     macro_f1,
     shot_groups,
     training_counts,
 )
+from murmuration.evaluation.metrics.no_input import class_accuracy
 from murmuration.prediction.posthoc.conformal import covered, fit_conformal
 
 

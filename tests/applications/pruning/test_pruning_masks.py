@@ -13,7 +13,8 @@ from torch import nn
 from murmuration.applications.pruning import Pruning, prune_population
 from murmuration.applications.pruning.masks import channel_scores, count_parameters, layer_densities, sparsity_of
 from murmuration.core.population import KEPT, populate
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.core.weights import Kernel, Point, trace_kernels
 from murmuration.data import Data, open_data
 from murmuration.prediction.ensemble import Ensemble

@@ -11,7 +11,7 @@ from report_reading import figures, section_names, tables
 import murmuration as mm
 from murmuration.applications.pruning.section import curve, pruning, pruning_figure, sentences
 from murmuration.reports import Report, render
-from murmuration.reports.plots import coloured, colours
+from murmuration.reports.plotly_figures import coloured, colours
 from murmuration.runs.manifest import Manifest
 
 

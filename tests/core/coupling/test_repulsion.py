@@ -15,7 +15,8 @@ from murmuration.core.coupling import (
     WeightSpace,
 )
 from murmuration.core.coupling.repulsion import Annealing
-from murmuration.core.recipe import PRESETS, make_recipe, recipe_from_json
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe, recipe_from_json
 from murmuration.system.errors import Misuse
 from murmuration.system.option_text import format_text, parse
 

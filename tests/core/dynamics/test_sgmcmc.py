@@ -141,7 +141,7 @@ def test_members_that_stopped_leave_the_points_they_reached():
         ({"schedule": "constant"}, "schedule constant with dynamics csgmcmc: its cycles are the schedule cyclic:4"),
         ({"own_rule": True}, "an optimizer with dynamics csgmcmc"),
         ({"stochastic": True}, "csgmcmc with random weights"),
-        ({"early": True}, "patience with dynamics csgmcmc"),
+        ({"early": True}, "stopping early with dynamics csgmcmc"),
         ({"total": TrainTime(5, 5, 1)}, "cycles=12 of dynamics csgmcmc in 5 steps"),
     ],
 )

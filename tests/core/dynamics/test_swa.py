@@ -82,5 +82,5 @@ def test_runs_too_short_and_early_stopping_are_refused():
     check = {"stochastic": False, "schedule": None, "own_rule": False}
     with pytest.raises(Misuse, match="would collect weights 1 times in 4 steps"):
         Swa().check(total=TrainTime(4, 4, 1), early=False, **check)
-    with pytest.raises(Misuse, match="patience with dynamics swa"):
+    with pytest.raises(Misuse, match="stopping early with dynamics swa"):
         Swa().check(total=END, early=True, **check)

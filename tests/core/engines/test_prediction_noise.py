@@ -7,7 +7,7 @@ import torch
 
 import murmuration as mm
 from murmuration.core.engines import outputs
-from murmuration.core.recipe import PRESETS
+from murmuration.core.presets import PRESETS
 from murmuration.data import Data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.system.streams import Noise

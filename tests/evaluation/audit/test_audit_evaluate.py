@@ -17,7 +17,7 @@ from murmuration.evaluation.metrics import paired_test
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import fit_posthoc
 from murmuration.prediction.predictive import Predictive
-from murmuration.reports.findings import about_calibrator, about_coverage, about_groups
+from murmuration.reports.findings import about_calibrator, about_coverage, about_groups, trust
 
 
 def file_of(folder: Path, pred: Predictive, y: np.ndarray, **groups: np.ndarray) -> Path:
@@ -73,8 +73,8 @@ def test_a_planted_temperature_is_found_and_would_help(found):
 def test_what_is_sound_is_left_alone(tmp_path):
     calibrated = evaluate_predictions(open_predictions(file_of(tmp_path, *classification_sample(2000, seed=4))))
     assert calibrated.posthoc.calibrator.temperature == 1.0  # type: ignore[union-attr]
-    sentence = about_calibrator(calibrated, "the model")
-    assert sentence.startswith("temperature scaling was not applied to the model: ")
+    assert about_calibrator(calibrated, "the model") == ""
+    assert trust(calibrated, "it") == "its mean confidence agrees with its accuracy within noise."
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_one_member_has_no_fair_score(weights: list[float]) -> None:
     """Nor has one that alone counts."""
     many = len(weights)
     labelled = score_examples(Predictive.from_probs(np.full((many, 8, 2), 0.5), weights), np.zeros(8, dtype=int))
-    measured = score_examples(Predictive.from_moments(np.ones((many, 8, 1)), 1.0, weights), np.zeros(8))
+    measured = score_examples(Predictive.from_moments(np.ones((many, 8, 1)), 1.0, weights), np.arange(8.0))
     missing = [name for name in MEASURES["classification"] if name not in labelled.scores()]
     one_class = ["auroc", "average_precision", "brier_fair", "error_auroc"]  # all are of one class, and right
     assert missing == one_class

@@ -176,3 +176,11 @@ def test_an_exported_file_predicts_as_the_ensemble_for_any_number_of_inputs(tmp_
         ensemble.export(tmp_path / "moons.onyx")
     with pytest.raises(mm.Misuse, match="shape of inputs is unknown"):
         mm.Ensemble.from_models([torch.nn.Linear(2, 2)]).export(tmp_path / "given.pt2")
+
+
+def test_the_module_widens_predictions_outside_of_training_as_predict_does(tmp_path):
+    far = np.concatenate([X[:5], X[:5] * 1000]).astype(np.float32)
+    for ensemble in (fitted(), fitted(data=(X, X[:, :2] * 3.0), net="mlp:hidden=8", prepare="robust")):
+        assert_same(ensemble.as_module()(torch.from_numpy(far)), ensemble.predict(far))
+        ensemble.export(tmp_path / "model.pt2")
+        assert_same(torch.export.load(tmp_path / "model.pt2").module()(torch.from_numpy(far)), ensemble.predict(far))

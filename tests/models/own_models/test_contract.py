@@ -8,7 +8,7 @@ import pytest
 from contract import cell
 from networks import NETWORKS, OTHERS, Network
 
-from murmuration.core.recipe import PRESETS
+from murmuration.core.presets import PRESETS
 
 COMPARED = ("deep-ensemble", "batch-ensemble", "forde")  # on all engines: own weights, shared ones, a coupling
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.core.recipe import PRESETS
+from murmuration.core.presets import PRESETS
 from murmuration.evaluation.weight_diagnosis import diagnose
 from murmuration.likelihoods import fit_likelihood
 from murmuration.likelihoods.base import member_losses
@@ -467,7 +467,10 @@ def test_commands_take_a_device_and_name_the_flag_where_one_is_missing(tmp_path,
     assert run_command(capsys, *predict, "--device", "cpu") == (0, "")
     assert run_command(capsys, "evaluate", run, "--device", "cpu", "--json") == (0, "")
     code, told = run_command(capsys, *predict, "--device", "cuda:77")
-    assert (code, told) == (2, "error: --device cuda:77 is not available here: write --device cpu\n")
+    assert (code, told) == (
+        2,
+        "error: --device cuda:77 is not available here: write --device cpu (available: cpu, auto)\n",
+    )
     monkeypatch.setattr(
         "murmuration.cli.training.read_manifest",
         lambda path: replace(Manifest.from_json(manifest, "run.json"), status="training"),

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import murmuration as mm
 from murmuration.core.population import Population, populate, population_from_tensors
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.system.streams import global_stream
 
 BOUND = 2.4e-6  # of five full-batch steps against the plain loop: sums of float32 products in another order

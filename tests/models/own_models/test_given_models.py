@@ -233,7 +233,7 @@ def test_the_command_line_says_that_they_are_read_in_python(tmp_path, capsys):
     mm.Ensemble.from_models([mlp()]).save(tmp_path / "run")
     assert main(["evaluate", str(tmp_path / "run")]) != 0
     assert "holds networks trained elsewhere: read it in Python" in capsys.readouterr().err
-    assert main(["predict", str(tmp_path / "run"), "x.npz", "--out", str(tmp_path / "p.csv")]) == 2
+    assert main(["predict", str(tmp_path / "run"), "two-moons", "--out", str(tmp_path / "p.csv")]) == 2
     assert capsys.readouterr().err.strip().endswith(f"read it in Python, mm.load('{tmp_path / 'run'}', net=...)")
 
 

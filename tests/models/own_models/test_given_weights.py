@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import murmuration as mm
 from murmuration.cli import main
-from murmuration.core.recipe import PRESETS, make_recipe
+from murmuration.core.presets import PRESETS
+from murmuration.core.recipe import make_recipe
 from murmuration.models.nets.source import freshly_initialised
 from murmuration.models.nets.validation import check_initialisation
 from murmuration.system.streams import global_stream

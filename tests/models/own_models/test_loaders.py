@@ -207,6 +207,11 @@ class Ragged(Single):
         return X[i, : 1 + i % 3], 0
 
 
+class Named(Single):
+    def __getitem__(self, i: int) -> dict:
+        return {"x": X[i], "label": Y[i]}
+
+
 class Triple(Single):
     def __getitem__(self, i: int) -> tuple:
         return X[i], int(Y[i]), 1.0
@@ -217,7 +222,8 @@ class Triple(Single):
     [
         (Counting(), "Counting is not a map-style data set"),
         (DataLoader(Counting(), batch_size=4), "Counting is not a map-style data set"),
-        (Single(), "Single gives inputs alone"),
+        (Single(), "Single gives inputs alone: expected pairs"),
+        (Named(), r"Named gives dicts of x, label: expected pairs \(x, y\), where x may be a dict"),
         (Ragged(), "do not form a batch: stack expects each tensor to be equal size"),
         (Triple(), "gives 3 values an example"),
         (TensorDataset(X[:0], Y[:0]), "TensorDataset is empty"),

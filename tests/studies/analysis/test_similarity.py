@@ -140,12 +140,14 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     json.dumps(plain_json(found), allow_nan=False)
 
     path = path_similarity(trajectory_of([nets]), data)
+    assert path.verdicts == ()  # three checkpoints have no end beside a beginning
     np.testing.assert_allclose(path.cosine, found.cosine, atol=1e-12)
     np.testing.assert_allclose(path.disagreement, found.disagreement)
     assert path.cka is None
-    assert "last 3 checkpoints" in path.verdicts[0].sentence
-    assert not path.verdicts[0].holds  # three networks that have nothing in common
-    assert path_similarity(trajectory_of([nets[:1] * 4]), data).verdicts[0].holds
+    (verdict,) = path_similarity(trajectory_of([nets + nets]), data).verdicts
+    assert "the last 3 of 6 checkpoints" in verdict.sentence
+    assert not verdict.holds  # three networks that have nothing in common
+    assert path_similarity(trajectory_of([nets[:1] * 6]), data).verdicts[0].holds
     assert network_similarity(nets[:1], data).verdicts == ()
     with pytest.raises(mm.Misuse, match="2 names for 3 networks"):
         network_similarity(nets, data, names=("a", "b"))

@@ -43,6 +43,15 @@ def path() -> Similarity:
     return Similarity("path", names, ("0",) * 20, symmetric(20), 1 - symmetric(20), np.full(20, 0.5), 10, 50)
 
 
+def test_small_disagreement_does_not_reach_the_end_of_the_colours() -> None:
+    """Networks that disagree on 0.7 % of the inputs look alike; those that disagree on half of them do not."""
+    for apart, end in ((0.007, 0.1), (0.5, 0.5)):
+        disagreement = np.full((3, 3), apart) * (1 - np.eye(3))
+        record = Similarity("members", tuple("012"), ("0",) * 3, np.eye(3), disagreement, np.full(3, 0.9), 10, 50)
+        trace = similarity_figures(record)["disagreement"].data[0]
+        assert (trace["zmin"], trace["zmax"]) == (0.0, end)
+
+
 @pytest.fixture(scope="module")
 def embedding() -> Embedding:
     methods = ("path",) * 6 + ("<i>pca</i>",) * 4

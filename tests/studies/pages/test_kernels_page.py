@@ -7,7 +7,7 @@ from check_report import elements
 from report_reading import figures
 
 import murmuration as mm
-from murmuration.reports.plots import coloured, colours
+from murmuration.reports.plotly_figures import coloured, colours
 from murmuration.studies import plots
 from murmuration.studies.kernels import kernel_diagnosis, kernels_at_infinite_width, kernels_before
 from murmuration.studies.pages.kernels import kernels_page

@@ -1,0 +1,165 @@
+"""Comparisons over several training seeds: t-intervals, paired differences, directories that continue."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from check_report import report_check
+from scipy import stats
+
+import murmuration as mm
+from murmuration.cli import main
+from murmuration.evaluation.metrics import PairedTest, Score, holm
+from murmuration.reports import comparison, render
+from murmuration.reports.findings import ONE_TRAINING, Difference
+from murmuration.reports.seeds import SeedRun, Seeds, seeds_of, t_interval, t_test
+
+SMALL = {"net": "mlp:hidden=4", "members": 2, "epochs": 1, "engine": "loop"}
+RECIPES = ["single", "deep-ensemble"]
+
+
+def planted(values: dict[str, list[float]]) -> Seeds:
+    """Runs in which recipes have these NLLs by seed."""
+    runs = []
+    for seed in range(len(next(iter(values.values())))):
+        scores = {name: {"nll": nlls[seed]} for name, nlls in values.items()}
+        names = list(values)
+        tests = [
+            Difference(a, b, "lower", PairedTest("nll", exact(values[a][seed] - values[b][seed]), 1.0, ""), 10)
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+        ]
+        runs.append(SeedRun(seed, scores, tuple(tests)))
+    return seeds_of(runs, "classification")
+
+
+def exact(value: float) -> Score:
+    return Score(value, value - 1, value + 1)
+
+
+def test_intervals_and_p_values_are_those_of_student() -> None:
+    values = np.random.default_rng(0).normal(1.0, 1.0, 5)
+    found = stats.ttest_1samp(values, 0.0)
+    assert t_test(values.tolist()) == pytest.approx(found.pvalue)
+    low, high = found.confidence_interval(0.95)
+    score = t_interval(values.tolist())
+    assert (float(score), score.low, score.high) == pytest.approx((values.mean(), low, high))
+    assert (t_test([0.5, 0.5]), t_test([0.0, 0.0])) == (0.0, 1.0)
+
+
+def test_differences_are_paired_by_seed_and_corrected_for_the_pairs() -> None:
+    """Seeds differ by far more than recipes: unpaired, nothing could be told."""
+    base = np.array([1.0, 3.0, 2.0, 5.0])
+    noise = np.array([0.01, -0.01, 0.02, 0.0])
+    values = {"a": base, "b": base + 0.5 + noise, "c": base + 0.51 - noise}
+    found = planted({name: nlls.tolist() for name, nlls in values.items()})
+    pairs = {(test.a, test.b): test for test in found.differences}
+    raw = [stats.ttest_rel(values[a], values[b]).pvalue for a, b in pairs]
+    assert [test.p_value for test in pairs.values()] == pytest.approx(holm(raw).tolist())
+    assert float(pairs["a", "b"].difference) == pytest.approx(-0.505)
+    assert not pairs["a", "b"].by_chance
+    assert pairs["b", "c"].by_chance
+    assert found.leader == "a"
+    assert found.to_reference("nll", "a")["b"].low > 0
+    (sentence,) = found.verdict
+    assert sentence.startswith("Use a: over 4 training seeds its mean NLL is 0.505 lower than that of ")
+
+
+def test_a_lead_within_the_spread_of_the_seeds_is_no_winner() -> None:
+    (sentence,) = planted({"a": [1.0, 3.0, 2.0], "b": [2.0, 2.0, 2.1]}).verdict
+    assert sentence.startswith("No clear winner over 3 training seeds: a has the lowest mean NLL, but its lead over b ")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory) -> tuple[mm.Comparison, Path]:
+    out = tmp_path_factory.mktemp("seeds") / "c"
+    return mm.compare("two-moons", RECIPES, seeds=(3, 1), out=out, **SMALL), out
+
+
+def test_every_recipe_is_trained_with_every_seed(compared) -> None:
+    found, out = compared
+    assert found.seeds == (3, 1)
+    assert sorted(path.relative_to(out).as_posix() for path in out.glob("*/*/run.json")) == [
+        f"{recipe}/seed-{seed}/run.json" for recipe in sorted(RECIPES) for seed in (1, 3)
+    ]
+    for seed, place in ((3, 0), (1, 1)):
+        alone = mm.compare("two-moons", RECIPES, seed=seed, **SMALL)
+        for evaluation in alone.evaluations:
+            assert found.summary.seeds.values(evaluation.name, "nll")[place] == float(evaluation.scores["nll"])
+        by_seed = [test.by_seed[place] for test in found.summary.seeds.differences]
+        assert sorted(by_seed) == sorted(test.test.difference for test in alone.tests)
+    record = json.loads((out / "results.json").read_text())
+    assert record["seeds"]["seeds"] == [3, 1]
+    assert record["results"]["single"]["run"] == str(out / "single" / "seed-3")
+    mean = record["seeds"]["means"]["single"]["nll"]
+    assert mean["value"] == pytest.approx(np.mean(record["seeds"]["scores"]["single"]["nll"]))
+
+
+def test_screen_page_and_text_show_the_means(compared, capsys) -> None:
+    found, out = compared
+    assert "means over 2 training seeds" in repr(found)
+    assert found.verdict[0] == found.summary.seeds.verdict[0]
+    assert ONE_TRAINING not in found.verdict
+    page = render(found.summary)
+    assert "Means over 2 training seeds" in page
+    assert report_check(out / "report.html") == []
+    words = ["--net", "mlp:hidden=4", "--members", "2", "--epochs", "1", "--engine", "loop"]
+    assert (
+        main(["compare", "two-moons", "--recipes", ",".join(RECIPES), *words, "--seeds", "3,1", "--out", str(out)]) == 0
+    )
+    screen = capsys.readouterr().out
+    assert "500 examples of two-moons, seed 3" in screen
+    assert "differences over 2 training seeds" in screen
+
+
+def test_one_seed_is_a_comparison_of_trained_networks(tmp_path: Path) -> None:
+    one = mm.compare("two-moons", RECIPES, seeds=[4], out=tmp_path / "a", **SMALL)
+    usual = mm.compare("two-moons", RECIPES, seed=4, out=tmp_path / "b", **SMALL)
+    assert one.verdict[-1] == usual.verdict[-1] == ONE_TRAINING
+    assert (tmp_path / "a" / "single" / "run.json").exists()
+    assert (tmp_path / "a" / "compare.json").read_text() == (tmp_path / "b" / "compare.json").read_text()
+
+
+@pytest.mark.slow
+def test_a_killed_comparison_continues_with_the_seed_it_was_at(tmp_path: Path, monkeypatch) -> None:
+    out, whole = tmp_path / "c", comparison.Trainer.train_or_resume
+
+    def killed(trainer, recipe, path):
+        if (trainer.base.seed, recipe.name) == (1, "deep-ensemble"):
+            raise KeyboardInterrupt
+        return whole(trainer, recipe, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(comparison.Trainer, "train_or_resume", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mm.compare("two-moons", RECIPES, seeds=(0, 1), out=out, **SMALL)
+    finished = (out / "single" / "seed-1" / "members.safetensors").stat().st_mtime_ns
+    continued = mm.compare("two-moons", RECIPES, seeds=(0, 1), out=out, **SMALL)
+    assert (out / "single" / "seed-1" / "members.safetensors").stat().st_mtime_ns == finished
+    straight = mm.compare("two-moons", RECIPES, seeds=(0, 1), **SMALL)
+    assert continued.summary.seeds.runs == straight.summary.seeds.runs
+    for other in ({"seeds": (0, 1, 2)}, {}):
+        with pytest.raises(mm.Misuse, match=r"other settings \(seeds differs\)"):
+            mm.compare("two-moons", RECIPES, out=out, **other, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"seeds": (0, 0)}, r"seeds=\[0, 0\]: write each once"),
+        ({"seeds": (0, 1), "seed": 3}, r"seed=3 and seeds=\[0, 1\]: give one of them"),
+        ({"seeds": ()}, r"seeds=\(\): expected several whole numbers"),
+        ({"seeds": "01"}, "seeds='01': expected several whole numbers"),
+        ({"seeds": (0, -1)}, "seeds=-1: need a whole number"),
+        ({"seeds": 3}, "seeds=3: expected several whole numbers"),
+    ],
+)
+def test_other_seeds_are_refused(settings, words) -> None:
+    with pytest.raises(mm.Misuse, match=words):
+        mm.compare("two-moons", RECIPES, **settings, **SMALL)
+
+
+def test_the_option_takes_whole_numbers(capsys) -> None:
+    assert main(["compare", "two-moons", "--seeds", "0,x"]) == 2
+    assert "--seeds names 'x': expected whole numbers, such as 0,1,2" in capsys.readouterr().err
