@@ -4,6 +4,8 @@
 # make picture take docs/report.png from the report of the demo (needs chromium)
 # make test    set up, then style, types, doctests and every test that is not marked slow
 # make test-all  the same, then the slow tests
+# make docs    write docs/cli.md and build the documentation into site/
+# make repository URL=https://github.com/you/murmuration   write where the repository is into every file that names it
 # make drill   kill commands, damage files and give hostile input, for a while (tools/)
 # make lock    write requirements.lock: all packages of the tests by version and hash
 # Needs Python 3.11 or newer with pip and venv, nothing else. TORCH_INDEX is a package index to look for torch in too: the
@@ -16,13 +18,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := runs/demo
+PLACEHOLDER := https://github.com/OWNER/murmuration
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 INSTALL = $(PIP) --constraint constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 BY_HASH = $(PIP) --no-deps --require-hashes --requirement requirements.lock && $(INSTALL) torch && \
 	$(PIP) --no-deps --no-build-isolation --editable .
 
-.PHONY: demo test test-slow test-all drill bench report-check picture docs lock clean
+.PHONY: demo test test-slow test-all drill bench report-check picture docs lock repository clean
 
 demo: $(VENV)/installed
 	$(BIN)/murmur compare digits --net small-cnn --recipes single,deep-ensemble --members 5 --epochs 20 --seed 0 \
@@ -54,6 +57,11 @@ picture: demo
 
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/make_cli_page.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+repository:
+	@test -n "$(URL)" || { echo "write make repository URL=https://github.com/you/murmuration" >&2; exit 2; }
+	git grep -lI "$(PLACEHOLDER)" -- ':!Makefile' | xargs sed -i "s#$(PLACEHOLDER)#$(URL)#g"
 
 lock: $(VENV)/installed-dev
 	$(BIN)/python tools/lock.py
@@ -69,4 +77,4 @@ $(VENV)/installed-dev: $(VENV)/installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(DEMO) site

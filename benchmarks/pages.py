@@ -45,6 +45,15 @@ def speed_table(record: dict[str, Any]) -> str:
     )
 
 
+def latency_table(record: dict[str, Any]) -> str:
+    """Tabulate the time of `predict` beside a loop over members and vmap, both written by hand."""
+    ways = {"predict": "`predict`", "loop": "loop by hand", "vmap": "vmap by hand"}
+    return markdown(
+        {"network, members, inputs": name} | {title: f"{entry[way]['wall_ms']:.2f} ms" for way, title in ways.items()}
+        for name, entry in record["cases"].items()
+    )
+
+
 def scaling_sentence(record: dict[str, Any]) -> str:
     """State the speed-up of two processes with one core each, and the bytes that a process received in a step."""
     traffic = record["bytes_per_step"]
@@ -226,6 +235,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "continual-detection": ("continual", detection_table),
     "continual-identification": ("continual", identification_table),
     "costs": ("costs", costs_table),
+    "latency": ("predict", latency_table),
     "costs-projection": ("costs", projection_table),
     "coverage": ("coverage", coverage_table),
     "fault-drill": ("faults", fault_table),
@@ -289,7 +299,7 @@ def with_tables(text: str) -> str:
     return text
 
 
-PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.glob("*.md"))) if "<!-- table " in page.read_text()]
+PAGES = [page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if "<!-- table " in page.read_text()]
 
 
 def main() -> None:

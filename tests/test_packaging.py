@@ -82,7 +82,7 @@ def test_the_lock_has_every_pinned_package_by_hash_and_nothing_else():
     constraints = re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     pinned = {plain_name(name): version for name, version in constraints}
     extras = PROJECT["project"]["optional-dependencies"]
-    needed = [each for extra in ("dev", "images", "models", "plots", "pretrained") for each in extras[extra]]
+    needed = [each for extra in ("dev", "docs", "images", "models", "plots", "pretrained") for each in extras[extra]]
     assert {plain_name(each) for each in (*PROJECT["project"]["dependencies"], *needed)} - {*locked} == {"torch", NAME}
     assert {name: version for name, version in pinned.items() if locked.get(name) != version} == {
         "torch": pinned["torch"]
@@ -95,3 +95,22 @@ def test_the_digest_of_plotly_is_the_recorded_one():
     assert hashlib.sha256(script).hexdigest() == origin["sha256"]
     assert f"v{origin['version']}" in script[:200].decode()
     assert origin["registry"].endswith(f"{origin['package']}-{origin['version']}.tgz")
+
+
+def test_the_repository_is_named_once_and_the_same_everywhere():
+    """`make repository URL=...` replaces it in all files; links into it lead to files that exist."""
+    repository = PROJECT["project"]["urls"]["Repository"]
+    files = [*TEXTS, ROOT / "mkdocs.yml", *(path for path in ROOT.glob(".github/**/*") if path.is_file())]
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        others = set(re.findall(r"https://github\.com/[\w-]+/murmuration", text)) - {repository}
+        assert others == set() or path.name == "Makefile", path.name
+        for target in re.findall(rf"{repository}/(?:blob|raw|tree)/main/([\w./-]+)", text):
+            assert (ROOT / target).exists(), f"{path.name}: {target}"
+    assert PROJECT["project"]["urls"].keys() >= {"Repository", "Changelog", "Issues"}
+    assert all(url.startswith(repository) for url in PROJECT["project"]["urls"].values())
+
+
+def test_nothing_is_called_released_that_has_no_date():
+    released = re.search(r"^## \[?\d+\.\d+\.\d+\]? - \d{4}-", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert ("date-released" in (ROOT / "CITATION.cff").read_text()) == bool(released)

@@ -6,6 +6,7 @@ import re
 import documented_commands as documented
 import pages
 import pytest
+import ranks_figure
 from markdown_tables import table_rows
 from table_text import markdown
 
@@ -99,7 +100,7 @@ def workspace(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", documented.page_programs(documented.ROOT / "README.md"))
+@pytest.mark.parametrize("program", documented.page_programs(documented.README))
 def test_programs_of_the_readme_run(program, workspace, monkeypatch):
     monkeypatch.chdir(workspace)
     found: dict = {}
@@ -121,3 +122,17 @@ def test_documented_commands_run(command, workspace, monkeypatch, capsys):
     number = len(list(workspace.glob("out-*")))
     code = main(documented.quick(command, number))
     assert code == 0, capsys.readouterr().err
+
+
+def test_the_figure_and_the_sentence_of_the_readme_are_those_of_the_record():
+    rows = ranks_figure.rows_of_record()
+    assert ranks_figure.figure(rows) == ranks_figure.FIGURE.read_text(), "run python benchmarks/ranks_figure.py"
+    text = documented.README.read_text()
+    claims = {"`mixed` recipe has the mean rank": "ours:mixed", "our default": "default", "CatBoost": "catboost"}
+    for words, name in claims.items():
+        assert f"{words} {rows.rank_nll[name]:.1f}" in text
+    assert 0.4 < rows.seconds["default"] / rows.seconds["catboost"] < 0.6  # "about half"
+
+
+def test_the_readme_is_short():
+    assert len(documented.README.read_text().splitlines()) <= 120

@@ -19,9 +19,10 @@ from murmuration.system.files import write_tensors
 from murmuration.system.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 PAGES = [
-    ROOT / "README.md",
-    *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name != "cli.md"),  # which holds the help texts
+    README,
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "cli.md"),  # which holds the help texts
     *sorted((ROOT / "murmuration").rglob("*.md")),
 ]
 PROGRAMS = sorted(path for folder in ("examples", "benchmarks", "docs") for path in (ROOT / folder).glob("*.py"))

@@ -1,4 +1,4 @@
-"""The programs of the page on networks of one's own run."""
+"""The programs of the pages on networks of one's own and on logging run."""
 
 import documented_commands as documented
 import pytest
@@ -8,8 +8,9 @@ import pytest
 def test_programs_of_the_page_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # they write a log
     found: dict = {}
-    for program in documented.page_programs(documented.ROOT / "docs" / "own-networks.md"):
-        exec(program, found)
+    for page in ("own-networks.md", "logging.md"):
+        for program in documented.page_programs(documented.ROOT / "docs" / page):
+            exec(program, found)
     assert found["heads"].groups[0].population.fixed.keys() == {"body.0.weight", "body.0.bias"}
     assert found["tuned"].manifest.net["init_from"] == {"source": "Net", "reset": ["head"]}
     assert found["ten_classes"].predict(found["x"]).outputs.shape == (3, 200, 10)

@@ -178,7 +178,7 @@ def test_plots_are_the_figures_of_the_pages(members, embedding, traded, compared
 
 def test_the_programs_of_the_page_run(tmp_path, monkeypatch):
     pytest.importorskip("plotly")
-    page = (Path(__file__).parents[3] / "docs" / "landscape.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "landscape.md").read_text()
     part = page.split("## Similarity", 1)[1].split("## Images", 1)[0]
     programs = re.findall(r"```python\n(.*?)```", part, re.DOTALL)
     assert len(programs) == 5

@@ -170,7 +170,7 @@ def test_plots_are_the_figures_of_the_pages(flat, found, view):
 
 
 def test_the_programs_of_the_page_on_the_landscape_run(monkeypatch, tmp_path):
-    text = (Path(__file__).parents[3] / "docs" / "landscape.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "landscape.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text.split("## Planes", 1)[1].split("## Alignment", 1)[0], re.DOTALL)
     assert len(programs) == 2
     monkeypatch.chdir(tmp_path)

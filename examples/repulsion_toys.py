@@ -1,10 +1,10 @@
 """Members that repel each other, on two toys where the eye can judge: is there more doubt where no data was?
 
-python examples/05_repulsion_toys.py                 80 s on one core; with --seeds 0,1,2 three times as long
+python examples/repulsion_toys.py                 80 s on one core; with --seeds 0,1,2 three times as long
 
 It writes repulsion-line.png (regression with two gaps) and repulsion-plane.png (five classes in the plane), a panel a
 recipe, prints how much the members disagree near the data and away from it, and writes that to repulsion-toys.json,
-the record of the table in docs/repulsion.md. Pictures are of the first seed.
+the record of the table in docs/results/repulsion.md. Pictures are of the first seed.
 """
 
 import argparse

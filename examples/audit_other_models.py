@@ -1,6 +1,6 @@
 """Models trained elsewhere: a random forest and a gradient-boosted model write what they predict, murmur audits it.
 
-python examples/03_audit_other_models.py
+python examples/audit_other_models.py
 murmur audit forest.csv
 murmur audit forest.csv boosting.csv --group size
 """

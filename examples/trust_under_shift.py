@@ -1,6 +1,6 @@
 """Trust under shift: corrupted inputs, out-of-distribution inputs, conformal prediction sets.
 
-python examples/04_trust_under_shift.py
+python examples/trust_under_shift.py
 """
 
 import torch
