@@ -64,7 +64,7 @@ def shown(value: Any) -> str:
     if hasattr(value, "to_plotly_json"):
         return f'<div class="tutorial-figure" data-figure="{html.escape(value.to_json(), quote=True)}"></div>'
     if hasattr(value, "to_html"):  # a table of pandas
-        return value.to_html(border=0, classes=None)
+        return value.to_html(border=0).replace(' class="dataframe"', "")
     if hasattr(value, "_repr_html_"):
         return f'<div class="tutorial-html">\n{value._repr_html_()}\n</div>'
     return f"```text\n{value!r}\n```"

@@ -32,7 +32,7 @@ ensemble
 
 # %%
 predictive = ensemble.predict(new)
-predictive.to_pandas().round(1).head(5)
+predictive.to_pandas().round(1).head(4).T
 
 # %% [markdown]
 # Use the conformal interval where a promise is needed: it covers 90 % of rows like those of training, whatever the

@@ -56,7 +56,7 @@ mm.plots.confusion_matrix(evaluation)
 
 # %%
 predictive = ensemble.predict(data.test)
-predictive.to_pandas().round(2).head(5)
+predictive.to_pandas().round(2).head(4).T
 
 # %% [markdown]
 # ## Photos of something else

@@ -28,7 +28,7 @@ print("fraction of inputs with different predictions\n", members.disagreement.ro
 # %% [markdown]
 # ## A wall on the straight line
 #
-# Between two members the training loss rises, although a curved path avoids the rise.
+# Between two members the training loss rises; along a trained curve it rises less.
 
 # %%
 paths = studies.paths_between(ensemble, data, paths=("linear", "bezier"), curve_steps=150)
@@ -38,9 +38,10 @@ for name in ("linear", "bezier"):
 studies.plots.paths(paths, "train_loss")
 
 # %% [markdown]
-# ## Neighbours are alike
+# ## A plane through two members
 #
-# Networks drawn around one member agree with it more than another member does.
+# The plane through the origin of the weights and two members: the colour is the share of inputs on which a network of
+# the plane agrees with the first member. Lines are the paths of training, points networks drawn around the first member.
 
 # %%
 around = studies.sample_subspace(ensemble, trajectory, member=0, sampler="diagonal", count=5)
