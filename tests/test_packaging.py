@@ -114,3 +114,17 @@ def test_the_repository_is_named_once_and_the_same_everywhere():
 def test_nothing_is_called_released_that_has_no_date():
     released = re.search(r"^## \[?\d+\.\d+\.\d+\]? - \d{4}-", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert ("date-released" in (ROOT / "CITATION.cff").read_text()) == bool(released)
+
+
+def test_the_changelog_keeps_its_form():
+    """Keep a Changelog: versions, their kinds of changes, one short line each."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^(##+ .*)$", text, re.MULTILINE)
+    assert headings[0] == "## [Unreleased]"
+    version = (
+        r"## \[(Unreleased|\d+\.\d+\.\d+)\]( - \d{4}-\d\d-\d\d)?|### (Added|Changed|Deprecated|Removed|Fixed|Security)"
+    )
+    assert [heading for heading in headings if not re.fullmatch(version, heading)] == []
+    lines = text.splitlines()
+    assert len(lines) <= 150
+    assert [line for line in lines if line.startswith("  ") or len(line) > 240] == []
