@@ -1,11 +1,13 @@
 """What `fit` takes, `predict` takes: arrays, tensors, tables, paths and splits, in process and after `load`."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import picture
 import pytest
 import torch
 from PIL import Image
@@ -578,3 +580,19 @@ def test_none_means_left_out() -> None:
     left_out, none = mm.fit("mlp", (X, Y), **settings), mm.fit("mlp", (X, Y), members=None, seed=None, **settings)
     assert none.members == left_out.members == 5  # of a deep ensemble
     assert torch.equal(none.predict(X).outputs, left_out.predict(X).outputs)
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_report_shows_the_demo(tmp_path: Path) -> None:
+    """The command of `make demo` leaves the scores in docs/report.png, and the ensemble wins by more than noise."""
+    root = Path(__file__).parents[1]
+    recipe = (root / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
+    words = recipe.replace("\\\n", " ").partition("murmur ")[2].replace("$(DEMO)", str(tmp_path / "demo")).split()
+    assert main(words) == 0
+    stored, made = json.loads((root / "docs" / "report.json").read_text()), picture.shown(tmp_path / "demo")
+    assert made["fingerprint"] == stored["fingerprint"]
+    assert made["nll"] == pytest.approx(stored["nll"], rel=0.02)  # processors round differently
+    record = json.loads((tmp_path / "demo" / "results.json").read_text())
+    differences = {test["name"]: test for test in record["tests"]}
+    assert differences["nll"]["value"] > 0
+    assert differences["nll"]["p_value"] < 0.05
