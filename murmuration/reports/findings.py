@@ -21,6 +21,7 @@ from murmuration.evaluation.two_classes import average_precision, rarer_class
 from murmuration.prediction.posthoc.fit import Choice
 from murmuration.reports.extension import report_sections
 from murmuration.reports.formatting import interval, number, percent, plural, words_of
+from murmuration.system.errors import listed
 
 SIGNIFICANT = 0.05  # a difference with a p-value from here on is within noise
 NOISE = "the noise of the examples"  # that paired tests are about
@@ -257,12 +258,23 @@ def quality(evaluation: Evaluation) -> str:
     balanced = scores["balanced_accuracy"]
     by_class = f"balanced accuracy {percent(balanced)} ({interval(balanced, percent)})"
     if "auroc" not in scores:
-        return f"{name} has {by_class} on {examples}; {percent(accuracy)} of them are classified correctly."
+        correct = f"{percent(accuracy)} of them are classified correctly"
+        return f"{name} has {by_class} on {examples}; {correct}.{never_predicted(evaluation)}"
     rare = rarer_class(evaluation)
     other = next(name for name in evaluation.classes if name != rare.name)
     ranking = f"an AUROC of {number(scores['auroc'])} (95 % interval {interval(scores['auroc'])})"
     found = f"average precision {number(average_precision(evaluation))} where chance has {number(rare.share)}"
-    return f"{name} tells '{rare.name}' from '{other}' with {ranking}, {found}, and {by_class}, on {examples}."
+    scored = f"{ranking}, {found}, and {by_class}, on {examples}"
+    return f"{name} tells '{rare.name}' from '{other}' with {scored}.{never_predicted(evaluation)}"
+
+
+def never_predicted(evaluation: Evaluation) -> str:
+    """Say which classes no example is predicted to be of, though some are; "" if there is none."""
+    missed = [row for row in evaluation.class_scores if row.examples and not row.predicted]
+    if not missed:
+        return ""
+    names = listed([f"'{row.name}' ({row.examples:,} examples)" for row in missed], 5)
+    return f" It never predicts {names}: decide by a threshold on the probability."
 
 
 def held_out(evaluation: Evaluation, word: str) -> str:

@@ -488,6 +488,14 @@ def test_a_useless_model_on_imbalanced_classes_is_called_so_first():
     assert "confidence" in third
 
 
+def test_a_class_that_is_never_predicted_is_named():
+    found = two_classes(2.0)
+    columns = {**found.examples.columns, "predicted": np.zeros_like(found.examples.columns["predicted"])}
+    first = verdict([replace(found, examples=replace(found.examples, columns=columns))], [])[0]
+    assert first.endswith("It never predicts 'yes' (20 examples): decide by a threshold on the probability.")
+    assert "never" not in verdict([found], [])[0]
+
+
 def test_the_rarer_class_is_named_wherever_it_stands():
     found = two_classes(2.0)
     turned = replace(found, eval_set=replace(found.eval_set, classes=("yes", "no")))
