@@ -63,7 +63,7 @@ class EnsembleModule(nn.Module):
             expected = "real numbers" if self.shape is None else f"real numbers of shape (N, {str(self.shape)[1:-1]})"
             raise Misuse(f"inputs of shape {tuple(x.shape)} and type {x.dtype}: expected {expected}")
         inputs = self.prepare(x)
-        outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
+        outputs = torch.stack([member(inputs.clone()).float() for member in self.members])  # (S, N, K); some overwrite
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
         if self.baseline is not None:

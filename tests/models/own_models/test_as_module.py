@@ -123,6 +123,32 @@ def test_the_module_keeps_nothing_of_the_ensemble():
     assert torch.equal(copy.deepcopy(module)(torch.from_numpy(X))["mean"], before)
 
 
+class AddsInPlace(nn.Module):
+    """A network that overwrites its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += 1
+        return self.head(x.relu_())
+
+
+def test_networks_that_overwrite_their_inputs_leave_them_to_other_members_and_to_the_caller(tmp_path):
+    x = torch.from_numpy(4 * X[:9] - 30).float()
+    ensemble, before = fitted(AddsInPlace, members=3), x.clone()
+    module, expected = ensemble.as_module(), ensemble.predict(x)
+    assert expected.outside.count.any()
+    assert_same(module(x), expected)
+    ensemble.export(tmp_path / "model.pt2")
+    assert_same(torch.export.load(tmp_path / "model.pt2").module()(x), expected)
+    given = mm.Ensemble.from_models([AddsInPlace() for _ in range(2)])
+    expected = given.predict(x)
+    assert_same(given.as_module()(x), expected)
+    assert torch.equal(x, before)
+
+
 EXPORTED = {
     "classes": lambda: fitted(),
     "classes, softplus": lambda: fitted(link="softplus"),
