@@ -137,7 +137,8 @@ class Ensemble:
 
         Args:
             models: The networks. They take inputs as they are, floating-point ones in the precision of each network.
-            task: "classification", where outputs are logits, or "regression", where they are means of Gaussians.
+            task: "classification", where outputs are the logits of two or more classes, or "regression", where they are
+                means of Gaussians.
             noise_std: Standard deviation of these Gaussians.
             likelihood: Replaces `task` and `noise_std`: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and
                 standard deviations.
@@ -628,9 +629,12 @@ _categorical = cache(Categorical)
 
 
 def _likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
-    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number."""
+    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number, but not one class."""
     if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
         return replace(likelihood, targets=width)
+    if likelihood is None and width == 1:
+        ways = "likelihood=mm.MultiLabel(1) for a logit without sigmoid, likelihood=mm.Gaussian(noise_std) for a mean"
+        raise Misuse(f"networks of one output, which is no classification: write {ways}")
     return likelihood or _categorical(width)
 
 
