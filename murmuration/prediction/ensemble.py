@@ -225,7 +225,8 @@ class Ensemble:
     def as_module(self, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False) -> nn.Module:
         """Return the ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
 
-        Networks compute in float32; conformal and abstention rules are not part of the module.
+        Networks compute in float32 with parameters that need no gradients; conformal and abstention rules are not part
+        of the module.
 
         Args:
             draws: Networks drawn for each member with random weights; None: as many as the recipe says.
@@ -240,7 +241,8 @@ class Ensemble:
             Other shapes than those of training, and complex numbers, are refused.
 
         Raises:
-            Misuse: If a member is not a network, or inputs are not a single tensor.
+            Misuse: If a member is not a network or draws random numbers, or inputs are not a single tensor. Where the
+                shape of inputs is not known, the first call of the module refuses random numbers.
 
         >>> module = Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)]).as_module()
         >>> sorted(module(torch.zeros(5, 4)))
@@ -254,7 +256,10 @@ class Ensemble:
         steps = self.posthoc if calibrated else None
         shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
         parts = prepare, networks, likelihood, getattr(steps, "calibrator", None), shape
-        return EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
+        module = EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
+        if self._input_shape is not None:
+            module.refuse_draws(torch.zeros(2, *self._input_shape, dtype=self.input_dtype, device=self.device))
+        return module.requires_grad_(False)
 
     def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
         """Write the ensemble as a file for another program.
@@ -273,7 +278,9 @@ class Ensemble:
         if x is None and self._input_shape is None:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
         inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(unmasked(x))
-        write_bytes(Path(path), EXPORTS[ending](self.as_module(**settings), inputs))
+        module = self.as_module(**settings)
+        module(inputs[:2])  # refuses what the program would not
+        write_bytes(Path(path), EXPORTS[ending](module, inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
         """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""
