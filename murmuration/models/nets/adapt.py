@@ -50,6 +50,11 @@ class WithNoise(nn.Module):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         means = self.net(*inputs, **named)  # (N, K)
+        if means.ndim < 2:
+            expected = f"expected (N, {len(self.noise)}), a column for each target"
+            raise Misuse(
+                f"with_noise and a net of outputs {tuple(means.shape)}: {expected}; end it in no flatten or squeeze"
+            )
         if means.shape[-1] != len(self.noise):
             targets, outputs = len(self.noise), means.shape[-1]
             raise Misuse(f"with_noise for {targets} targets and a net of {outputs} outputs: write targets={outputs}")
