@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from murmuration.data.numpy_arrays import unmasked
 from murmuration.data.ranges import Ranges, ranges_of
 from murmuration.data.raw import take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
-from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
+from murmuration.prediction.checks import likelihood_of
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
 from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
@@ -251,7 +252,7 @@ class Ensemble:
         if self.models:
             raise Misuse(f"a {self.models[0].name} is among the members: only networks can be one module")
         prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
-        times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
+        times, likelihood = self.recipe.weights.resolve_draws(draws), partial(likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
         steps = self.posthoc if calibrated else None
         shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
@@ -433,7 +434,7 @@ class Ensemble:
             what = f"inputs of type {inputs.dtype} and shape {tuple(inputs.shape)}"
             raise Misuse(f"a network given to from_models does not take {what}: {first_line(error)}") from error
         outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
-        posthoc, likelihood = self.posthoc if calibrated else None, _likelihood_of(self.likelihood, outputs.shape[-1])
+        posthoc, likelihood = self.posthoc if calibrated else None, likelihood_of(self.likelihood, outputs.shape[-1])
         if self.recipe.name == GIVEN:
             warn_of_softmax(outputs, likelihood, "the networks given to from_models seem")
         weights = draw_weights(self.weights, self.networks, times)
@@ -630,19 +631,6 @@ def load_posthoc(path: Path) -> PostHoc | None:
         return posthoc_from_json(record)
     except Failure as error:
         raise Failure(f"{file}: {error}") from None
-
-
-_categorical = cache(Categorical)
-
-
-def _likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
-    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number, but not one class."""
-    if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
-        return replace(likelihood, targets=width)
-    if likelihood is None and width == 1:
-        ways = "likelihood=mm.MultiLabel(1) for a logit without sigmoid, likelihood=mm.Gaussian(noise_std) for a mean"
-        raise Misuse(f"networks of one output, which is no classification: write {ways}")
-    return likelihood or _categorical(width)
 
 
 def _with_tensors(group: MemberGroup, own: Named, member: Population, family: NetworkWeights) -> nn.Module:
