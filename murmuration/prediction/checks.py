@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -9,13 +11,26 @@ from torch import Tensor
 
 from murmuration.data.numpy_arrays import dense, unmasked
 from murmuration.data.targets import as_numbers
-from murmuration.likelihoods import Likelihood
+from murmuration.likelihoods import Categorical, Gaussian, Likelihood
 from murmuration.system.errors import Misuse
 from murmuration.system.workers import parallel_map
 
 SUM_TOLERANCE = 1e-3  # how far from one probabilities may sum: float16 and rounded files pass
 SMALLEST_STORED = 1e-300  # a given probability of zero is stored as this, so that every logit stays finite
 ELEMENTS = 2**18  # of (S, N, K) processed at once: 2 MB, which a core keeps in its cache
+
+
+_categorical = cache(Categorical)
+
+
+def likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
+    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number, but not one class."""
+    if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
+        return replace(likelihood, targets=width)
+    if likelihood is None and width == 1:
+        ways = "likelihood=mm.MultiLabel(1) for a logit without sigmoid, likelihood=mm.Gaussian(noise_std) for a mean"
+        raise Misuse(f"networks of one output, which is no classification: write {ways}")
+    return likelihood or _categorical(width)
 
 
 def check_outputs(outputs: Tensor, likelihood: Likelihood) -> None:

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from murmuration.data.numpy_arrays import unmasked
 from murmuration.data.ranges import Ranges, ranges_of
 from murmuration.data.raw import take_keys
 from murmuration.data.streamed import Streamed, rows_at_once
-from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Categorical, Gaussian, Likelihood
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, REGRESSION, TASKS, Gaussian, Likelihood
 from murmuration.models.estimators.member import Model
 from murmuration.models.estimators.storage import save_models
 from murmuration.models.nets.adapt import Output, plain_module, select_output
 from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
+from murmuration.prediction.checks import likelihood_of
 from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
 from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
@@ -137,7 +138,8 @@ class Ensemble:
 
         Args:
             models: The networks. They take inputs as they are, floating-point ones in the precision of each network.
-            task: "classification", where outputs are logits, or "regression", where they are means of Gaussians.
+            task: "classification", where outputs are the logits of two or more classes, or "regression", where they are
+                means of Gaussians.
             noise_std: Standard deviation of these Gaussians.
             likelihood: Replaces `task` and `noise_std`: `mm.MultiLabel(K)`, or `mm.MeanAndStd(K)` for means and
                 standard deviations.
@@ -224,7 +226,8 @@ class Ensemble:
     def as_module(self, *, draws: int | None = None, calibrated: bool = True, prepared: bool = False) -> nn.Module:
         """Return the ensemble as one `nn.Module` in evaluation mode, for `torch.export`, ONNX or any service.
 
-        Networks compute in float32; conformal and abstention rules are not part of the module.
+        Networks compute in float32 with parameters that need no gradients; conformal and abstention rules are not part
+        of the module.
 
         Args:
             draws: Networks drawn for each member with random weights; None: as many as the recipe says.
@@ -239,7 +242,8 @@ class Ensemble:
             Other shapes than those of training, and complex numbers, are refused.
 
         Raises:
-            Misuse: If a member is not a network, or inputs are not a single tensor.
+            Misuse: If a member is not a network or draws random numbers, or inputs are not a single tensor. Where the
+                shape of inputs is not known, the first call of the module refuses random numbers.
 
         >>> module = Ensemble.from_models([nn.Linear(4, 3) for _ in range(2)]).as_module()
         >>> sorted(module(torch.zeros(5, 4)))
@@ -248,12 +252,15 @@ class Ensemble:
         if self.models:
             raise Misuse(f"a {self.models[0].name} is among the members: only networks can be one module")
         prepare = preparation_module(None if prepared else self.preparation, self.input_dtype)
-        times, likelihood = self.recipe.weights.resolve_draws(draws), partial(_likelihood_of, self.likelihood)
+        times, likelihood = self.recipe.weights.resolve_draws(draws), partial(likelihood_of, self.likelihood)
         networks = [self.member(i) for i in range(self.members)] if times == 1 else self._drawn_networks(times)
         steps = self.posthoc if calibrated else None
         shape = self._input_shape if prepared else getattr(self.preparation, "shape", None)
         parts = prepare, networks, likelihood, getattr(steps, "calibrator", None), shape
-        return EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
+        module = EnsembleModule(*parts, self.ranges, getattr(steps, "baseline", None)).eval().to(self.device)
+        if self._input_shape is not None:
+            module.refuse_draws(torch.zeros(2, *self._input_shape, dtype=self.input_dtype, device=self.device))
+        return module.requires_grad_(False)
 
     def export(self, path: str | Path, x: Any = None, **settings: Any) -> None:
         """Write the ensemble as a file for another program.
@@ -272,7 +279,9 @@ class Ensemble:
         if x is None and self._input_shape is None:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
         inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(unmasked(x))
-        write_bytes(Path(path), EXPORTS[ending](self.as_module(**settings), inputs))
+        module = self.as_module(**settings)
+        module(inputs[:2])  # refuses what the program would not
+        write_bytes(Path(path), EXPORTS[ending](module, inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
         """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""
@@ -425,7 +434,7 @@ class Ensemble:
             what = f"inputs of type {inputs.dtype} and shape {tuple(inputs.shape)}"
             raise Misuse(f"a network given to from_models does not take {what}: {first_line(error)}") from error
         outputs = self._joined([*networks, *(model.outputs(inputs)[None] for model in self.models)])
-        posthoc, likelihood = self.posthoc if calibrated else None, _likelihood_of(self.likelihood, outputs.shape[-1])
+        posthoc, likelihood = self.posthoc if calibrated else None, likelihood_of(self.likelihood, outputs.shape[-1])
         if self.recipe.name == GIVEN:
             warn_of_softmax(outputs, likelihood, "the networks given to from_models seem")
         weights = draw_weights(self.weights, self.networks, times)
@@ -622,16 +631,6 @@ def load_posthoc(path: Path) -> PostHoc | None:
         return posthoc_from_json(record)
     except Failure as error:
         raise Failure(f"{file}: {error}") from None
-
-
-_categorical = cache(Categorical)
-
-
-def _likelihood_of(likelihood: Likelihood | None, width: int) -> Likelihood:
-    """Return the likelihood for `width` outputs; networks trained elsewhere may have any number."""
-    if isinstance(likelihood, Gaussian) and likelihood == Gaussian(likelihood.noise_std):
-        return replace(likelihood, targets=width)
-    return likelihood or _categorical(width)
 
 
 def _with_tensors(group: MemberGroup, own: Named, member: Population, family: NetworkWeights) -> nn.Module:

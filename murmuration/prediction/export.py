@@ -17,6 +17,7 @@ from murmuration.prediction.outside import Baseline, outside_of
 from murmuration.prediction.posthoc.calibrator import Calibrator
 from murmuration.prediction.predictive import Predictive
 from murmuration.system.errors import Misuse
+from murmuration.system.streams import global_stream
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
 ENTROPIES = ("mean", "entropy", "expected_entropy", "mutual_information")  # of classes and labels
@@ -57,13 +58,30 @@ class EnsembleModule(nn.Module):
             self.register_buffer(name, getattr(ranges, name, None))
         self.prepare, self.members = prepare, nn.ModuleList(members)
         self.likelihood, self.calibrator, self.shape = likelihood, calibrator, shape
+        self.checked = False  # that members draw no random numbers
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Return the outputs (S, N, K) of all members for prepared inputs (N, ...), which some would overwrite."""
+        return torch.stack([member(inputs.clone()).float() for member in self.members])
+
+    def refuse_draws(self, inputs: Tensor) -> None:
+        """Refuse members that draw random numbers, which `predict` fixes and other programs do not."""
+        with global_stream(0, "prediction", 0, device=inputs.device) as drew, torch.no_grad():
+            self.outputs(inputs)
+            drawn = drew()
+        if drawn:
+            hint = "write F.dropout(x, p, self.training), and noise under `if self.training:`"
+            raise Misuse(f"a network draws random numbers in evaluation mode, so no module repeats `predict`: {hint}")
+        self.checked = True
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         if x.is_complex() or (self.shape is not None and tuple(x.shape[1:]) != self.shape):
             expected = "real numbers" if self.shape is None else f"real numbers of shape (N, {str(self.shape)[1:-1]})"
             raise Misuse(f"inputs of shape {tuple(x.shape)} and type {x.dtype}: expected {expected}")
         inputs = self.prepare(x)
-        outputs = torch.stack([member(inputs).float() for member in self.members])  # (S, N, K)
+        if not (self.checked or torch.compiler.is_compiling()):
+            self.refuse_draws(inputs[:2])
+        outputs = self.outputs(inputs)
         pred = Predictive(outputs, self.likelihood(outputs.shape[-1]))
         pred = pred if self.calibrator is None else self.calibrator(pred)
         if self.baseline is not None:

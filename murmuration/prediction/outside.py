@@ -4,9 +4,11 @@ A network extrapolates as it likes. With weight w a prediction is therefore that
 a class, or a number, drawn from the held-out targets. Nothing but the function is uncertain there, so that its part of
 the variance and entropy is epistemic. With the distance d of `Ranges.outside`,
 
-    w = d^2 / (d^2 + SCALE^2),
+    w = d^4 / (d^4 + SCALE^4),
 
-0 within the training range and its margin, a half where all inputs are half a range width beyond, near 1 far away.
+0 within the training range and its margin, a half where all inputs are half a range width beyond, near 1 far away. The
+share 1 - w of the members vanishes faster than 1 / d^2, so that of members that extrapolate linearly, and whose spread
+grows as d^2, nothing is left far away.
 """
 
 from collections.abc import Sequence
@@ -51,8 +53,8 @@ class Outside:
 def outside_of(ranges: Ranges, x: Tensor) -> Outside:
     """Return what the ranges of training say about prepared inputs (N, ...)."""
     count, distance = ranges.outside(x)
-    squared = distance.square()
-    return Outside(count, torch.where(squared.isinf(), 1.0, squared / (squared + SCALE**2)))
+    power = distance.square().square()
+    return Outside(count, torch.where(power.isinf(), 1.0, power / (power + SCALE**4)))
 
 
 def with_imputed(far: Outside | None, imputed: np.ndarray | None) -> Outside | None:
@@ -131,14 +133,23 @@ class Blend:
         return torch.where(self.weight > 0, mixed, members)
 
     def quantile(self, level: float, members: Tensor, components: mixtures.Components, weights: Tensor) -> Tensor:
-        """Compute a quantile (N, K) from that of the members' mixture, by bisection as there."""
+        """Compute a quantile (N, K) from that of the members' mixture, by bisection as there.
+
+        It lies between the smallest and the largest quantile of members and baseline. It also lies between the
+        baseline's quantiles at the levels that are left if all of the members' share is below it, or none: of members
+        that are far off, whose share is small, these bounds are the narrow ones.
+        """
         ends, baseline = components.quantile(level), self.density.quantile(level)[0]
-        low, high = torch.minimum(ends.amin(0), baseline), torch.maximum(ends.amax(0), baseline)
+        weight = self.weight[:, None]
+        least, most = (level - (1 - weight)) / weight, level / weight
+        lowest, highest = (self.mean + self.var.sqrt() * torch.special.ndtri(p.clamp(0, 1)) for p in (least, most))
+        low = torch.minimum(ends.amin(0), baseline).maximum(lowest)
+        high = torch.maximum(ends.amax(0), baseline).minimum(highest)
         for _ in range(mixtures.HALVINGS):
             middle = (low + high) / 2
             below = self.mix(mixtures.mixture_cdf(middle, components, weights), self.density.cdf(middle)[0]) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return torch.where(self.weight[:, None] > 0, (low + high) / 2, members)
+        return torch.where(weight > 0, (low + high) / 2, members)
 
 
 def fit_baseline(y: Tensor, task: str, classes: int) -> Baseline:

@@ -151,7 +151,7 @@ def test_values_outside_are_counted_by_hand():
     a, b = 40 / 40 - 0.1, 39 / 39 - 0.1
     assert distance[4].item() == pytest.approx(np.sqrt((a**2 + b**2) / 2), rel=1e-6)
     weight = outside_of(ranges_of(preparation), preparation.apply(rows)).weight
-    assert weight[4].item() == pytest.approx(distance[4].item() ** 2 / (distance[4].item() ** 2 + 0.25))
+    assert weight[4].item() == pytest.approx(distance[4].item() ** 4 / (distance[4].item() ** 4 + 0.5**4))
 
 
 @pytest.mark.parametrize("way", ["standardise", "robust"])
@@ -231,6 +231,33 @@ def test_saved_runs_and_streams_widen_alike(tmp_path):
         written = pd.read_csv(file)
         assert written["outside"].tolist() == expected.outside.count.tolist()
         np.testing.assert_allclose(written["total_std_price"], expected.total_var.sqrt()[:, 0], rtol=1e-8)
+
+
+def test_far_away_intervals_and_variances_are_those_of_the_baseline_however_far_networks_extrapolate():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = 100 + 3 * rng.normal(size=200)
+    ensemble = mm.fit(lambda: torch.nn.Linear(2, 2), (x, y), members=3, epochs=3, posthoc=mm.PostHocConfig())
+    (mean,), (var,) = ensemble.posthoc.baseline.moments
+    far = np.array([[scale, 0.0] for scale in (1e4, 1e6, 1e12, 9.97e36)])
+    pred = ensemble.predict(np.concatenate([x[:1], far]))
+    assert ensemble.predict(far, calibrated=False).member_mean.abs().max() > 1e30
+    for level in (0.05, 0.5, 0.95):
+        expected = (mean + var.sqrt() * torch.special.ndtri(torch.tensor(level))).expand(4, 1)
+        torch.testing.assert_close(pred.quantile(level)[1:], expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(pred.mean[1:], mean.expand(4, 1), rtol=1e-4, atol=0)
+    torch.testing.assert_close(pred.total_var[1:], var.expand(4, 1), rtol=1e-3, atol=0)
+
+
+def test_quantiles_of_members_that_are_far_off_keep_the_bits_of_the_scale_of_the_baseline():
+    means = np.array([[[1e30], [-1e30], [1e30]]] * 2)
+    weights = (1.0, 1 - 1e-9, 0.9)
+    wide = replace(
+        Predictive.from_moments(means, np.ones((2, 3, 1))), outside=outside(weights), baseline=Baseline((1.0,), (4.0,))
+    )
+    normal = torch.distributions.Normal(torch.tensor(1.0).double(), torch.tensor(2.0).double())
+    levels = torch.tensor([0.6, (0.6 - 1e-9) / (1 - 1e-9), 0.6 / 0.9], dtype=torch.float64)
+    torch.testing.assert_close(wide.quantile(0.6)[:, 0], normal.icdf(levels), rtol=1e-10, atol=0)
 
 
 def test_imputed_values_count_where_training_had_none_missing():

@@ -50,6 +50,11 @@ class WithNoise(nn.Module):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
         means = self.net(*inputs, **named)  # (N, K)
+        if means.ndim < 2:
+            expected = f"expected (N, {len(self.noise)}), a column for each target"
+            raise Misuse(
+                f"with_noise and a net of outputs {tuple(means.shape)}: {expected}; end it in no flatten or squeeze"
+            )
         if means.shape[-1] != len(self.noise):
             targets, outputs = len(self.noise), means.shape[-1]
             raise Misuse(f"with_noise for {targets} targets and a net of {outputs} outputs: write targets={outputs}")
@@ -83,11 +88,15 @@ def with_noise(net: nn.Module | Callable[[], nn.Module], targets: int = 1) -> nn
     return functools.update_wrapper(lambda: WithNoise(plain_module(net()), targets), net, updated=())
 
 
+def uncompiled(module: nn.Module) -> nn.Module:
+    """Return the network that `torch.compile` took, or the network itself."""
+    inner = getattr(module, "_orig_mod", None)
+    return uncompiled(inner) if isinstance(inner, nn.Module) else module
+
+
 def plain_module(module: nn.Module) -> nn.Module:
     """Unwrap a compiled network; refuse modules whose operators or tensors cannot be replaced."""
-    inner = getattr(module, "_orig_mod", None)  # of torch.compile
-    if isinstance(inner, nn.Module):
-        return plain_module(inner)
+    module = uncompiled(module)
     for name, part in module.named_modules():
         label = f"'{name}' ({type(part).__name__})" if name else type(part).__name__
         if isinstance(part, torch.jit.ScriptModule):

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from murmuration.models.nets.adapt import uncompiled
 from murmuration.models.nets.inputs import WithSeveralInputs
 from murmuration.models.nets.pixel_scale import PixelScale
 from murmuration.models.nets.source import is_named
@@ -29,7 +30,7 @@ def given_weights(weights: Weights) -> list[State]:
         if not isinstance(model, nn.Module | Mapping):
             expected = "an nn.Module, a list of them, an ensemble, a state dict, a run directory or a .safetensors file"
             raise Misuse(f"init_from is a {type(model).__name__}: expected {expected}")
-    return [model.state_dict() if isinstance(model, nn.Module) else dict(model) for model in models]
+    return [uncompiled(model).state_dict() if isinstance(model, nn.Module) else dict(model) for model in models]
 
 
 def read_weights(path: Path) -> State:
@@ -56,7 +57,8 @@ def with_weights(
         The network in evaluation mode.
 
     Raises:
-        Misuse: If names or shapes do not fit, or a pattern matches nothing.
+        Misuse: If names or shapes do not fit, a pattern matches nothing, or a value is NaN or infinite; buffers may
+            hold infinity, as masks do.
 
     >>> with_weights(nn.Linear(2, 3), nn.Linear(2, 4).state_dict())
     Traceback (most recent call last):
@@ -75,7 +77,15 @@ def with_weights(
             part = name.rpartition(".")[0] or name
             hint = f"; write reset='{part}' to initialise it again" if whose == INIT_FROM and name in own else ""
             raise Misuse(f"{whose} is of another architecture: '{name}' is {got}, expected {expected}{hint}")
-    module.load_state_dict({name: t for name, t in state.items() if not is_named(name, reset)}, strict=False)
+    taken = {name: tensor for name, tensor in state.items() if not is_named(name, reset)}
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    for name, tensor in taken.items():
+        bad = int((~tensor.isfinite() if name in parameters else tensor.isnan()).sum())
+        if bad:
+            raise Misuse(
+                f"{whose}: {bad} of {tensor.numel()} values of '{name}' are NaN or infinite: give other weights"
+            )
+    module.load_state_dict(taken, strict=False)
     return module.eval()
 
 

@@ -43,7 +43,7 @@ def clipped_logits(pred: Predictive) -> Tensor:
     """
     logits = link_of(pred.likelihood)(pred.outputs.to(torch.promote_types(pred.outputs.dtype, torch.float32)))
     if not torch.compiler.is_exporting():  # an exported module has no branches
-        low, high = map(float, torch.aminmax(logits))
+        low, high = map(float, torch.aminmax(logits.detach()))
         if high - low <= IMPOSSIBLE:  # no row can hold one
             return logits
     has_zero = logits.amin(-1, keepdim=True) < logits.amax(-1, keepdim=True) - IMPOSSIBLE

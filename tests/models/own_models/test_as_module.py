@@ -123,6 +123,76 @@ def test_the_module_keeps_nothing_of_the_ensemble():
     assert torch.equal(copy.deepcopy(module)(torch.from_numpy(X))["mean"], before)
 
 
+class AddsInPlace(nn.Module):
+    """A network that overwrites its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += 1
+        return self.head(x.relu_())
+
+
+def test_networks_that_overwrite_their_inputs_leave_them_to_other_members_and_to_the_caller(tmp_path):
+    x = torch.from_numpy(4 * X[:9] - 30).float()
+    ensemble, before = fitted(AddsInPlace, members=3), x.clone()
+    module, expected = ensemble.as_module(), ensemble.predict(x)
+    assert expected.outside.count.any()
+    assert_same(module(x), expected)
+    ensemble.export(tmp_path / "model.pt2")
+    assert_same(torch.export.load(tmp_path / "model.pt2").module()(x), expected)
+    given = mm.Ensemble.from_models([AddsInPlace() for _ in range(2)])
+    expected = given.predict(x)
+    assert_same(given.as_module()(x), expected)
+    assert torch.equal(x, before)
+
+
+class Draws(nn.Module):
+    """A network with dropout in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(self.head(x), 0.5)
+
+
+class Noisy(Draws):
+    """A network that adds noise."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x + torch.randn_like(x))
+
+
+@pytest.mark.parametrize("net", [Draws, Noisy])
+def test_networks_that_draw_random_numbers_are_refused(net, tmp_path):
+    ensemble, refused = (
+        fitted(net),
+        pytest.raises(Misuse, match=r"draws random numbers .*F.dropout\(x, p, self.training"),
+    )
+    for refuse in (ensemble.as_module, lambda: ensemble.export(tmp_path / "model.pt2")):
+        with refused:
+            refuse()
+    given, x = mm.Ensemble.from_models([net() for _ in range(2)]), torch.zeros(3, 4)
+    state = torch.get_rng_state()
+    for refuse in (given.as_module(), lambda x: given.export(tmp_path / "model.pt2", x)):
+        with refused:
+            refuse(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not (tmp_path / "model.pt2").exists()
+
+
+def test_answers_need_no_gradients_and_calls_warn_of_nothing():
+    module, x = fitted().as_module(), torch.from_numpy(X[:5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not any(value.requires_grad for value in module(x).values())
+        assert module(x.requires_grad_())["mean"].requires_grad  # derivatives with respect to inputs
+
+
 EXPORTED = {
     "classes": lambda: fitted(),
     "classes, softplus": lambda: fitted(link="softplus"),

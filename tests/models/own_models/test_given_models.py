@@ -187,6 +187,19 @@ def test_misfits_are_refused_in_one_line():
         from_models([mlp()]).fit_posthoc(inputs(), np.zeros(12))
 
 
+def test_one_output_is_a_logit_or_a_mean_and_not_the_only_class():
+    nets, x = [nn.Linear(6, 1) for _ in range(2)], inputs()
+    advice = r"one output, .*: write likelihood=mm.MultiLabel\(1\) .* likelihood=mm.Gaussian\(noise_std\)"
+    for predict in (mm.Ensemble.from_models(nets).predict, mm.Ensemble.from_models(nets).as_module()):
+        with pytest.raises(mm.Misuse, match=advice):
+            predict(x)
+    outputs = torch.stack([net(x) for net in nets]).detach().double()
+    labels = mm.Ensemble.from_models(nets, likelihood=mm.MultiLabel(1)).predict(x)
+    torch.testing.assert_close(labels.mean, outputs.sigmoid().mean(0), rtol=1e-5, atol=1e-6)
+    numbers = mm.Ensemble.from_models(nets, likelihood=mm.Gaussian(0.5)).predict(x)
+    torch.testing.assert_close(numbers.mean, outputs.mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_labels_and_means_with_spreads():
     x = inputs()
     labels = mm.Ensemble.from_models([mlp(), mlp()], likelihood=mm.MultiLabel(3)).predict(x)

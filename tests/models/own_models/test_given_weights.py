@@ -246,7 +246,9 @@ def refusals() -> dict[str, tuple[dict, str]]:
     state = trained().state_dict()
     less = {name: tensor for name, tensor in state.items() if name != "head.bias"}
     more = {**state, "tail.weight": torch.zeros(2)}
+    lost = {**state, "head.bias": torch.tensor([0.0, torch.nan, torch.inf])}
     return {
+        "not finite": ({"init_from": lost}, "init_from: 2 of 3 values of 'head.bias' are NaN or infinite"),
         "shape": ({"init_from": Net(5)}, r"'head.weight' is \(5, 16\), expected \(3, 16\); write reset='head'"),
         "missing": ({"init_from": less}, r"'head.bias' is missing, expected \(3,\); write reset='head'"),
         "unknown": ({"init_from": more}, r"'tail.weight' is \(2,\), expected missing$"),
@@ -271,6 +273,25 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(name):
     with pytest.raises(mm.Misuse, match=message) as found:
         mm.fit(Net, (X, Y), plan=PLAN, **settings)
     assert "\n" not in str(found.value)
+
+
+def test_masks_of_infinity_are_weights_like_others_and_parts_that_are_reset_may_be_lost():
+    class Masked(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    state = Masked().state_dict()
+    state["head.bias"] = torch.full((3,), torch.nan)
+    ensemble = mm.fit(Masked, (X, Y), plan=STILL, init_from=state, reset="head")
+    assert torch.equal(ensemble.member(0).state_dict()["mask"], state["mask"])
+
+
+def test_the_weights_of_a_compiled_network_are_those_of_the_plain_one():
+    net = trained()
+    for settings in ({"init_from": torch.compile(net, backend="eager")}, {"init_from": [torch.compile(net)] * 2}):
+        ensemble = mm.fit(Net, (X, Y), plan=STILL, **settings)
+        assert torch.equal(ensemble.member(1).state_dict()["head.weight"], net.head.weight)
 
 
 def test_members_that_begin_equal_are_warned_of_and_others_are_not():

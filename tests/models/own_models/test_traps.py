@@ -97,6 +97,8 @@ def test_with_noise_says_how_many_targets_and_refuses_names() -> None:
     with pytest.raises(Misuse, match="with_noise for 1 targets and a net of 2 outputs: write targets=2"):
         mm.fit(mm.with_noise(lambda: Net(2)), (X, y), **PLAN)
     assert mm.fit(mm.with_noise(lambda: Net(2), targets=2), (X, y), **PLAN).predict(X).mean.shape == (80, 2)
+    with pytest.raises(Misuse, match=r"a net of outputs \(2,\): expected \(N, 1\), a column for each target"):
+        mm.fit(mm.with_noise(torch.nn.Sequential(Net(1), torch.nn.Flatten(0))), (X, NUMBERS), **PLAN)
     with pytest.raises(Misuse, match="write 'mlp' alone"):
         mm.with_noise("mlp")
 
