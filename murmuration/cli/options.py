@@ -20,7 +20,7 @@ from murmuration.data.formats import format_usage, require_path
 from murmuration.data.options import DataOptions
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.runs.manifest import require_run
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, described, unknown
 from murmuration.system.interrupts import CHECKPOINT_SECONDS as CHECKPOINT_SECONDS
 from murmuration.system.settings import AtLeast, settings_of
 from murmuration.training.plan import Plan
@@ -172,6 +172,9 @@ def network(text: str | None) -> Any:
         raise Misuse(f"--net {text}: {reason}") from None
     finally:
         sys.path.remove("")
+    if not callable(factory):
+        kind = f"{module}.{name} is {described(factory)}"
+        raise Misuse(f"--net {text}: {kind}; write the name of a function that builds a net, package.module:factory")
     return factory
 
 

@@ -264,9 +264,10 @@ def in_flags(message: str, arguments: list[str]) -> str:
 
     The library writes settings as Python keywords, `device='cpu'`. Those that are options of this command become
     `--device cpu`, with the option's placeholder where no value is given (`target=...`), and `val=` alone becomes
-    `--val`. A keyword that the user wrote inside a value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays
-    as it is, and so does a call in Python, `mm.load('runs/x', net=...)`; but `mm.resume('runs/x')` is the command
-    `murmur resume runs/x`.
+    `--val`. A list becomes its items, `seeds=[0, 1]` is `--seeds 0,1`; one of other words, such as
+    `init_from=[one network for each member]`, is Python and stays as it is. A keyword that the user wrote inside a
+    value, such as `momentum=2` in `--dynamics ivon:momentum=2`, stays as it is, and so does a call in Python,
+    `mm.load('runs/x', net=...)`; but `mm.resume('runs/x')` is the command `murmur resume runs/x`.
     """
     message = re.sub(r"mm\.resume\('([^']*)'\)", lambda match: f"murmur resume {shlex.quote(match[1])}", message)
     command: Any = typer.main.get_command(app)
@@ -281,11 +282,14 @@ def in_flags(message: str, arguments: list[str]) -> str:
 
 
 def _with_flag(message: str, parameter: Any) -> str:
-    plain, bare = r"(?P<plain>[^\s'\"(,;:)][^\s'\"(]*?)(?=[,;:.)]*(?:\s|$))", r"(?P<bare>)(?=[\s,;:)]|$)"
-    value = rf"\.\.\.|'(?P<quoted>[^']*)'|{plain}|{bare}"
+    plain, bare = r"(?P<plain>[^\s'\"(\[,;:)][^\s'\"(]*?)(?=[,;:.)]*(?:\s|$))", r"(?P<bare>)(?=[\s,;:)]|$)"
+    items = r"[\[(](?P<items>'?[\w.+-]+'?(?:, '?[\w.+-]+'?)*),?[\])]"  # of a list or tuple
+    value = rf"\.\.\.|'(?P<quoted>[^']*)'|{items}|{plain}|{bare}"
 
     def flag(match: re.Match[str]) -> str:
         text = match["quoted"] if match["quoted"] is not None else match["plain"]
+        if match["items"] is not None:
+            text = re.sub("'|, ", lambda part: part[0].strip("' "), match["items"])
         if getattr(parameter, "is_flag", False) or match["bare"] is not None:
             return str(parameter.opts[0])
         return f"{parameter.opts[0]} {parameter.metavar if text is None else shlex.quote(text)}"

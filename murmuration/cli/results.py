@@ -70,20 +70,21 @@ def show_results(
     """Print the record, or tables and sentences that hold the same."""
     if as_json:
         return print_json(record)
-    show_scores(evaluations, "" if seeds is None else f", seed {seeds.seeds[0]}")
+    of_seed = "" if seeds is None else seeds.of_first
+    show_scores(evaluations, of_seed)
     if seeds is not None:
         show_seeds(evaluations[0], seeds)
     if caution := words_of(evaluations[0].eval_set).caution:
         say(caution)
     for show in (show_shift, show_ood):
         for evaluation in evaluations:
-            show(evaluation)
-    show_sentences(record)
+            show(evaluation, of_seed)
+    show_sentences(record, "" if seeds is None else f"Seed {seeds.seeds[0]}: ")
 
 
-def show_sentences(record: dict[str, Any]) -> None:
-    """Print the findings, then the verdict."""
-    for sentence in (*record["notes"], *record["verdict"]):
+def show_sentences(record: dict[str, Any], of_seed: str = "") -> None:
+    """Print the findings, after the seed that they are of, then the verdict."""
+    for sentence in (*(f"{of_seed}{note}" for note in record["notes"]), *record["verdict"]):
         say(f"- {sentence}")
 
 
@@ -155,7 +156,7 @@ def show_seeds(evaluation: Evaluation, seeds: Seeds) -> None:
     print_table(columns, differences, title=f"differences over {count} training seeds")
 
 
-def show_shift(evaluation: Evaluation) -> None:
+def show_shift(evaluation: Evaluation, of_seed: str = "") -> None:
     """Print scores without corruption, by severity, and over all corruptions and severities."""
     shift = evaluation.shift
     if shift is None:
@@ -165,10 +166,12 @@ def show_shift(evaluation: Evaluation) -> None:
         levels["all severities"] = shift.pooled
     names = shown_in("shift", evaluation.task, members=evaluation.predictions)
     rows = [[level, *(number(scores[name]) for name in names)] for level, scores in levels.items()]
-    print_table(["inputs", *map(heading, names)], rows, title=f"{evaluation.name}: means over {shift.description}")
+    print_table(
+        ["inputs", *map(heading, names)], rows, title=f"{evaluation.name}{of_seed}: means over {shift.description}"
+    )
 
 
-def show_ood(evaluation: Evaluation) -> None:
+def show_ood(evaluation: Evaluation, of_seed: str = "") -> None:
     """Print how well every uncertainty separates each out-of-distribution set from the evaluation set."""
     for result in evaluation.ood:
         rows = [
@@ -177,4 +180,4 @@ def show_ood(evaluation: Evaluation) -> None:
         ]
         sizes = f"{result.examples:,} of {result.name} against {evaluation.examples.inputs:,} in-distribution inputs"
         columns = ["uncertainty", "AUROC ↑", "95 % interval", "AUPR ↑", "FPR95 ↓"]
-        print_table(columns, rows, title=f"{evaluation.name}: {sizes}")
+        print_table(columns, rows, title=f"{evaluation.name}{of_seed}: {sizes}")

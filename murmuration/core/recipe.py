@@ -13,7 +13,7 @@ from murmuration.core.presets import preset_named
 from murmuration.core.sharing import SHARING, Sharing
 from murmuration.core.weights import WEIGHTS, WeightFamily
 from murmuration.system.errors import Misuse, unknown
-from murmuration.system.option_text import format_text, parse
+from murmuration.system.option_text import OBJECT, format_text, parse
 from murmuration.system.progress import html_table
 
 QUESTIONS: dict[str, Any] = {"sharing": SHARING, "weights": WEIGHTS, "coupling": COUPLINGS, "dynamics": DYNAMICS}
@@ -184,7 +184,7 @@ def recipe_from_json(record: dict[str, Any], user_recipe: "str | Recipe | None" 
         The recipe; `user_recipe` if there is one.
 
     Raises:
-        Misuse: If `user_recipe` has other answers than the record.
+        Misuse: If `user_recipe` has other answers than the record, or an answer is of a package that is not imported.
     """
     answers = {question: record[question] for question in QUESTIONS}
     if user_recipe is not None:
@@ -193,4 +193,9 @@ def recipe_from_json(record: dict[str, Any], user_recipe: "str | Recipe | None" 
             raise Misuse(f"recipe= is {user_recipe}, and the run was made by {record['name']} with other answers")
         return user_recipe
     settings: Any = {name: record.get(name) for name in ("members", "fixed_members", "loss", "batch_order")}
+    for question, answer in answers.items():
+        name = str(answer).partition(":")[0]
+        if name not in QUESTIONS[question] and name != OBJECT.removesuffix(":"):
+            advice = "import the package that adds it first, or pass recipe= in Python"
+            raise Misuse(f"the {question} '{name}' of this run is unknown here: {advice}")
     return recipe_of(record["name"], **settings, models=tuple(record.get("models", ())), **answers)

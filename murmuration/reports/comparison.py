@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from murmuration.data import Data, open_data, open_training_data
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import Evaluation, eval_set_of, evaluate_on, ood_inputs
 from murmuration.evaluation.coverage import UNDEFINED
+from murmuration.evaluation.metrics import Score
 from murmuration.evaluation.record import Ood, Shift, suite_of
 from murmuration.likelihoods import MULTI_LABEL, REGRESSION, Likelihood
 from murmuration.models.estimators.table import BASELINES, check_model, models_for
@@ -92,14 +94,17 @@ class Comparison:
         first, seeds = self.evaluations[0], self.summary.seeds
         names = first.shown_in("brief")
         rows = [(e.name, [e.scores[n] for n in names]) for e in self.evaluations]
-        baseline = (f"no input: {first.baseline.name}", [first.baseline.scores.get(n, UNDEFINED) for n in names])
+        without = [first.baseline.scores.get(name, UNDEFINED) for name in names]
+        if seeds is not None:  # its intervals are over examples, those of the other rows over seeds
+            without = [Score(score, math.nan, math.nan) for score in without]
+        baseline = (f"no input: {first.baseline.name}", without)
         table = [["", *map(heading, names)]]
         for name, scores in [*(rows if seeds is None else seeds.rows(names)), baseline]:
             table.append([name, *(f"{number(score)} {interval(score)}".strip() for score in scores)])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
         part = "example" if first.eval_set.part == "test" else f"{first.eval_set.part} example"
-        over = "" if seeds is None else f", means over {len(seeds.seeds)} training seeds"
+        over = "" if seeds is None else f", means over {len(seeds.seeds)} training seeds with t-intervals"
         title = f"Comparison on {plural(first.examples.inputs, part)} of {first.eval_set.name}{over}"
         return "\n".join([title, *lines, *self.verdict])
 

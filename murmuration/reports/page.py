@@ -36,6 +36,7 @@ SECTIONS = {  # group of the navigation -> its sections, in order
     "Model": (recipes, members, coupling, parameters, weights),
 }
 ENDS = {"Model": (provenance,)}  # sections that stand after those of applications
+OF_ALL_SEEDS = (summary, provenance)
 
 LOGO = Markup(
     '<svg class="logo" viewBox="0 0 64 40" role="img" aria-label="A flock of birds">'
@@ -66,11 +67,17 @@ def render(report: Report) -> str:
     parts = {}
     for name, builders in SECTIONS.items():
         more = [section.build for section in report_sections() if section.group == name]
-        parts[name] = join(build(report) for build in (*builders, *more, *ENDS.get(name, ())))
+        sections = [(build, build(report)) for build in (*builders, *more, *ENDS.get(name, ()))]
+        parts[name] = join(part if build in OF_ALL_SEEDS else with_seed(part, report) for build, part in sections)
     selector = recipe_selector(report) if any("data-recipe" in part for part in parts.values()) else NOTHING
     data = f"{report.leader.examples.inputs:,} rows" if report.eval_set.audited else Path(report.eval_set.name).name
     subtitle = " · ".join(part for part in (data, report.task, report.date) if part)
     return framed(report.title, subtitle, join(parts.values()), parts, selector)
+
+
+def with_seed(part: Markup, report: Report) -> Markup:
+    """Return a section whose title ends with the training seed that it is of, if there are several."""
+    return Markup(part.replace("</h2>", f"{text(report.of_seed)}</h2>"))
 
 
 def recipe_selector(report: Report) -> Markup:

@@ -1,8 +1,8 @@
 """The figures of the report as plotly figures, for notebooks and scripts: `mm.plots.reliability(evaluation)`.
 
-Each function takes an `Evaluation`, several in a list, or a `Report`; those of predictions alone also take a
-`Predictive` and its targets y. A figure of one recipe out of several takes its `name=`. The sections of the report draw
-the same figures; here the page's CSS variables are replaced by the colours of `theme`, "light" or "dark".
+Each function takes an `Evaluation`, several in a list, a `Report` or a `Comparison`; those of predictions alone also
+take a `Predictive` and its targets y. A figure of one recipe out of several takes its `name=`. The sections of the
+report draw the same figures; here the page's CSS variables are replaced by the colours of `theme`, "light" or "dark".
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +18,7 @@ from murmuration.evaluation import EvalSet, Evaluation, score_predictions
 from murmuration.evaluation.columns import ColumnImportance, Drift, PartialDependence
 from murmuration.likelihoods import CLASSIFICATION, REGRESSION
 from murmuration.prediction.predictive import Predictive
+from murmuration.reports.comparison import Comparison
 from murmuration.reports.figures import Figure
 from murmuration.reports.monitor_page import drift_figure
 from murmuration.reports.plotly_figures import Theme, to_plotly
@@ -46,7 +47,7 @@ __all__ += ["partial_dependence", "precision_recall", "reliability", "risk_cover
 __all__ += ["signal_to_noise", "threshold_costs", "training_curves", "uncertainty_by_class"]
 __all__ += ["uncertainty_histogram"]
 
-Evaluations = Evaluation | Sequence[Evaluation] | Report
+Evaluations = Evaluation | Sequence[Evaluation] | Report | Comparison
 Scored = Evaluations | Predictive  # a Predictive with its targets y
 Name = TypeVar("Name", bound=str)
 
@@ -219,11 +220,11 @@ def conformal_coverage(source: Evaluations, *, name: str | None = None, theme: T
     return to_plotly(subset_figure(evaluations, "coverage", place), theme, missing)
 
 
-def differences(source: Report, *, theme: Theme = "light") -> "go.Figure":
+def differences(source: Report | Comparison, *, theme: Theme = "light") -> "go.Figure":
     """Draw the paired difference in NLL of every recipe to the recommended one, clean and under corruption.
 
     Args:
-        source: The `Report` of a comparison, such as `mm.compare(...).summary`.
+        source: The `Comparison` of `mm.compare`, or its `Report`.
         theme: Colours: "light" or "dark".
 
     Returns:
@@ -232,7 +233,7 @@ def differences(source: Report, *, theme: Theme = "light") -> "go.Figure":
     Raises:
         Misuse: If the report has no paired tests.
     """
-    missing = "no paired differences: expected the report of several recipes, mm.compare(...).summary"
+    missing = "no paired differences: expected a comparison of several recipes, mm.compare(...)"
     return to_plotly(forest_figure(as_report(source), "differences"), theme, missing)
 
 
@@ -574,12 +575,13 @@ NO_OOD = "no evaluation has out-of-distribution inputs: write mm.evaluate(ensemb
 
 def as_report(source: Evaluations) -> Report:
     """Return the evaluations as a report."""
-    if isinstance(source, Report):
-        return source
+    if isinstance(source, Report | Comparison):
+        return source if isinstance(source, Report) else source.summary
     evaluations = [source] if isinstance(source, Evaluation) else source
     if not isinstance(evaluations, Sequence) or not all(isinstance(item, Evaluation) for item in evaluations):
         got = type(source).__name__
-        raise Misuse(f"{got}: expected an evaluation (mm.evaluate), a list of them, or a report (mm.report)")
+        expected = "an evaluation (mm.evaluate), a list of them, a report (mm.report) or a comparison (mm.compare)"
+        raise Misuse(f"{got}: expected {expected}")
     if len({evaluation.task for evaluation in evaluations}) > 1:
         raise Misuse("evaluations of a classification and of a regression: expected those of one task")
     return Report(tuple(evaluations))

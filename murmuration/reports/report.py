@@ -83,6 +83,11 @@ class Report:
         return self.leader.baseline
 
     @property
+    def of_seed(self) -> str:
+        """The first of several training seeds, that of `evaluations`, as the end of a title; empty with one seed."""
+        return "" if self.seeds is None else self.seeds.of_first
+
+    @property
     def words(self) -> Words:
         return words_of(self.eval_set)
 

@@ -21,6 +21,12 @@ from murmuration.reports.findings import DECIDING, SIGNIFICANT, Difference
 from murmuration.reports.formatting import interval, number
 from murmuration.reports.html import Markup
 
+ENOUGH_SEEDS = 3  # from which differences are coloured
+TWO_SEEDS = (
+    "Two training seeds only: their t-intervals and p-values rest on one degree of freedom, and a p-value can be small "
+    "by chance; use three seeds or more."
+)
+
 
 def t_interval(values: Sequence[float]) -> Score:
     """Return the mean of values (S,), one for each seed, with its 95 % t-interval.
@@ -112,6 +118,16 @@ class Seeds:
         return tuple(run.seed for run in self.runs)
 
     @property
+    def of_first(self) -> str:
+        """The first seed as the end of a title; the evaluations of a report are of its networks."""
+        return f", seed {self.seeds[0]}"
+
+    @property
+    def caution(self) -> str:
+        """A warning about two seeds, whose tests mean little; empty with more."""
+        return TWO_SEEDS if len(self.runs) < ENOUGH_SEEDS else ""
+
+    @property
     def recipes(self) -> tuple[str, ...]:
         return tuple(self.runs[0].scores)
 
@@ -146,17 +162,18 @@ class Seeds:
             for test in self.differences
             if test.name == DECIDING and leader in (test.a, test.b)
         }
+        caution = (self.caution,) if self.caution else ()
         close = [name for name, test in against.items() if test.by_chance]
         if close:
             largest = max((against[name] for name in close), key=lambda test: abs(float(test.difference)))
             words = (
                 f"{leader} has the lowest mean {label}, but its lead over {' and '.join(close)} is within the spread"
             )
-            return (f"No clear winner over {count}: {words} of the seeds ({largest.chance}).",)
+            return (f"No clear winner over {count}: {words} of the seeds ({largest.chance}).", *caution)
         name, test = min(against.items(), key=lambda item: abs(float(item[1].difference)))
         size = test.minus(leader)
         lead = f"{number(abs(size))} lower than that of {name} (95 % interval {number(size.low)} to {number(size.high)}"
-        return (f"Use {leader}: over {count} its mean {label} is {lead}, {test.chance}).",)
+        return (f"Use {leader}: over {count} its mean {label} is {lead}, {test.chance}).", *caution)
 
     def rows(self, names: Sequence[str]) -> list[tuple[str, list[Score]]]:
         """Return the mean scores of every recipe."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import MOST_NAMES, Failure, Misuse, listed
 from murmuration.system.records import fits
 
 FORMAT = 2  # 1: without digests; such runs are refused
@@ -192,6 +192,11 @@ def _types() -> dict[str, tuple[type, ...]]:
 
 
 def require_run(path: str | Path) -> None:
-    """Refuse the path of a run that does not exist."""
+    """Refuse the path of a run that does not exist, and a directory of several runs such as a comparison's."""
     if not os.path.exists(path):
         raise Misuse(f"no run at {path}: the directory does not exist")
+    own, inside = Path(path, "run.json"), ("*/run.json", "*/seed-*/run.json")
+    runs = [] if own.exists() else [run for pattern in inside for run in Path(path).glob(pattern)]
+    if runs:
+        names = listed(sorted(str(run.parent) for run in runs), MOST_NAMES)
+        raise Misuse(f"no run at {path}: it holds several, as a comparison does; name one of them: {names}")

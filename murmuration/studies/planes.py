@@ -261,8 +261,8 @@ def similar_scores(plane: Plane) -> Verdict:
     holds = abs(one - two) <= 2 * error
     sentence = (
         f"The two networks have accuracies of {one:.1%} and {two:.1%}, "
-        f"{'equal' if holds else 'different'} within two standard errors ({2 * error:.1%}), and predict different "
-        f"classes for {apart:.1%} of the examples."
+        f"{'equal within' if holds else 'different by more than'} two standard errors ({2 * error:.1%}), and predict "
+        f"different classes for {apart:.1%} of the examples."
     )
     return Verdict("similar accuracy", bool(holds), sentence)
 

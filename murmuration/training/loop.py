@@ -61,7 +61,7 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
         warn(f"{same} and see the same batches: they will {result}")
     elif "initialisation" not in plan.same:
-        advice = "write reset='head' or another part, or init_from=[one network for each member]"
+        advice = "write reset='head' or another part; in Python also init_from=[one network for each member]"
         reason = f"(0 of {len(own)} tensors differ): only the order of batches makes them differ"
         warn(f"{same} {reason}; {advice}")
 

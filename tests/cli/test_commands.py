@@ -270,6 +270,10 @@ def test_help_of_train_has_the_words_of_the_field(murmur):
         ("net=7: write mm.load('x', net=...)", ["predict"], "--net 7: write mm.load('x', net=...)"),
         ("likelihood='focl' is unknown", ["train"], "--loss focl is unknown"),
         ("give it again in Python, likelihood=Own(...)", ["predict"], "give it again in Python, likelihood=Own(...)"),
+        ("seeds=[0, 0]: write each once", ["compare"], "--seeds 0,0: write each once"),
+        ("seed=3 and seeds=(0, 1): give one", ["compare"], "--seed 3 and --seeds 0,1: give one"),
+        ("drop=['a', 'b']: leave them", ["train"], "--drop a,b: leave them"),
+        ("reset='head' or init_from=[one net each]", ["train"], "--reset head or init_from=[one net each]"),
         ("label=NAME or labels=FILE", ["audit", "p.csv"], "--label-column NAME or --label-file FILE"),
     ],
 )

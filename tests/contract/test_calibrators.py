@@ -111,6 +111,11 @@ def test_it_is_chosen_saved_loaded_and_exported(softened, overconfident: mm.Ense
     torch.testing.assert_close(exported(x)["mean"], calibrated.mean.float())
 
 
+def test_a_number_outside_of_its_range_names_where_the_range_is_set():
+    with pytest.raises(mm.Misuse, match=r"factor is -2.0, expected a number from 1e-09 to 1e\+09 \(Softened.valid\)"):
+        Softened(-2.0)
+
+
 def test_training_fits_it_by_name(softened, moons: Data, tmp_path: Path):
     config = mm.PostHocConfig(calibrate="softened")
     ensemble = mm.fit("mlp", moons, members=2, epochs=1, posthoc=config, out=tmp_path / "run")

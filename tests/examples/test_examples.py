@@ -64,6 +64,13 @@ def test_a_measure_of_ones_own_is_scored_and_explained(capsys):
     assert "95 % interval" in capsys.readouterr().out
 
 
+def test_a_calibrator_of_ones_own_is_fitted_and_helps(capsys):
+    found = run("own_calibrator")
+    assert found["shift"] == pytest.approx(-np.log(10), abs=0.5)
+    assert found["shifted"] < found["plain"]
+    assert "logit of class 1 plus" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_published_weights_are_fine_tuned_by_several_recipes(monkeypatch, tmp_path, capsys):
     module = load("fine_tuning")

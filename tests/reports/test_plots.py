@@ -131,6 +131,13 @@ def test_every_figure_of_the_page_is_a_plotly_figure_with_the_same_data(reports:
     assert called | elsewhere == set(plots.__all__)
 
 
+def test_a_comparison_is_drawn_as_its_report(reports) -> None:
+    report = reports["classification"]
+    comparison, name = mm.Comparison(report, 0), report.names[0]
+    assert plots.differences(comparison) == plots.differences(report)
+    assert plots.reliability(comparison, name=name) == plots.reliability(report, name=name)
+
+
 def test_the_page_on_figures_lists_every_function() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (yes|) ?\|$", PAGE, re.MULTILINE)
     assert sorted(name for name, _ in rows) == plots.__all__

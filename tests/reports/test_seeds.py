@@ -1,6 +1,7 @@
 """Comparisons over several training seeds: t-intervals, paired differences, directories that continue."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,13 @@ def test_a_lead_within_the_spread_of_the_seeds_is_no_winner() -> None:
     assert sentence.startswith("No clear winner over 3 training seeds: a has the lowest mean NLL, but its lead over b ")
 
 
+def test_two_seeds_are_cautioned_about_and_not_coloured() -> None:
+    two, three = planted({"a": [1.0, 3.0], "b": [2.0, 4.01]}), planted({"a": [1.0, 3.0, 2.0], "b": [2.0, 4.01, 3.0]})
+    assert not two.differences[0].by_chance
+    assert two.verdict[1].startswith("Two training seeds only: ")
+    assert len(three.verdict) == 1
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory) -> tuple[mm.Comparison, Path]:
     out = tmp_path_factory.mktemp("seeds") / "c"
@@ -103,7 +111,9 @@ def test_every_recipe_is_trained_with_every_seed(compared) -> None:
 
 def test_screen_page_and_text_show_the_means(compared, capsys) -> None:
     found, out = compared
-    assert "means over 2 training seeds" in repr(found)
+    assert "means over 2 training seeds with t-intervals" in repr(found)
+    baseline = next(line for line in repr(found).splitlines() if line.startswith("no input"))
+    assert " to " not in baseline
     assert found.verdict[0] == found.summary.seeds.verdict[0]
     assert ONE_TRAINING not in found.verdict
     page = render(found.summary)
@@ -116,6 +126,22 @@ def test_screen_page_and_text_show_the_means(compared, capsys) -> None:
     screen = capsys.readouterr().out
     assert "500 examples of two-moons, seed 3" in screen
     assert "differences over 2 training seeds" in screen
+    assert f"- Seed 3: {found.notes[0]}" in " ".join(screen.split())
+    assert "Two training seeds only" in screen
+
+
+def test_parts_of_one_seed_say_so(compared) -> None:
+    found, _ = compared
+    page = render(found.summary)
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    assert [title for title in titles if not title.endswith(", seed 3")] == ["Summary", "Provenance"]
+    assert "Findings, seed 3" in page
+    assert "Clean inputs, seed 3" in page
+    assert "<dt>Seeds</dt><dd>3, 1</dd>" in page
+    over = page.split("<caption>Over training seeds:")[1].split("</table>")[0]
+    assert "coloured" not in over
+    assert "value better" not in over
+    assert "Intervals are 95 % each, uncorrected" in page
 
 
 def test_one_seed_is_a_comparison_of_trained_networks(tmp_path: Path) -> None:

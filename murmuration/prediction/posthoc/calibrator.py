@@ -56,7 +56,7 @@ class Calibrator(ABC):
     Attributes:
         name: The method that fits it, a key of `CALIBRATORS`.
         task: The task that it is fitted for.
-        valid: Smallest and largest value of a field.
+        valid: Smallest and largest value of a field; 1e-9 and 1e9 by default.
         prior_stds: Strengths of the prior to choose from, passed to the fit function as `prior_std`; smaller is nearer
             to the identity. With infinity, the default, the fit function is called without one.
         alternatives: Other methods that the choice also considers.
@@ -70,7 +70,7 @@ class Calibrator(ABC):
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            check_range(getattr(self, field.name), field.name, *self.valid)
+            check_range(getattr(self, field.name), field.name, *self.valid, f" ({type(self).__name__}.valid)")
 
     @property
     @abstractmethod
@@ -123,20 +123,23 @@ def calibrate(calibrator: Calibrator, pred: Predictive) -> Predictive:
     return calibrated
 
 
-def check_range(values: Any, name: str, low: float, high: float) -> None:
-    """Refuse numbers outside [low, high], NaN included, empty tuples, and anything but plain numbers and tuples."""
+def check_range(values: Any, name: str, low: float, high: float, of: str = "") -> None:
+    """Refuse numbers outside [low, high], NaN included, empty tuples, and anything but plain numbers and tuples.
+
+    `of` says in the message where the range is set.
+    """
     if isinstance(values, tuple):
         if not values:
             raise damaged(name, [], "at least one entry")
         for i, value in enumerate(values):
-            check_range(value, f"{name}[{i}]", low, high)
+            check_range(value, f"{name}[{i}]", low, high, of)
     elif not isinstance(values, int | float):
         write = f"tuple({name})" if isinstance(values, list) else f"float({name})"
         write = f"tuple({name}.tolist())" if getattr(values, "ndim", 0) else write
         expected = "a number, or a tuple of numbers"
         raise Misuse(f"field {name} of a calibrator is {described(values)}: expected {expected}, such as {write}")
     elif not low <= values <= high:
-        raise damaged(name, values, f"a number from {low:g} to {high:g}")
+        raise damaged(name, values, f"a number from {low:g} to {high:g}{of}")
 
 
 def span(values: Sequence[float]) -> str:

@@ -7,7 +7,7 @@ from murmuration.reports.formatting import count
 from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 
-VERDICTS = {"under": "✗ under-coverage", "valid": "✓ within noise of the target", "over": "over-coverage"}
+VERDICTS = {"under": "✗ under-coverage", "valid": "✓ within the noise of both sets", "over": "over-coverage"}
 MARKS = {"under": "mark wrong", "valid": "mark right", "over": "mark"}
 
 
@@ -17,8 +17,9 @@ def conformal(report: Report) -> Markup:
     kind = "a set of classes" if report.classes else "an interval"
     reading = (
         f"Instead of one prediction, {kind} that contains the target with a given probability, for examples like those "
-        "it was calibrated on. Under-coverage means fewer than the noise of both sets of examples explains; of "
-        "valid sets prefer the smaller. Groups and corrupted inputs have no guarantee."
+        "it was calibrated on. Under-coverage means fewer than the noise of both sets of examples explains, "
+        "those of the row and those of calibration; intervals allow for the first alone, so one may miss the target "
+        "within noise. Of valid sets prefer the smaller. Groups and corrupted inputs have no guarantee."
     )
     return html.section(
         "conformal", "Conformal prediction sets", reading, html.per_recipe(parts), folded=report.is_comparison

@@ -13,6 +13,7 @@ from murmuration.reports.html import NOTHING, Markup
 from murmuration.reports.report import Report
 
 CORRUPTED = f"corrupted_{DECIDING}"
+INTERVALS = "Intervals are 95 % each, uncorrected; the p-values in the tables are corrected (Holm)"
 ROW = 14  # pixels that a row is higher than those of other figures
 Pairs = Mapping[tuple[str, str], tuple[Score, str, bool]]
 SERIES = {DECIDING: "clean", CORRUPTED: "corrupted"}  # score -> name in the figure
@@ -28,26 +29,30 @@ def differences(report: Report) -> Markup:
         {(t.a, t.b): (t.test.difference, t.chance, t.by_chance) for t in report.differences if t.test.name == name}
         for name in SERIES
     )
-    words = f"{label}, row minus column, with its p-value (Holm); coloured where it is more than noise"
+    words = f"{label}, row minus column, with its p-value (Holm)"
+    coloured = f"{words}; coloured where it is more than noise"
+    first = report.of_seed
     if report.seeds is None:
-        tables = [matrix(names, clean, words)]
+        tables = [matrix(names, clean, coloured)]
     else:
-        over = {(t.a, t.b): (t.difference, t.chance, t.by_chance) for t in report.seeds.pairs(DECIDING)}
-        tables = [*report.seeds.tables(report.leader), matrix(names, over, f"Over training seeds: {words}")]
-        tables.append(html.details(f"Networks of seed {report.seeds.seeds[0]}", matrix(names, clean, words)))
-    tables.append(html.details("Under corruption", matrix(names, corrupted, f"Under corruption: {words}")))
-    return html.join([html.figure(drawn), *tables])
+        plain = bool(report.seeds.caution)  # too few seeds for colours
+        over = {(t.a, t.b): (t.difference, t.chance, plain or t.by_chance) for t in report.seeds.pairs(DECIDING)}
+        title = f"Over training seeds: {words if plain else coloured}"
+        tables = [*report.seeds.tables(report.leader), matrix(names, over, title)]
+        tables.append(html.details(f"Clean inputs{first}", matrix(names, clean, f"Clean inputs{first}: {coloured}")))
+    title = f"Under corruption{first}"
+    tables.append(html.details(title, matrix(names, corrupted, f"{title}: {coloured}")))
+    return html.join([html.figure(replace(drawn, title=f"{drawn.title}. {INTERVALS}")), *tables])
 
 
 def forest_figure(report: Report, name: str) -> Figure | None:
     """Return the paired difference in NLL of every recipe to the recommended one; None without others."""
     reference, label = report.leader.name, describe(DECIDING).label
     series = []
-    networks = "" if report.seeds is None else f", seed {report.seeds.seeds[0]}"
     for place, (score, words) in enumerate(SERIES.items()):
         against = to_reference(report, score)
         if against:
-            series.append(Series(f"{words}{networks}", place, against))
+            series.append(Series(f"{words}{report.of_seed}", place, against))
     if report.seeds is not None:
         over = report.seeds.to_reference(DECIDING, reference)
         series.append(Series(f"clean, over {len(report.seeds.seeds)} seeds", len(SERIES), over))

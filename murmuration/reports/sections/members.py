@@ -267,14 +267,15 @@ def provenance(report: Report) -> Markup:
     command = Markup(f'<div class="command">{button}{code}</div>') if report.command else NOTHING
     eval_set = report.eval_set
     versions = report.leader.manifest.versions
-    seeds = {e.manifest.plan["seed"] for e in report.evaluations if e.manifest.plan}
+    trained = {e.manifest.plan["seed"] for e in report.evaluations if e.manifest.plan}
+    seeds = sorted(trained) if report.seeds is None else report.seeds.seeds
     facts = {
         "Data": eval_set.name,
         "Fingerprint": eval_set.fingerprint,
         "Splits": ", ".join(f"{split} {count(size)}" for split, size in eval_set.sizes.items()),
         "Classes": ", ".join(report.classes),
         "Target": report.target,
-        "Seeds": ", ".join(map(str, sorted(seeds))),
+        "Seeds": ", ".join(map(str, seeds)),
         "Date": report.date,
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

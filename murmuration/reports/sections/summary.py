@@ -90,7 +90,7 @@ def _findings(report: Report) -> Markup:
         return NOTHING
     visible, hidden = (items, []) if len(items) <= OPEN + 2 else (items[:OPEN], items[OPEN:])
     more = details(f"{len(hidden)} more findings", tag("ul", join(hidden), "findings"))
-    return join([tag("h3", "Findings", "part"), tag("ul", join(visible), "findings"), more])
+    return join([tag("h3", f"Findings{report.of_seed}", "part"), tag("ul", join(visible), "findings"), more])
 
 
 def winners(values: Mapping[Key, float], better: str) -> set[Key]:

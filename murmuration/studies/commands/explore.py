@@ -15,6 +15,8 @@ import typer
 import murmuration.cli.options as options
 from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table, say
 from murmuration.cli.options import Names, is_whole, listed, option
+from murmuration.data.formats import require_path
+from murmuration.runs.manifest import require_run
 from murmuration.system.errors import Misuse, unknown, warn
 from murmuration.system.progress import counting_bar
 
@@ -203,6 +205,7 @@ def explore(
         raise Misuse(f"--examples {examples}: expected at least 1")
     if what != KERNELS and infinite_width:
         raise Misuse(f"--infinite-width is for kernels, not for {what}: leave it out")
+    (require_run if what != KERNELS or Path(where).is_dir() else require_path)(where)
     examples = examples or (KERNEL_EXAMPLES if what == KERNELS else EXAMPLES)
     request = Request(where, examples, on, infinite_width, start, answers, reading, as_json)
     if what != KERNELS:
@@ -241,7 +244,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
 
     study, path = STUDIES[what], Path(request.where)
     if not request.is_run:
-        raise Misuse(f"{request.where} is no run, for it holds no run.json: {what} explores a trained run")
+        raise Misuse(f"no run at {request.where}: it holds no run.json, and {what} explores a trained run")
     for name in landscape.given():
         if name not in (*study.choices, "image"):
             takers = [other for other, other_study in STUDIES.items() if name in other_study.choices]
@@ -356,7 +359,7 @@ def kernels_of_start(request: Request) -> list["KernelDiagnosis"]:
     except Misuse as error:
         if Path(request.where).is_file():
             raise
-        raise Misuse(f"{request.where} is no run, for it holds no run.json, and as data: {error}") from None
+        raise Misuse(f"{request.where} is not a run, and as data: {error}") from None
     spec = planned_spec(request.start.net, data, recipe=recipe, plan=plan)
     limit = [limit_diagnosis(spec, data.held_out.prepared, inputs=request.examples)] if request.infinite_width else []
     with counting_bar("kernels", request.quiet) as show:

@@ -71,6 +71,12 @@ def test_recipes_of_presets_survive_json(preset: str):
     assert recipe_from_json(chosen.to_json()) == chosen
 
 
+def test_an_answer_of_another_package_is_named():
+    record = make_recipe("deep-ensemble").to_json() | {"coupling": "mylogits:every=2"}
+    with pytest.raises(Misuse, match="coupling 'mylogits' of this run is unknown here: import the package that"):
+        recipe_from_json(record)
+
+
 def test_no_coupling_is_none():
     assert coupling("none") is None
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import murmuration as mm
-from murmuration.studies.planes import Plane, grid_axis, plane, plane_basis
+from murmuration.studies.planes import Plane, grid_axis, plane, plane_basis, similar_scores
 from murmuration.studies.weight_space import points_of
 
 
@@ -176,6 +177,18 @@ def test_verdicts_frame_and_json(found):
     assert row["value"].item() == found.scores["loss"].ravel()[7]
     assert (row["x"].item(), row["y"].item()) == (found.x[2], found.y[1])
     assert json.loads(json.dumps(found.to_json()))["scores"]["loss"][1][2] == found.scores["loss"][1, 2]
+
+
+@pytest.mark.parametrize(
+    ("second", "holds", "words"),
+    [(0.958, False, "different by more than two standard errors"), (0.98, True, "equal within two standard errors")],
+)
+def test_similar_accuracy_is_worded_as_it_is(found, second, holds, words):
+    scores = {"accuracy": np.array([0.981, second]), "agreement": np.array([[1.0, 0.99], [0.99, 1.0]])}
+    anchors = replace(found.anchors, scores=scores)
+    verdict = similar_scores(replace(found, origin="anchor", anchors=anchors, examples=1000))
+    assert verdict.holds is holds
+    assert words in verdict.sentence
 
 
 def test_three_anchors_span_a_plane_around_the_first(nets, examples):

@@ -137,7 +137,10 @@ def unfinished(run: Path, folder: Path) -> Path:
         (("two-moons", "kernels", "--recipe", "single"), ("1 member: kernels between members need at least 2",)),
         (("two-moons", "kernels", "--members", "0"), ("--members 0",)),
         (("two-moons", "kernels", "--recipe", "batch"), ("unknown recipe 'batch'",)),
-        (("runs/none", "kernels"), ("runs/none is no run, for it holds no run.json, and as data: no file or folder",)),
+        (("runs/none", "kernels"), ("no file or folder 'runs/none'",)),
+        (("runs/none", "plane"), ("no run at runs/none: the directory does not exist",)),
+        (("COMPARISON", "plane"), ("it holds several, as a comparison does; name one of them: ", "single/seed-0")),
+        (("COMPARISON", "kernels"), ("it holds several, as a comparison does",)),
         (("UNFINISHED", "kernels"), ("is not finished: continue it with murmur resume",)),
     ],
 )
@@ -146,6 +149,10 @@ def test_bad_requests_end_in_one_line(murmur, moons_run, tmp_path, monkeypatch, 
     places = {"RUN": moons_run}
     if "UNFINISHED" in words:
         places["UNFINISHED"] = unfinished(moons_run, tmp_path)
+    if "COMPARISON" in words:
+        places["COMPARISON"] = tmp_path / "comparison"
+        (tmp_path / "comparison" / "single" / "seed-0").mkdir(parents=True)
+        write_record(tmp_path / "comparison" / "single" / "seed-0" / "run.json", {})
     before = tree(moons_run)
     assert_refused(murmur("explore", *(places.get(word, word) for word in words)), 2, told)
     assert tree(moons_run) == before
