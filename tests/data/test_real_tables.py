@@ -14,7 +14,7 @@ from real_tables import cars, churn, write_csv
 import murmuration as mm
 from murmuration.data import open_inputs, preparation_from_json
 from murmuration.data.column_roles import is_key_name
-from murmuration.data.preparation import NumericColumn, TextColumn, fit_table
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn, fit_table
 from murmuration.system.errors import Failure, Misuse
 
 
@@ -96,6 +96,32 @@ def test_measurements_with_an_odd_cell_are_refused_and_not_left_out():
     texts = table.assign(hp=[f"{i}.5" for i in range(200)])
     with pytest.raises(Misuse, match=r"column 'hp' holds numbers as texts: convert it with pandas.to_numeric"):
         opened(texts, target="y")
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([str(i % 30) for i in range(90)], "'k.A.' in row 6 and numbers elsewhere: empty the cell if it is a missing"),
+        ([f"{i % 30},5" for i in range(90)], "'k.A.' in row 6 and decimal commas elsewhere"),
+        ([f"2024-01-{i % 28 + 1:02}" for i in range(90)], "'k.A.' in row 6 and dates elsewhere"),
+        ([f"{i % 30} EUR" for i in range(90)], "'0 EUR' and other numbers with a unit: expected numbers alone; keep="),
+        ([f"$ {i % 30}.50" for i in range(90)], "'. 0.50' and other numbers with a unit"),
+    ],
+)
+def test_a_word_or_a_unit_does_not_make_numbers_that_repeat_categories(cells, message):
+    table = pd.DataFrame({"a": [*cells[:5], "k.A.", *cells[6:]], "x": range(90), "y": np.arange(90) % 2})
+    with pytest.raises(Misuse, match=f"column 'a' holds {message}"):
+        opened(table, target="y", drop="x")
+    data, _ = opened(table, target="y", drop="x", keep="a")
+    assert isinstance(data.preparation.columns[0], CategoricalColumn)
+
+
+def test_few_distinct_numbers_with_a_word_are_codes():
+    codes = [["1", "2", "3", "4", "other"][i % 5] if i % 3 else "1" for i in range(90)]
+    grades = [f"{i % 10} years" for i in range(90)]
+    data, notes = opened(pd.DataFrame({"a": codes, "b": grades, "y": np.arange(90) % 2}), target="y")
+    assert notes == []
+    assert all(isinstance(column, CategoricalColumn) for column in data.preparation.columns)
 
 
 def test_blank_cells_of_a_file_are_missing(tmp_path: Path):
