@@ -235,6 +235,29 @@ def test_kinds_of_files_give_the_same_data(tmp_path: Path, name: str):
     assert got.fingerprint == expected.fingerprint
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_exports_of_excel_are_read_in_their_encoding(tmp_path: Path, encoding: str, first: str):
+    text = "größe;Stadt;y\n" + "".join(f"{i % 7},5;{'Köln' if i % 3 else 'Wien'};{i % 2}\n" for i in range(60))
+    (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "t.csv").write_bytes((first + text).encode(encoding))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress((first + text).encode(encoding)))
+    plain = mm.open_data(tmp_path / "plain.csv", target="y")
+    for name in ("t.csv", "t.csv.gz"):
+        data, notes = opened(tmp_path / name, target="y")
+        assert data.preparation == plain.preparation
+        assert torch.equal(data.train.prepared, plain.train.prepared)
+        assert len(notes) == (encoding == "cp1252")
+        assert all("is not text in UTF-8: it is read as Windows-1252" in note for note in notes)
+
+
+@pytest.mark.parametrize("title", ["Sales of 2024\n", "Sales of 2024\n\n", "Sales,2024\n"])
+def test_a_title_above_the_header_is_refused(tmp_path: Path, title: str):
+    (tmp_path / "t.csv").write_text(title + "a,b,y\n" + "1,2,3\n" * 30)
+    with pytest.raises(Misuse, match="expected the header in the first line, with a name for each column"):
+        mm.open_data(tmp_path / "t.csv", target="y")
+
+
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path, monkeypatch):
     for name, content in (
         ("t.csv.gz", b"no gzip"),
