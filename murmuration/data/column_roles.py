@@ -26,6 +26,7 @@ MOST_CATEGORIES = 1000  # one column each
 OWN_TEXTS, OWN_NUMBERS = 0.5, 0.95  # share of rows with a value of their own
 FREE_TEXT_WORDS = 3  # on average
 MOSTLY_NUMBERS = 0.9  # share of the cells of a column of numbers with some odd ones
+WITH_UNIT = 0.5  # share of the cells of a column of numbers with the same unit
 MOST_CODES = 10  # distinct numbers that may be codes, such as 1, 2, other
 NUMBER_WITH_UNIT = re.compile(r"([€$£¥]\s?)\d[\d.,']*|[+-]?\d[\d.,']*\s?([^\W\d_]\D{0,9}|[€$£¥%°]\D{0,4})")  # 5 km
 CHANCE = 1e-6  # probability of numbers drawn at random from their range that never repeat
@@ -131,7 +132,7 @@ def refuse_odd_cells(values: Any) -> None:
     unit, rows = max(
         Counter(units[text] for text in cells if text in units).items(), key=itemgetter(1), default=("", 0)
     )
-    if rows >= MOSTLY_NUMBERS * len(cells) and list(units.values()).count(unit) > MOST_CODES:
+    if rows >= WITH_UNIT * len(cells) and list(units.values()).count(unit) > MOST_CODES:
         problem = (
             f"column '{name}' holds '{next(text for text in cells if text in units)}' and other numbers with a unit"
         )

@@ -261,6 +261,7 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
     name: str
     categories: tuple[str, ...]
     has_missing: bool
+    has_rare: bool = True  # whether training had some of the others; also: not known
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -418,7 +419,8 @@ def fit_column(values: Any, way: Way = "standardise", form: str | None = None) -
         problem = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
         raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; write drop='{name}', or group them")
     counts, fewest = Counter(present), fewest_rows(len(array))
-    return CategoricalColumn(name, tuple(c for c in categories if counts[c] >= fewest), len(present) < len(array))
+    common = tuple(c for c in categories if counts[c] >= fewest)
+    return CategoricalColumn(name, common, len(present) < len(array), len(common) < len(categories))
 
 
 def fewest_rows(rows: int) -> int:

@@ -105,6 +105,7 @@ def test_measurements_with_an_odd_cell_are_refused_and_not_left_out():
         ([f"{i % 30},5" for i in range(90)], "'k.A.' in row 6 and decimal commas elsewhere"),
         ([f"2024-01-{i % 28 + 1:02}" for i in range(90)], "'k.A.' in row 6 and dates elsewhere"),
         ([f"{i % 30} EUR" for i in range(90)], "'0 EUR' and other numbers with a unit: expected numbers alone; keep="),
+        ([f"{i % 30} EUR" if i % 7 else "nan EUR" for i in range(90)], "'1 EUR' and other numbers with a unit"),
         ([f"$ {i % 30}.50" for i in range(90)], "'. 0.50' and other numbers with a unit"),
     ],
 )
