@@ -63,29 +63,29 @@ def is_left_out(values: Any) -> bool:
         return is_number_key(values)
     if is_numeric(values):
         return False
-    name = str(values.name)
+    name, about = str(values.name), f"left out {values.name}"
     texts = [text for text in to_texts(values).tolist() if text is not None]
     distinct = len(set(texts))
     if distinct <= OWN_TEXTS * len(values) and distinct <= MOST_CATEGORIES:
         return False
     if np.mean([len(text.split()) for text in texts]) >= FREE_TEXT_WORDS:
         insist = f"text='{name}' takes its words as inputs, keep='{name}' takes it as categories"
-        warn(f"column '{name}' holds free text, {distinct:,} in {len(values):,} rows: it is left out; {insist}")
+        warn(f"column '{name}' holds free text, {distinct:,} in {len(values):,} rows: it is left out; {insist}", about)
         return True
     if not is_key_name(name):
         refuse_ambiguous(f"column '{name}'", texts)
         refuse_number_texts(values)
     many = f"has {distinct:,} distinct values in {len(values):,} rows"
-    warn(f"column '{name}' {many} and looks like an identifier: it is left out; keep='{name}' insists")
+    warn(f"column '{name}' {many} and looks like an identifier: it is left out; keep='{name}' insists", about)
     return True
 
 
 def is_number_key(values: Any) -> bool:
     """Return whether a column of whole numbers is a key by its name and values; note one that only looks like it."""
-    name, distinct = str(values.name), int(values.nunique())
+    name, about, distinct = str(values.name), f"left out {values.name}", int(values.nunique())
     if distinct >= OWN_NUMBERS * len(values) and is_key_name(name):
         many = f"has {distinct:,} distinct values in {len(values):,} rows"
-        warn(f"column '{name}' {many} and the name of a key: it is left out; keep='{name}' insists")
+        warn(f"column '{name}' {many} and the name of a key: it is left out; keep='{name}' insists", about)
         return True
     if distinct == len(values) and numbers_rows(values.to_numpy()):
         warn(f"column '{name}' never repeats and looks like a number of the row: leave it out with drop='{name}'")

@@ -279,7 +279,9 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
         texts = to_texts(values).tolist()
         columns = [index.get(text, width - 1) for text in texts]
         present = [text for text in texts if text is not None]
-        if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
+        if (
+            self.categories and len(present) >= MIN_UNSEEN and not any(text in index for text in present)
+        ):  # probably spelled otherwise
             unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
             known = listed(self.categories, most=5)
             warn(f"{unseen}: it has '{present[0]}', and training had {known}", about=f"unseen {self.name}")

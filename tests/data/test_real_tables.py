@@ -15,7 +15,7 @@ import murmuration as mm
 from murmuration.data import open_inputs, preparation_from_json
 from murmuration.data.column_roles import is_key_name
 from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn, fit_table
-from murmuration.system.errors import Failure, Misuse
+from murmuration.system.errors import Failure, Misuse, notes_once
 
 
 def opened(table, **options):
@@ -177,7 +177,8 @@ def test_a_column_is_read_in_the_form_that_all_its_cells_have(cells, values):
     ("cells", "message"),
     [
         ([f"{i + 1},125" for i in range(40)], r"'\d+,125', and every row .* in two ways: write \d+\.125 or \d+125"),
-        ([f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(40)], "in two ways: write 2024-0., or|in two ways"),
+        ([f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(40)], r"in two ways: write 2024-(0.)-(0.) or 2024-\2-\1"),
+        (["01/01/2024", "02/03/2024"] * 20, "'02/03/2024', and .* in two ways: write 2024-03-02 or 2024-02-03"),
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(cells, message):
@@ -185,6 +186,27 @@ def test_what_could_be_read_in_two_ways_is_refused(cells, message):
         opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
     with pytest.raises(Misuse, match="could be read in two ways"):
         opened(pd.DataFrame({"a": np.arange(40), "y": cells}), target="y")
+
+
+def test_days_that_equal_their_months_are_refused_without_two_readings():
+    cells = [f"0{1 + i % 9}/0{1 + i % 9}/2024" for i in range(40)]
+    with pytest.raises(
+        Misuse, match=r"holds '0./0./2024', and no row shows whether the day is first: write 2024-0.-0.$"
+    ):
+        opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
+
+
+def test_notes_of_several_fits_in_one_call_are_one_note():
+    table = churn(200)[["customer_id", "tenure"]]
+
+    @notes_once
+    def search() -> None:
+        for rows in (150, 170):
+            fit_table(table.iloc[:rows])
+
+    with pytest.warns(UserWarning, match="looks like an identifier") as notes:
+        search()
+    assert len(notes) == 1
 
 
 def test_semicolons_decide_for_decimal_commas(tmp_path: Path):
