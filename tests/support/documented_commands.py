@@ -29,6 +29,7 @@ PROGRAMS = sorted(path for folder in ("examples", "benchmarks", "docs") for path
 RUNS = {
     "digits": ("digits", "--net", "mlp", "--trajectory", "every-epoch"),
     "prices": ("prices.csv", "--target", "price"),
+    "churn-deep-ensemble-1": ("churn.csv", "--target", "churned"),
     "photos": ("photos",),
     "pretrained": ("photos", "--features", "efficientnet-lite0"),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
@@ -45,6 +46,7 @@ FAST = {  # options that make a command quick; they replace those of the command
 }
 SMALL_DATA = {
     "prices.csv",
+    "churn.csv",
     "patients.csv",
     "visits.csv",
     "sales.csv",
@@ -192,7 +194,12 @@ def write_tables(folder: Path, rng: np.random.Generator) -> None:
     size, age = rng.uniform(20, 200, 240), rng.integers(0, 90, 240)
     region = np.array(["north", "south"])[rng.integers(0, 2, 240)]
     homes = pd.DataFrame({"size": size, "age": age, "region": region})
-    homes.to_csv(folder / "new.csv", index=False)
+    words = rng.choice(["late", "bill", "call", "asked", "twice", "moved"], (240, 4))
+    named = homes.assign(
+        id=np.arange(240), customer_id=[f"C{i:06}" for i in range(240)], note=[" ".join(row) for row in words]
+    )
+    named.to_csv(folder / "new.csv", index=False)
+    named.assign(churned=np.where(age > 40, "yes", "no")).to_csv(folder / "churn.csv", index=False)
     priced = homes.assign(price=3 * size - age + rng.normal(0, 5, 240))
     for name in ("prices.csv", "newer.csv"):
         priced.to_csv(folder / name, index=False)

@@ -103,9 +103,7 @@ def test_a_calibrator_of_an_installed_package_is_fitted_and_loaded_in_fresh_proc
     python(*murmur, "train", "two-moons", *train)
     assert json.loads((run / "posthoc.json").read_text())["calibrator"]["factor"] == 0.5
     assert "halved" in python(*murmur, "list", "calibrators")
-    assert (
-        python("-c", f"import murmuration as mm; print(mm.load({str(run)!r}))").strip().endswith("calibrator halved)")
-    )
+    assert "calibrator halved," in python("-c", f"import murmuration as mm; print(mm.load({str(run)!r}))")
 
 
 def test_a_warning_points_to_the_line_of_the_user():

@@ -1,7 +1,6 @@
 """Scores of a ranking: risk-coverage curves of selective prediction, AUROC and average precision."""
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 
@@ -170,19 +169,24 @@ def delong_interval(low_group: np.ndarray, high_group: np.ndarray) -> tuple[floa
     """Return the AUROC of sorted scores, higher in the second group, and the ends of its interval (DeLong et al. 1988).
 
     The variance is that of the placements of either group among the other, and the interval is symmetric on
-    the logit scale. Where it says nothing (the groups wholly apart, all scores equal, a group of one) Wilson's
-    interval with the smaller group as trials stands in.
+    the logit scale, with the t-quantile of Satterthwaite's degrees of freedom (Brunner and Munzel 2000): a group of few
+    makes it wide. Where it says nothing (the groups wholly apart, all scores equal, a group of one) Wilson's interval
+    with the smaller group as trials stands in.
     """
+    from scipy.stats import t
+
     of_high, of_low = placements(high_group, low_group), placements(low_group, high_group)
     area, trials = float(of_high.mean()), min(len(low_group), len(high_group))
-    variance = sum(part.var(ddof=1) / len(part) for part in (of_high, of_low)) if trials > 1 else 0.0
+    parts = [part.var(ddof=1) / len(part) for part in (of_high, of_low)] if trials > 1 else [0.0]
+    variance = sum(parts)
     if not (0 < area < 1 and variance > 0):
         low, high = wilson(np.array(area * trials), np.array(trials))
         return area, float(low), float(high)
-    half = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt(variance) / (area * (1 - area))
+    freedom = variance**2 / sum(v**2 / (len(p) - 1) for v, p in zip(parts, (of_high, of_low), strict=True))
+    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(variance) / (area * (1 - area))
     centre = math.log(area / (1 - area))
     return area, logistic(centre - half), logistic(centre + half)
 
 
 def logistic(value: float) -> float:
-    return 1 / (1 + math.exp(-value))
+    return 1 / (1 + math.exp(-value)) if value > -700 else 0.0

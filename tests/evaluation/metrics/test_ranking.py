@@ -162,9 +162,11 @@ def test_error_ranking_interval_is_delongs_and_agrees_with_resampling() -> None:
 
 
 def test_delong_by_hand() -> None:
-    """Placements of 3 and 1 among (0, 2): 1 and 1/2; of 0 and 2 among (1, 3), higher: 1 and 1/2. Variances 1/8 each."""
+    """Placements of 3 and 1 among (0, 2): 1 and 1/2; of 0 and 2 among (1, 3), higher: 1 and 1/2. Variances 1/8 each:
+    two degrees of freedom.
+    """
     area, low, high = delong_interval(np.array([0.0, 2.0]), np.array([1.0, 3.0]))
-    half = stats.norm.ppf(0.975) * math.sqrt(2 * 0.125 / 2) / (0.75 * 0.25)
+    half = stats.t.ppf(0.975, 2) * math.sqrt(2 * 0.125 / 2) / (0.75 * 0.25)
     assert area == 0.75
     assert (low, high) == pytest.approx([1 / (1 + math.exp(-math.log(3) + side)) for side in (half, -half)], abs=1e-12)
 
