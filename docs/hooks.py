@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: tutorials are run and added, links that leave docs/ go to the repository.
+"""Hooks of mkdocs: tutorials are run and added, links that leave docs/ go to the repository or to a tutorial.
 
 `MURMURATION_DOCS_RUN=0` leaves out the outputs of the tutorials, for a quick look at a page.
 """
@@ -44,11 +44,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Point relative links to files that are not pages at the repository."""
+    """Point relative links to files that are not pages at the repository, those to tutorials at their pages."""
+    tutorials = {f"examples/{name[10:-3]}.py": name for name in files.src_uris if re.match(r"tutorials/\d.*md$", name)}
     folder = posixpath.dirname(page.file.src_uri)
 
     def resolved(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", folder, match[2]))
+        if tutorials.get(target, page.file.src_uri) != page.file.src_uri:
+            return f"{match[1]}{posixpath.relpath(tutorials[target], folder or '.')}{match[3]}"
         if "://" in match[2] or (target.startswith("docs/") and not target.endswith(".py")):
             return match[0]
         if not (ROOT / target).exists():

@@ -30,7 +30,7 @@ from murmuration.data.dataset import open_training_data
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.raw import is_table
 from murmuration.data.splits import FEWEST_ROWS
-from murmuration.data.targets import as_text, refuse_mixed_labels, refuse_texts_among_numbers
+from murmuration.data.targets import as_text, is_number, refuse_mixed_labels, refuse_texts_among_numbers
 from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import PostHocConfig
@@ -438,7 +438,7 @@ class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
             sample_weight: Weights (N,); rows of weight 0 are left out.
         """
         table = self._training_table(X, y)
-        values = check_array(numeric(y), ensure_2d=False, dtype=np.float64, input_name="y")  # (N,) or (N, K)
+        values = number_targets(y)
         values = column_or_1d(values, warn=True) if values.shape[1:] == (1,) else values
         check_consistent_length(table, values)
         weight = None if sample_weight is None else checked_weight(sample_weight, table)
@@ -517,6 +517,19 @@ def numeric(values: Any) -> Any:
     if kind in ("m", "M"):
         raise Misuse("dates or durations in an array: expected numbers, or a pandas table with columns of dates")
     return values
+
+
+def number_targets(y: Any) -> np.ndarray:
+    """Return the targets (N,) or (N, K) of a regression as float64; refuse texts."""
+    try:
+        values: np.ndarray = check_array(numeric(y), ensure_2d=False, dtype=np.float64, input_name="y")
+        return values
+    except ValueError:
+        texts = [value for value in np.ravel(np.asarray(y, dtype=object)).tolist() if isinstance(value, str)]
+        odd = next((text for text in texts if not is_number(text)), None)
+        if odd is None:
+            raise
+    raise Misuse(f"y holds '{odd}': expected numbers; EnsembleClassifier takes labels")
 
 
 def seed_of(random_state: Any) -> int:

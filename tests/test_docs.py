@@ -42,6 +42,12 @@ def test_files_that_pages_name_exist():
     assert {(page, name) for page, name in named if not (ROOT / name).exists()} == set()
 
 
+def test_relative_links_lead_to_files_of_the_repository():
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    links = {(page, link) for page in pages for link in re.findall(r"\]\(([^)#\s]+)", page.read_text())}
+    assert {(page.name, link) for page, link in links if ":" not in link and not (page.parent / link).exists()} == set()
+
+
 def test_guides_are_short():
     generated = {"cli.md"}
     lengths = {path.name: len(path.read_text().splitlines()) for path in DOCS.glob("*.md")}

@@ -27,6 +27,7 @@ from torch import nn
 import murmuration as mm
 from murmuration.prediction.posthoc.fit import fit_posthoc
 from murmuration.sklearn import EnsembleClassifier, EnsembleRegressor, Interval, Uncertainty
+from murmuration.system.errors import Misuse
 
 FAST: dict[str, Any] = {"net": "mlp", "recipe": "deep-ensemble", "members": 2, "epochs": 10, "lr": 0.02}
 FAST |= {"batch_size": 32, "early_stopping": False, "random_state": 0}
@@ -393,3 +394,8 @@ def test_a_grid_of_recipes_has_one_number_of_members() -> None:
     for recipe in ("single", "deep-ensemble"):
         trained[recipe] = clone(grid.estimator).set_params(recipe=recipe).fit(x, y).ensemble_.members
     assert trained == {"single": 1, "deep-ensemble": 2}
+
+
+def test_texts_as_targets_of_a_regression_are_refused():
+    with pytest.raises(Misuse, match="y holds 'hi': expected numbers; EnsembleClassifier takes labels"):
+        EnsembleRegressor("mlp:hidden=4", members=1).fit(np.zeros((3, 2)), ["1", "hi", "2"])

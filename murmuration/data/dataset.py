@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from murmuration.data.arrays import are_pairs, is_pair
+from murmuration.data.column_roles import refuse_odd_cells
 from murmuration.data.columns import in_plain_form, is_numeric, local_form
 from murmuration.data.file_rows import FileRows
 from murmuration.data.formats import load_source, resolve
@@ -260,6 +261,10 @@ def in_plain_columns(raw: RawData) -> RawData:
     base = raw.parts.get("all", next(iter(raw.parts.values()))).inputs
     if not is_table(base):
         return raw
+    checked = base.texts if isinstance(base, FileTable) else base.columns
+    for name in checked:
+        if name not in (*raw.choices.text, *raw.choices.keep):
+            refuse_odd_cells(base[name])
     if isinstance(base, FileTable):
         for name in base.texts:
             if name not in raw.choices.text and local_form(base[name], MIN_NUMBERS) is not None:

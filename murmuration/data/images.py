@@ -89,9 +89,9 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     try:
         planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
     except Failure:
-        if not options.labelled or options.strict or not may_be_damaged(len(paths)):
+        if options.strict or not may_be_damaged(len(paths)):
             raise
-        damaged = damaged_images(paths, folder)
+        damaged = damaged_images(paths, folder, "; write strict=True to refuse them" if options.labelled else "")
         files = {part: [pair for pair in labelled if pair[0] not in damaged] for part, labelled in files.items()}
         paths = [path for path in paths if path not in damaged]
         planes, resized = stack_images([str(path) for path in paths], lambda i: open_image(paths[i]), options)
@@ -106,21 +106,21 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     return RawData(parts, "classification", classes if options.labelled else None, peak=255.0, resized=resized)
 
 
-def damaged_images(paths: Sequence[Path], folder: Path) -> set[Path]:
-    """Return the image files that cannot be decoded, with a note; refuse more than `MOST_DAMAGED` of them."""
+def damaged_images(paths: Sequence[Path], folder: Path, choice: str) -> set[Path]:
+    """Return the image files that cannot be decoded, with a note that ends in `choice`; refuse too many of them."""
     with ThreadPoolExecutor(min(MAX_WORKERS, os.cpu_count() or 1)) as pool:
         damages = list(pool.map(damage_of, paths))
     damaged = {path: damage for path, damage in zip(paths, damages, strict=True) if damage}
     name, damage = next(iter(damaged.items()))
     count = f"{len(damaged)} of {len(paths)} images are damaged, such as '{name.relative_to(folder)}' ({damage})"
-    if len(damaged) > may_be_damaged(len(paths)):
-        raise Failure(f"cannot read '{folder}': {count}; up to {100 * MOST_DAMAGED:g} % would be left out")
-    warn(f"'{folder}': {count}: they are left out; write strict=True to refuse them")
+    if len(damaged) > (most := may_be_damaged(len(paths))):
+        raise Failure(f"cannot read '{folder}': {count}; up to {most} ({100 * MOST_DAMAGED:g} %) would be left out")
+    warn(f"'{folder}': {count}: they are left out{choice}")
     return set(damaged)
 
 
 def may_be_damaged(files: int) -> int:
-    """Return how many of some files may be damaged: `MOST_DAMAGED`, rounded.
+    """Return how many of some files may be damaged: `MOST_DAMAGED`, rounded, so one of 50.
 
     >>> [may_be_damaged(files) for files in (49, 61, 1000)]
     [0, 1, 10]

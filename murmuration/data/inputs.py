@@ -17,8 +17,8 @@ from murmuration.data.arrays import checked_part, is_array
 from murmuration.data.columns import find_column, to_texts
 from murmuration.data.dataset import Data, Split
 from murmuration.data.file_rows import FileRows, joined_rows
-from murmuration.data.formats import format_of, load_source, resolve
-from murmuration.data.images import adaptation, is_image_list
+from murmuration.data.formats import TABLE_FILES, format_of, load_source, resolve
+from murmuration.data.images import adaptation, image_files, is_image_file, is_image_list
 from murmuration.data.numpy_arrays import as_array, dense, unmasked
 from murmuration.data.options import Task
 from murmuration.data.parquet import FileTable
@@ -312,6 +312,8 @@ def open_keyed_inputs(
         return KeyedInputs(prepare_raw(source, None, preparation))
     if is_array(source) and not adapt and in_memory is not False:  # fast for one input: no table of formats
         return KeyedInputs(prepare_raw(checked_part(source, None, "x").inputs, None, preparation))
+    if isinstance(first, TablePreparation) and isinstance(source, str | Path) and holds_images(Path(source)):
+        raise Misuse(f"'{source}' holds images, and this run was trained on a table: expected {TABLE_FILES}")
     size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
     x, parts = prepare_parts(raw, preparation, adapt), raw.test_parts()
@@ -320,6 +322,11 @@ def open_keyed_inputs(
         return KeyedInputs(x, keys)
     columns = {name: np.concatenate([key_column(find_column(table, name)) for table in tables]) for name in keep}
     return KeyedInputs(x, {**keys, **columns}, np.concatenate([preparation.imputed(table) for table in tables]))
+
+
+def holds_images(path: Path) -> bool:
+    """Return whether a path is an image file, or a folder with one at any depth."""
+    return is_image_file(path) if path.is_file() else path.is_dir() and bool(image_files(path))
 
 
 def key_column(values: Any) -> np.ndarray:

@@ -114,6 +114,10 @@ def refuse_ambiguous(what: str, texts: Sequence[str]) -> None:
     forms = forms_of(texts)
     if len(forms) < 2 or (len(set(texts)) < MIN_NUMBERS and not is_date(texts[0])):
         return
-    example = next(text for text in texts if not is_number(text.strip()))
-    first, second = (plain_text(example, form) for form in forms[:2])
+    readings = ((text, *(plain_text(text, form) for form in forms[:2])) for text in texts)
+    unlike = next((reading for reading in readings if reading[1] != reading[2]), None)
+    if unlike is None:  # of each date, the day is the month
+        plain = plain_text(texts[0], forms[0])
+        raise Misuse(f"{what} holds '{texts[0]}', and no row shows whether the day is first: write {plain}")
+    example, first, second = unlike
     raise Misuse(f"{what} holds '{example}', and every row could be read in two ways: write {first} or {second}")

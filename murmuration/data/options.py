@@ -85,7 +85,7 @@ class DataOptions:
     ] = ()
     strict: Annotated[
         bool,
-        Doc("Refuse a single damaged image; by default up to 1 % of the files are left out with a note."),
+        Doc("Refuse a single damaged image; by default up to 1 %, rounded (one of 50), are left out with a note."),
         Switch(),
     ] = False
 

@@ -261,6 +261,7 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
     name: str
     categories: tuple[str, ...]
     has_missing: bool
+    has_rare: bool = True  # whether training had some of the others; also: not known
 
     @property
     def prepared_names(self) -> tuple[str, ...]:
@@ -278,7 +279,9 @@ class CategoricalColumn(JsonRecord, kind="categorical"):
         texts = to_texts(values).tolist()
         columns = [index.get(text, width - 1) for text in texts]
         present = [text for text in texts if text is not None]
-        if set(columns) == {width - 1} and self.categories and len(present) >= MIN_UNSEEN:  # probably spelled otherwise
+        if (
+            self.categories and len(present) >= MIN_UNSEEN and not any(text in index for text in present)
+        ):  # probably spelled otherwise
             unseen = f"none of {len(present):,} values of column '{self.name}' was in the training rows"
             known = listed(self.categories, most=5)
             warn(f"{unseen}: it has '{present[0]}', and training had {known}", about=f"unseen {self.name}")
@@ -418,7 +421,8 @@ def fit_column(values: Any, way: Way = "standardise", form: str | None = None) -
         problem = f"column '{name}' has {len(categories)} distinct texts in {len(array)} rows"
         raise Misuse(f"{problem}: expected at most {MOST_CATEGORIES} categories; write drop='{name}', or group them")
     counts, fewest = Counter(present), fewest_rows(len(array))
-    return CategoricalColumn(name, tuple(c for c in categories if counts[c] >= fewest), len(present) < len(array))
+    common = tuple(c for c in categories if counts[c] >= fewest)
+    return CategoricalColumn(name, common, len(present) < len(array), len(common) < len(categories))
 
 
 def fewest_rows(rows: int) -> int:

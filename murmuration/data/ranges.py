@@ -2,7 +2,8 @@
 
 Ranges belong to rows of numbers and to tables; images, tokens, features of a network, several inputs and inputs that
 are not prepared have none. A value that is beyond its range by less than `MARGIN` of the width of the range counts, but
-adds nothing to the distance.
+adds nothing to the distance. The mark of an unknown category has the range 0 to 0, unless training had rare categories,
+which share it: a network has learnt about those.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ MARGIN = 0.1  # of the width of a range
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Ranges of prepared inputs in single precision, and the inputs that mark a missing or unknown value.
+    """Ranges of prepared inputs in single precision, and the inputs that mark a missing or rare value.
 
     Attributes:
         low: Smallest training values (P,) of the inputs at `places`, or (C, 1, ...) of channels.
@@ -90,7 +91,11 @@ def ranges_of(preparation: Any) -> Ranges | None:
                 places.append(start)
                 ends.append(column.scaling.exact(np.array([[column.low], [column.high]]))[:, 0])
         elif isinstance(column, CategoricalColumn):
-            flags += range(start + len(column.categories), start + width)
+            unseen = start + width - 1
+            flags += range(start + len(column.categories), unseen + column.has_rare)
+            if not column.has_rare:  # in training always 0
+                places.append(unseen)
+                ends.append(np.zeros(2))
         start += width
     low, high = torch.from_numpy(np.array(ends).reshape(-1, 2).T.astype(np.float32))
     clip = next((column.clip for column in preparation.columns if isinstance(column, NumericColumn)), None)

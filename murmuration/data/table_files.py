@@ -1,13 +1,16 @@
 """Files of tables -> pandas tables: `.csv` and `.tsv`, also compressed, `.xlsx` and `.parquet`."""
 
+import codecs
 import csv
 import gzip
 import importlib.util
 import io
+import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from murmuration.data.parquet import read_frame
 from murmuration.system.errors import Failure, Misuse, first_line, listed, warn
 
 SEPARATORS = (",", ";", "\t")
+EXCEL_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # the first line that Excel writes or asks for
 BLANKS = [" ", "  "]  # cells that pandas does not take for missing
 CHUNK = 1 << 20  # bytes unpacked at a time
 
@@ -42,42 +46,68 @@ def read_table_file(path: Path) -> Any:
 
 
 def read_csv(path: Path) -> Any:
-    """Return the pandas table in a text file with a header line, separated by commas, semicolons or tabs."""
-    import pandas as pd
+    """Return the pandas table in a text file with a header line, separated by commas, semicolons or tabs.
 
+    The text is UTF-8, UTF-16 with a byte-order mark, or else Windows-1252, with a note.
+    """
     try:
         contents = unpacked(path) if path.suffix.lower() == ".gz" else None
-        with opened(path, contents) as lines:
-            header = lines.readline()
-        separator = max(SEPARATORS, key=header.count)
-        with opened(path, contents) as lines:
-            names = [name.strip() for name in next(csv.reader(lines, delimiter=separator), [])]
-        source = path if contents is None else io.BytesIO(contents)
-        reading: Any = {"encoding": "utf-8-sig", "low_memory": False, "na_values": BLANKS}
+        with path.open("rb") if contents is None else io.BytesIO(contents) as file:
+            marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        try:
+            return parsed_csv(path, contents, "utf-16" if marked else "utf-8-sig")
+        except UnicodeError:
+            if marked:
+                raise
+        table = parsed_csv(path, contents, "cp1252")
+    except UnicodeError:
+        raise Misuse(f"'{path}' is not text in UTF-8, UTF-16 or Windows-1252: expected a CSV file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
+    warn(f"'{path}' is not text in UTF-8: it is read as Windows-1252; save it as UTF-8 if letters look wrong")
+    return table
+
+
+def parsed_csv(path: Path, contents: bytes | None, encoding: str) -> Any:
+    """Return the pandas table in a file, or in its contents if they were unpacked, with text in this encoding."""
+    import pandas as pd
+
+    with opened(path, contents, encoding) as lines:
+        header = lines.readline()
+        stated = EXCEL_SEPARATOR.fullmatch(header.strip("\r\n"))
+        header = lines.readline() if stated else header
+        separator = stated[1] if stated else max(SEPARATORS, key=header.count)
+        names = [name.strip() for name in next(csv.reader(chain([header], lines), delimiter=separator), [])]
+    if "\0" in header:
+        raise UnicodeError
+    source = path if contents is None else io.BytesIO(contents)
+    reading: Any = {"encoding": encoding, "low_memory": False, "na_values": BLANKS, "skiprows": int(bool(stated))}
+    first = "expected the header in the first line, with a name for each column"
+    try:
         table = pd.read_csv(source, sep=separator, **reading)
     except pd.errors.EmptyDataError:
         raise Misuse(f"'{path}' is empty: expected a header line and rows") from None
-    except UnicodeDecodeError:
-        raise Misuse(f"'{path}' is not text in UTF-8: expected a CSV file") from None
     except pd.errors.ParserError as error:
+        if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
+            raise Misuse(
+                f"'{path}' has {fields[3]} fields in line {fields[2]} and {fields[1]} before: {first}"
+            ) from None
         raise Misuse(f"'{path}' is not a CSV file: {str(error).strip().splitlines()[-1]}") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise Failure(f"cannot read '{path}': {first_line(error)}") from None
     repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
     if repeated:  # pandas would rename it, and a second target would become an input
         raise Misuse(f"'{path}' has two columns '{repeated[0]}': expected every name once")
     if not isinstance(table.index, pd.RangeIndex):
-        raise Misuse(f"'{path}' is not a CSV file: its rows have more fields than its header has names")
+        raise Misuse(f"the rows of '{path}' have more fields than its first line has names: {first}")
     if all(is_number(str(name)) for name in table.columns):
         raise Misuse(f"the first line of '{path}' holds numbers: expected a header line with column names")
     return with_decimal_commas(table) if separator == ";" else table
 
 
-def opened(path: Path, contents: bytes | None) -> Any:
+def opened(path: Path, contents: bytes | None, encoding: str) -> Any:
     """Open the text of a file, or of its contents if they were unpacked."""
     if contents is None:
-        return path.open(encoding="utf-8-sig", newline="")
-    return io.TextIOWrapper(io.BytesIO(contents), encoding="utf-8-sig", newline="")
+        return path.open(encoding=encoding, newline="")
+    return io.TextIOWrapper(io.BytesIO(contents), encoding=encoding, newline="")
 
 
 def unpacked(path: Path) -> bytes:

@@ -14,6 +14,8 @@ from PIL import Image
 
 from murmuration.data import open_data, open_inputs, open_split
 from murmuration.data.images import middle, resize_and_crop
+from murmuration.data.inputs import open_keyed_inputs
+from murmuration.data.preparation import TablePreparation
 from murmuration.system.errors import Failure, Misuse
 
 
@@ -286,5 +288,25 @@ def test_few_damaged_images_are_left_out_with_one_note(tmp_path: Path) -> None:
         open_data(tmp_path, strict=True)
     for path in files[:3]:
         path.write_bytes(b"no image")
-    with pytest.raises(Failure, match=r"4 of .* images are damaged, such as 'a.*up to 1 % would be left out"):
+    with pytest.raises(Failure, match=r"4 of .* images are damaged, such as 'a.*up to 1 \(1 %\) would be left out"):
         open_data(tmp_path)
+
+
+def test_images_for_a_run_trained_on_a_table_are_refused(tmp_path: Path) -> None:
+    write_classes(tmp_path, 2, ("a",), (4, 4))
+    (tmp_path / "a" / "000.png").write_bytes(b"damaged")
+    for path in (tmp_path, tmp_path / "a" / "000.png"):
+        with pytest.raises(Misuse, match=r"holds images, and this run was trained on a table: expected FILE.csv"):
+            open_inputs(str(path), preparation=TablePreparation(()))
+
+
+def test_a_damaged_image_of_new_ones_is_left_out_with_one_note(tmp_path: Path) -> None:
+    write_classes(tmp_path, 60, ("a", "b"), (4, 4))
+    data = open_data(tmp_path)
+    file = sorted((tmp_path / "b").iterdir())[7]
+    file.write_bytes(file.read_bytes()[:60])
+    with pytest.warns(UserWarning, match=r"1 of 60 images are damaged, such as .*: they are left out$") as notes:
+        opened = open_keyed_inputs(tmp_path / "b", preparation=data.preparation)
+    assert len(notes) == 1
+    assert len(opened.x) == len(opened.keys["file"]) == 59
+    assert file.name not in opened.keys["file"]

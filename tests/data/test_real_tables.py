@@ -14,8 +14,8 @@ from real_tables import cars, churn, write_csv
 import murmuration as mm
 from murmuration.data import open_inputs, preparation_from_json
 from murmuration.data.column_roles import is_key_name
-from murmuration.data.preparation import NumericColumn, TextColumn, fit_table
-from murmuration.system.errors import Failure, Misuse
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn, fit_table
+from murmuration.system.errors import Failure, Misuse, notes_once
 
 
 def opened(table, **options):
@@ -98,6 +98,33 @@ def test_measurements_with_an_odd_cell_are_refused_and_not_left_out():
         opened(texts, target="y")
 
 
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([str(i % 30) for i in range(90)], "'k.A.' in row 6 and numbers elsewhere: empty the cell if it is a missing"),
+        ([f"{i % 30},5" for i in range(90)], "'k.A.' in row 6 and decimal commas elsewhere"),
+        ([f"2024-01-{i % 28 + 1:02}" for i in range(90)], "'k.A.' in row 6 and dates elsewhere"),
+        ([f"{i % 30} EUR" for i in range(90)], "'0 EUR' and other numbers with a unit: expected numbers alone; keep="),
+        ([f"{i % 30} EUR" if i % 7 else "nan EUR" for i in range(90)], "'1 EUR' and other numbers with a unit"),
+        ([f"$ {i % 30}.50" for i in range(90)], "'. 0.50' and other numbers with a unit"),
+    ],
+)
+def test_a_word_or_a_unit_does_not_make_numbers_that_repeat_categories(cells, message):
+    table = pd.DataFrame({"a": [*cells[:5], "k.A.", *cells[6:]], "x": range(90), "y": np.arange(90) % 2})
+    with pytest.raises(Misuse, match=f"column 'a' holds {message}"):
+        opened(table, target="y", drop="x")
+    data, _ = opened(table, target="y", drop="x", keep="a")
+    assert isinstance(data.preparation.columns[0], CategoricalColumn)
+
+
+def test_few_distinct_numbers_with_a_word_are_codes():
+    codes = [["1", "2", "3", "4", "other"][i % 5] if i % 3 else "1" for i in range(90)]
+    grades = [f"{i % 10} years" for i in range(90)]
+    data, notes = opened(pd.DataFrame({"a": codes, "b": grades, "y": np.arange(90) % 2}), target="y")
+    assert notes == []
+    assert all(isinstance(column, CategoricalColumn) for column in data.preparation.columns)
+
+
 def test_blank_cells_of_a_file_are_missing(tmp_path: Path):
     rows = "".join(f"{i}.5,{i % 2}\n" for i in range(60))
     (tmp_path / "t.csv").write_text(f"total,y\n{rows} ,1\n  ,0\n")
@@ -150,7 +177,8 @@ def test_a_column_is_read_in_the_form_that_all_its_cells_have(cells, values):
     ("cells", "message"),
     [
         ([f"{i + 1},125" for i in range(40)], r"'\d+,125', and every row .* in two ways: write \d+\.125 or \d+125"),
-        ([f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(40)], "in two ways: write 2024-0., or|in two ways"),
+        ([f"0{1 + i % 9}/0{1 + i % 7}/2024" for i in range(40)], r"in two ways: write 2024-(0.)-(0.) or 2024-\2-\1"),
+        (["01/01/2024", "02/03/2024"] * 20, "'02/03/2024', and .* in two ways: write 2024-03-02 or 2024-02-03"),
     ],
 )
 def test_what_could_be_read_in_two_ways_is_refused(cells, message):
@@ -158,6 +186,27 @@ def test_what_could_be_read_in_two_ways_is_refused(cells, message):
         opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
     with pytest.raises(Misuse, match="could be read in two ways"):
         opened(pd.DataFrame({"a": np.arange(40), "y": cells}), target="y")
+
+
+def test_days_that_equal_their_months_are_refused_without_two_readings():
+    cells = [f"0{1 + i % 9}/0{1 + i % 9}/2024" for i in range(40)]
+    with pytest.raises(
+        Misuse, match=r"holds '0./0./2024', and no row shows whether the day is first: write 2024-0.-0.$"
+    ):
+        opened(pd.DataFrame({"a": cells, "y": np.arange(40) % 2}), target="y")
+
+
+def test_notes_of_several_fits_in_one_call_are_one_note():
+    table = churn(200)[["customer_id", "tenure"]]
+
+    @notes_once
+    def search() -> None:
+        for rows in (150, 170):
+            fit_table(table.iloc[:rows])
+
+    with pytest.warns(UserWarning, match="looks like an identifier") as notes:
+        search()
+    assert len(notes) == 1
 
 
 def test_semicolons_decide_for_decimal_commas(tmp_path: Path):
@@ -207,6 +256,29 @@ def test_kinds_of_files_give_the_same_data(tmp_path: Path, name: str):
     assert torch.equal(got.train.prepared, expected.train.prepared)
     assert torch.equal(got.test.y, expected.test.y)
     assert got.fingerprint == expected.fingerprint
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("first", ["", "sep=;\n"])
+def test_exports_of_excel_are_read_in_their_encoding(tmp_path: Path, encoding: str, first: str):
+    text = "größe;Stadt;y\n" + "".join(f"{i % 7},5;{'Köln' if i % 3 else 'Wien'};{i % 2}\n" for i in range(60))
+    (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "t.csv").write_bytes((first + text).encode(encoding))
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress((first + text).encode(encoding)))
+    plain = mm.open_data(tmp_path / "plain.csv", target="y")
+    for name in ("t.csv", "t.csv.gz"):
+        data, notes = opened(tmp_path / name, target="y")
+        assert data.preparation == plain.preparation
+        assert torch.equal(data.train.prepared, plain.train.prepared)
+        assert len(notes) == (encoding == "cp1252")
+        assert all("is not text in UTF-8: it is read as Windows-1252" in note for note in notes)
+
+
+@pytest.mark.parametrize("title", ["Sales of 2024\n", "Sales of 2024\n\n", "Sales,2024\n"])
+def test_a_title_above_the_header_is_refused(tmp_path: Path, title: str):
+    (tmp_path / "t.csv").write_text(title + "a,b,y\n" + "1,2,3\n" * 30)
+    with pytest.raises(Misuse, match="expected the header in the first line, with a name for each column"):
+        mm.open_data(tmp_path / "t.csv", target="y")
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path: Path, monkeypatch):

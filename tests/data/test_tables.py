@@ -85,6 +85,9 @@ def test_a_column_of_unseen_values_alone_is_warned_of() -> None:
     column = CategoricalColumn("b", ("x", "y"), has_missing=False)
     with pytest.warns(UserWarning, match="none of 12 values of column 'b' was in the training rows: it has ' x'"):
         column.apply(pd.Series([" x"] * 12, name="b"))
+    for blank in (column, CategoricalColumn("b", ("x", "y"), has_missing=True)):
+        with pytest.warns(UserWarning, match="none of 12 values"):
+            blank.apply(pd.Series([" x"] * 12 + [None], name="b"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         column.apply(pd.Series([" x"] * 12 + ["x"], name="b"))

@@ -147,9 +147,10 @@ def test_values_outside_are_counted_by_hand():
     )
     count, distance = ranges_of(preparation).outside(preparation.apply(rows))
     assert count.tolist() == [0, 0, 3, 3, 2]
-    assert distance[:4].tolist() == [0, 0, 0, 0]  # within the margin
+    unknown = np.sqrt(0.9**2 / 3)  # the numbers are within the margin
+    assert distance[:4].tolist() == pytest.approx([0, 0, unknown, unknown])
     a, b = 40 / 40 - 0.1, 39 / 39 - 0.1
-    assert distance[4].item() == pytest.approx(np.sqrt((a**2 + b**2) / 2), rel=1e-6)
+    assert distance[4].item() == pytest.approx(np.sqrt((a**2 + b**2) / 3), rel=1e-6)
     weight = outside_of(ranges_of(preparation), preparation.apply(rows)).weight
     assert weight[4].item() == pytest.approx(distance[4].item() ** 4 / (distance[4].item() ** 4 + 0.5**4))
 
@@ -266,6 +267,21 @@ def test_imputed_values_count_where_training_had_none_missing():
     with pytest.warns(UserWarning, match="2 of 4 values of column 'hp' are missing, and none was in training"):
         pred = ensemble.predict(gap)
     assert (pred.outside.count - ensemble.predict(table.iloc[:4]).outside.count).tolist() == [1, 0, 1, 0]
+
+
+def test_unknown_categories_widen_unless_training_had_rare_ones():
+    rows = np.arange(300)
+    table = pd.DataFrame({"kind": np.array(["a", "b", "c"])[rows % 3], "y": 50.0 * (rows % 3) + rows % 5})
+    new = pd.DataFrame({"kind": ["b", "zzz"]})
+    ensemble = mm.fit("mlp:hidden=8", table, target="y", members=2, epochs=2)
+    predictive = ensemble.predict(new)
+    assert predictive.outside.count.tolist() == [0, 1]
+    assert torch.allclose(predictive.outside.weight, torch.tensor([0, 0.81 / (0.81 + 0.25)]).double())
+    assert predictive.total_var[1, 0] > 0.5 * table["y"].var()
+    rare = table.assign(kind=table["kind"].where(rows != 7, "rare"))
+    ranges = ranges_of(fit_table(rare[["kind"]]))
+    count, distance = ranges.outside(fit_table(rare[["kind"]]).apply(new))
+    assert (count.tolist(), distance.tolist()) == ([0, 1], [0, 0])
 
 
 def test_evaluation_scores_what_predict_returns():

@@ -97,7 +97,7 @@ def test_tables(tmp_path: Path, case: str, suffix: str) -> None:
             b"prob_a,prob_b,prob_a,y\n.5,.5,.5,a\n",
             r"'x.csv' has two columns 'prob_a': expected every name once",
         ),
-        ("x.csv", b"\xff\xfe\x00prob", r"'x.csv' is not text in UTF-8: expected a CSV file"),
+        ("x.csv", b"\xff\xfe\x00prob", r"'x.csv' is not text in UTF-8, UTF-16 or Windows-1252: expected a CSV file"),
         ("x.npz", b"", r"'x.npz' is empty: expected arrays, as np.savez writes them"),
         (
             "x.npz",
