@@ -276,7 +276,7 @@ def test_unknown_categories_widen_unless_training_had_rare_ones():
     ensemble = mm.fit("mlp:hidden=8", table, target="y", members=2, epochs=2)
     predictive = ensemble.predict(new)
     assert predictive.outside.count.tolist() == [0, 1]
-    assert torch.allclose(predictive.outside.weight, torch.tensor([0, 0.81 / (0.81 + 0.25)]).double())
+    assert torch.allclose(predictive.outside.weight, torch.tensor([0, 0.9**4 / (0.9**4 + 0.5**4)]).double())
     assert predictive.total_var[1, 0] > 0.5 * table["y"].var()
     rare = table.assign(kind=table["kind"].where(rows != 7, "rare"))
     ranges = ranges_of(fit_table(rare[["kind"]]))
