@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused(murmur, run, words, told):
 
 
 def test_data_is_no_run(murmur):
-    assert_refused(murmur("explore", "two-moons", "plane"), 2, ("two-moons is no run",))
+    assert_refused(murmur("explore", "two-moons", "plane"), 2, ("no run at two-moons: the directory does not exist",))
 
 
 def test_means_stand_for_random_weights_and_one_member_has_no_plane(murmur, tmp_path):
