@@ -28,7 +28,6 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("train digits --coupling input-gradient", REFUSED, "did you mean 'input-gradients'"),
     ("train digits --device gpu", REFUSED, "gpu"),
     ("list recipe", REFUSED, "did you mean 'recipes'"),
-    ("explore {run} similarities", REFUSED, "did you mean 'similarity'"),
     ("evaluate {run} --corruptions --only gausian_noise", REFUSED, "did you mean 'feature_noise'"),
     # options
     ("train digits --epoch 3", REFUSED, "--epochs"),

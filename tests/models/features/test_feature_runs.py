@@ -183,17 +183,15 @@ def test_commands_take_a_run_on_features(run: Path, folder: Path, monkeypatch, c
     assert len((folder / "answers.csv").read_text().splitlines()) == 7
 
 
-def test_the_commands_of_the_readme_run(folder: Path, monkeypatch, capsys) -> None:
-    text = (Path(__file__).parents[3] / "README.md").read_text().partition("## A folder of photos")[2]
-    block = text.partition("## ")[0].split("```")[1]
-    shown = [line.partition("#")[0].split()[1:] for line in block.splitlines() if line.startswith("murmur ")]
-    assert [words[0] for words in shown] == ["train", "predict", "evaluate"]
+def test_heads_of_a_folder_train_predict_and_evaluate(folder: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(folder)
     fast = ["--features-from", "net.safetensors", "--size", "8", "--epochs", "1", "--engine", "loop"]
-    here = {"new-photos/": "new", "other-photos/": "new", "efficientnet-lite0": NET}
-    for words in shown:
-        given = [here.get(word, word) for word in words]
-        assert main([*given, *(fast if given[0] == "train" else [])]) == 0, capsys.readouterr().err
+    for words in (
+        ["train", "photos/", "--features", NET, "--members", "2", "--out", "runs/pretrained", *fast],
+        ["predict", "runs/pretrained", "new", "--out", "predictions.csv"],
+        ["evaluate", "runs/pretrained", "--ood", "new"],
+    ):
+        assert main(words) == 0, capsys.readouterr().err
 
 
 def test_corrupted_images_are_embedded_again(data: mm.Data) -> None:
