@@ -196,7 +196,7 @@ def fits() -> dict[str, Call]:
     names = dict.fromkeys([*Plan.__dataclass_fields__, *reading, *own, *START, *LOSS, *FEATURES, "unheard_of"])
     found = {name: Call(settings(name), None, partial(begun, name), compares=False) for name in names}
     classes = {name: change for name, change in LABELS.items() if name not in OTHER_CLASSES}
-    found["x"] = Call(FORMS, X, lambda v: open_data((v, Y)).train.prepared.double())
+    found["x"] = Call(free(FORMS, "three axes"), X, lambda v: open_data((v, Y)).train.prepared.double())
     found["y"] = Call(classes, Y, lambda v: open_data((X, v)).train.y.double())
     found["numbers"] = Call(FORMS, TARGETS, lambda v: open_data((X, v), task="regression").train.y)
     return found

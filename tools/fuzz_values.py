@@ -169,7 +169,7 @@ TABLES: dict[str, Change] = {  # of the table in fuzz_api.py: a numbers, b whole
     "bytes in a cell": (REFUSE, cell(b"1")),
     "list among texts": (REFUSE, cell(["x"], "c")),
     "column missing": (REFUSE, lambda t: t.drop(columns="a")),
-    "column more": (REFUSE, lambda t: t.assign(z=1)),
+    "column more": (SAME, lambda t: t.assign(z=1)),  # ignored with a note
     "column twice": (REFUSE, lambda t: pd.concat([t, t[["a"]]], axis=1)),
     "column renamed": (REFUSE, lambda t: t.rename(columns={"a": "A"})),
     "levels of columns": (REFUSE, lambda t: t.set_axis(pd.MultiIndex.from_product([["x"], t.columns]), axis=1)),
