@@ -11,8 +11,6 @@ from murmuration.core.presets import MIXTURES, PRESETS
 REQUESTS = {
     "train nowhere.csv --target price": (2, "error: no file or folder 'nowhere.csv'"),
     "predict runs/nowhere new.csv --out p.csv": (2, "error: no run at runs/nowhere: the directory does not exist"),
-    "explore runs/nowhere plane": (2, "error: no run at runs/nowhere: the directory does not exist"),
-    "explore runs/nowhere": (2, "error: no file or folder 'runs/nowhere'"),
     "resume runs/nowhere": (2, "error: no run at runs/nowhere"),
     "train digits --recipe FoRDE": (2, "error: unknown recipe 'FoRDE': did you mean 'forde'? Known: "),
     "plan digits --recipe nothing": (2, "; see murmur list recipes"),

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -177,3 +179,17 @@ def test_other_models_and_folds_are_refused(murmur, tmp_path: Path, words, told)
     train = ("train", tmp_path / "t.csv", "--target", "y", *words, "--out", tmp_path / "run", "--json")
     assert murmur(*train).code == 0
     assert_refused(murmur("explore", tmp_path / "run", "similarity"), 2, (told,))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("explore runs/nowhere plane", "error: no run at runs/nowhere: the directory does not exist"),
+        ("explore runs/nowhere", "error: no file or folder 'runs/nowhere'"),
+    ],
+)
+def test_a_missing_run_is_named_before_torch_is_imported(words: str, told: str) -> None:
+    program = "import sys; from murmuration.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", program, *words.split()], capture_output=True, text=True)
+    assert ended.stdout == "2 False\n"
+    assert told in ended.stderr
