@@ -6,7 +6,6 @@ Checks, docstrings, command-line options and pages are made from the declaration
 import dataclasses
 import functools
 import inspect
-import math
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 from murmuration.system.errors import Misuse, require_integer, require_number, unknown
 
+LARGEST = 3.4e38  # of settings: weights are in single precision
 Record = TypeVar("Record")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,12 +49,12 @@ class Number:
 
 @dataclass(frozen=True)
 class Positive(Number):
-    """A check: a finite number above 0."""
+    """A check: a number above 0, finite in single precision."""
 
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
-        if not 0 < value < math.inf:
-            finite = " that is finite," if value == math.inf else ""
+        if not 0 < value <= LARGEST:
+            finite = " that is finite," if value > LARGEST else ""
             raise Misuse(f"{name}={value}: need a positive number{finite} such as {self.example:g}")
 
 
@@ -67,9 +67,9 @@ class NonNegative(Number):
 
     def check(self, name: str, value: Any) -> None:
         super().check(name, value)
-        if not value >= 0 or (value == math.inf and not self.infinite):
+        if not value >= 0 or (value > LARGEST and not self.infinite):
             kind = f"number of {self.unit}" if self.unit else "number"
-            finite = " and finite" if value == math.inf else ""
+            finite = " and finite" if value > LARGEST else ""
             raise Misuse(f"{name}={value}: need a {kind} that is not negative{finite}, such as {self.example:g}")
 
 

@@ -69,7 +69,9 @@ class Plan:
     decay: Annotated[
         Literal["coupled", "decoupled"] | None, Doc("coupled (L2) or decoupled weight decay; by default as in torch.")
     ] = None
-    l1: Annotated[float, Doc("L1 penalty on kernels; proximal steps set weights exactly to 0."), Number(0.0001)] = 0.0
+    l1: Annotated[
+        float, Doc("L1 penalty on kernels; proximal steps set weights exactly to 0."), NonNegative(0.0001)
+    ] = 0.0
     clip_norm: Annotated[float | None, Doc("Gradient clipping: largest norm of a member's gradient."), Positive(1)] = (
         None
     )

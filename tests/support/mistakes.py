@@ -115,6 +115,7 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
     ("mm.fit('mlp', (X, y), lr='fast')", REFUSED, "lr"),
     ("mm.fit('mlp', (X, y), optimizer='AdamW')", REFUSED, "did you mean 'adamw'"),
     ("mm.fit('mlp', (X, y), optimizer=torch.optim.Adam(nn.Linear(2, 2).parameters()))", REFUSED, "optimizer"),
+    ("mm.fit('mlp', (X, y), optimizer=int)", REFUSED, "optimizer raised TypeError"),
     ("mm.fit('mlp', (X, y), device='gpu')", REFUSED, "available: cpu"),
     ("mm.fit('mlp', (X, y), likelihood='gaussian')", REFUSED, ""),
     ("mm.fit('mlp', (X, y), likelihood=mm.Categorical(5))", REFUSED, "Categorical(2)"),

@@ -19,7 +19,7 @@ from torch.optim.sgd import sgd
 
 from murmuration.core.dynamics.base import OptState, StepTime, Tensors
 from murmuration.core.flat_buffers import CACHE_LINE, pack
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, first_line, unknown
 
 Decay = Literal["coupled", "decoupled"]
 FUSED = ("cpu", "cuda")  # devices with fused kernels
@@ -223,7 +223,11 @@ class TorchOptimizer:
             leaf.grad = laid_out_like(leaf, gradient)
         with_lr = list(zip(leaves, lrs, strict=True))
         groups = [{"params": [leaf for leaf, own in with_lr if own == lr], "lr": lr} for lr in dict.fromkeys(lrs)]
-        optimizer = self.factory(groups, lr=lrs[0])
+        try:
+            optimizer = self.factory(groups, lr=lrs[0])
+        except Exception as error:  # a function of the caller may raise anything
+            problem = f"optimizer raised {type(error).__name__}: {first_line(error)}"
+            raise Misuse(f"{problem}; need a function f(params, lr=...) that makes a torch optimizer") from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise Misuse(f"optimizer made a {type(optimizer).__name__}: need a function that makes a torch optimizer")
         for leaf, state in zip(leaves, memory.get(member, []), strict=False):
