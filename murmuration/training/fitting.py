@@ -300,8 +300,9 @@ def continue_training(
         full_spec = with_ranks(full_spec, source.record)
         spec = replace(head_only_spec(full_spec), gamma=manifest.gamma)
         progress = checkpoints.load_checkpoint(path, plan.device, spec.rows)
+        kind = run_kind(manifest)
         trained = stored_recipe.weights.init_from or "init_from" in manifest.net
-        if progress is None and (trained or run_kind(manifest) is not None):
+        if progress is None and (trained or (kind is not None and kind.networks is not None)):  # not from a seed
             lost = f"{path / runs.CHECKPOINTS / runs.LATEST} is missing, and the first weights with it"
             raise Failure(f"{lost}: remove {path} and begin anew")
         engine, ranks = engine_from(manifest), spec.ranks
