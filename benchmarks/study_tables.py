@@ -6,9 +6,10 @@ from typing import Any
 from landscape_table import claims_table, divergence_table, not_attempted_table, run_claims_table, sizes_table
 from table_text import markdown
 
-from murmuration.studies.papers.embedded.page import estimate_text, interval_text, mean_ratio
+from murmuration.studies.papers.embedded.page import interval_text, mean_ratio
 from murmuration.studies.papers.embedded.predictions import verdicts
 from murmuration.studies.papers.embedded.record import Results
+from murmuration.studies.papers.page import estimate_text
 
 EMBEDDED_WIDTHS = (1.0, 4.0)  # of the table of all arms
 

@@ -1,5 +1,6 @@
-"""`murmur reproduce`: a published experiment reproduced, with its figure and verdicts."""
+"""`murmur reproduce`: a published experiment reproduced, with its figures, tables and verdicts."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,34 +8,49 @@ import typer
 
 from murmuration.cli.console import CONTINUES, Interrupted, print_json, print_table, say
 from murmuration.cli.options import Json, Names, listed, option
+from murmuration.system.errors import Misuse
 from murmuration.system.progress import counting_bar
 
 REPORT = "report.html"
-LAB = "Landscape"
+SCALE, GRID = "Scale", "Grid of embedded ensembles"
+LISTS: dict[str, tuple[Callable[[str], Any], str]] = {  # option -> type of its values, an example
+    "widths": (float, "0.25,0.5,1"),
+    "models": (int, "1,2,4"),
+    "arms": (str, "independent,naive"),
+    "seeds": (int, "0,1,2"),
+    "parts": (str, "similarity,plane"),
+    "methods": (str, "deep-ensemble,forde-pca"),
+}
 
 
 def reproduce(
     experiment: Annotated[str, typer.Argument(help="See `murmur list experiments`.", metavar="NAME")],
-    data: Annotated[str | None, option("Data set; digits if left out.", "Grid", "DATA")] = None,
-    widths: Annotated[Names, option("Multiples of the base width; 0.25,0.5,1,2,4 if left out.", "Grid", "LIST")] = None,
-    models: Annotated[Names, option("Numbers of members; 1,2,4,8,16,32,64 if left out.", "Grid", "LIST")] = None,
-    arms: Annotated[Names, option("Kinds of ensemble; all if left out.", "Grid", "LIST")] = None,
-    seeds: Annotated[Names, option("Random seeds, at least three for verdicts; default 0,1,2.", "Grid", "LIST")] = None,
-    epochs: Annotated[int | None, option("Passes over the training examples.", "Grid", "N")] = None,
-    prepare: Annotated[str | None, option("Scaling of images: unit if left out, none.", LAB, "WAY")] = None,
-    net: Annotated[str | None, option("Network; small-cnn if left out.", LAB, "NAME")] = None,
-    members: Annotated[int | None, option("Independent runs; 5 if left out.", LAB, "N")] = None,
-    ood: Annotated[str | None, option("Out-of-distribution inputs.", LAB, "DATA")] = None,
-    examples: Annotated[int | None, option("Test examples; 2000 if left out.", LAB, "N")] = None,
-    parts: Annotated[Names, option("Parts of the experiment; all if left out.", LAB, "LIST")] = None,
+    profile: Annotated[str | None, option("laptop (default), or paper: the published scale.", SCALE, "NAME")] = None,
+    parts: Annotated[Names, option("Parts of the experiment; all if left out.", SCALE, "LIST")] = None,
+    data: Annotated[str | None, option("Data set; that of the profile if left out.", SCALE, "DATA")] = None,
+    net: Annotated[str | None, option("Network; that of the profile if left out.", SCALE, "NAME")] = None,
+    methods: Annotated[Names, option("Methods to compare; all if left out.", SCALE, "LIST")] = None,
+    members: Annotated[int | None, option("Members of an ensemble, or independent runs.", SCALE, "N")] = None,
+    epochs: Annotated[int | None, option("Passes over the training examples.", SCALE, "N")] = None,
+    seed: Annotated[int | None, option("Random seed of one run.", SCALE, "N")] = None,
+    seeds: Annotated[Names, option("Random seeds, at least three for intervals over seeds.", SCALE, "LIST")] = None,
+    examples: Annotated[int | None, option("Test examples; those of the profile if left out.", SCALE, "N")] = None,
+    device: Annotated[str | None, option("cpu, cuda, cuda:1 or mps.", SCALE, "NAME")] = None,
+    prepare: Annotated[str | None, option("Scaling of images: unit, standardise or none.", SCALE, "WAY")] = None,
+    ood: Annotated[str | None, option("Out-of-distribution inputs.", SCALE, "DATA")] = None,
+    cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", SCALE, "DIR")] = None,
+    widths: Annotated[Names, option("Multiples of the base width.", GRID, "LIST")] = None,
+    models: Annotated[Names, option("Numbers of members.", GRID, "LIST")] = None,
+    arms: Annotated[Names, option("Kinds of ensemble.", GRID, "LIST")] = None,
     out: Annotated[str | None, option("Directory; runs/reproduce-NAME if left out.", "Options", "DIR")] = None,
     as_json: Json = False,
 ) -> None:
     """Reproduce a published experiment.
 
-    Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html the figure, the predictions of
-    the theory and whether they hold. Results are written as they are computed: the same command continues a killed run,
-    and with a larger grid computes only what is new. See `murmur list experiments`.
+    Reproduce a published experiment: DIR/record.json holds all results, DIR/report.html figures, published numbers
+    and verdicts. Results are written as they are computed: the same command continues a killed run, and with more
+    seeds or parts computes only what is new. An experiment refuses options it does not use. See `murmur list
+    experiments`.
 
     Examples:
         murmur reproduce embedded
@@ -45,17 +61,15 @@ def reproduce(
     """
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked
-    from murmuration.studies.papers import Request, reproduce as reproduce_paper
+    from murmuration.studies.papers import OPTIONS, reproduce as reproduce_paper
     from murmuration.system.files import write_bytes
 
+    arguments = {name: value for name, value in locals().items() if name in OPTIONS and value is not None}
+    options = {name: read_list(name, value) if name in LISTS else value for name, value in arguments.items()}
     path = Path(out or f"runs/reproduce-{experiment}")
-    lists = {"widths": widths, "models": models, "arms": arms, "seeds": seeds, "parts": parts}
-    options: dict[str, Any] = {name: ",".join(listed(texts)) for name, texts in lists.items() if texts is not None}
-    options |= {"prepare": prepare, "net": net, "members": members, "ood": ood, "examples": examples}
-    request = Request(data, epochs=epochs, **options)
     try:
         with locked(path), counting_bar(experiment, quiet=as_json) as show:
-            outcome = reproduce_paper(experiment, request, path, show, this_command())
+            outcome = reproduce_paper(experiment, options, path, show, this_command())
         write_bytes(path / REPORT, outcome.page.encode())
         if as_json:
             return print_json({**outcome.record, "report": str(path / REPORT)})
@@ -66,3 +80,16 @@ def reproduce(
         say(f"report: {path / REPORT}")
     except KeyboardInterrupt:
         raise Interrupted(CONTINUES) from None
+
+
+def read_list(name: str, texts: list[str]) -> tuple[Any, ...]:
+    """Return the values of a comma-separated list.
+
+    >>> read_list("models", ["1, 2"])
+    (1, 2)
+    """
+    kind, example = LISTS[name]
+    try:
+        return tuple(kind(text) for text in listed(texts))
+    except ValueError:
+        raise Misuse(f"--{name} {','.join(texts)}: write numbers with commas, such as {example}") from None

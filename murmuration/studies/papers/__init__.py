@@ -1,32 +1,20 @@
 """Reproductions of published experiments, one command each; see README.md."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from murmuration.system.errors import unknown
+from murmuration.system.errors import Misuse, unknown
 
 Show = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """Options of the command line; None means the default of the experiment."""
-
-    data: str | None = None
-    widths: str | None = None
-    models: str | None = None
-    arms: str | None = None
-    seeds: str | None = None
-    epochs: int | None = None
-    prepare: str | None = None
-    net: str | None = None
-    members: int | None = None
-    ood: str | None = None
-    examples: int | None = None
-    parts: str | None = None
+Options = Mapping[str, Any]  # of the command line, parsed; those that were left out are missing
+S = TypeVar("S")
+OPTIONS = {  # of the command line
+    *("profile", "parts", "data", "net", "methods", "members", "epochs", "seed", "seeds", "examples"),
+    *("device", "prepare", "ood", "cifar_c", "widths", "models", "arms"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +37,7 @@ class Outcome:
     warning: str = ""
 
 
-EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(request, out, show, command) -> Outcome`
+EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(options, out, show, command) -> Outcome`
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
     "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "
@@ -57,10 +45,42 @@ EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(reques
 }
 
 
-def reproduce(name: str, request: Request, out: Path, show: Show, command: str) -> Outcome:
+def reproduce(name: str, options: Options, out: Path, show: Show, command: str) -> Outcome:
     """Return the outcome of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)
     experiment = import_module(f"murmuration.studies.papers.{name}.reproduce")
-    outcome: Outcome = experiment.reproduce(request, out, show, command)
+    outcome: Outcome = experiment.reproduce(options, out, show, command)
     return outcome
+
+
+def choose_settings(profiles: Mapping[str, S], options: Options, also: tuple[str, ...] = ()) -> S:
+    """Return the settings of the profile, the first if none is named, with the options that are fields of it.
+
+    An option that is neither a field nor one of `also` is refused.
+    """
+    profile = options.get("profile", next(iter(profiles)))
+    if profile not in profiles:
+        raise unknown("profile", profile, profiles)
+    setting: Any = profiles[profile]
+    names = {field.name for field in fields(setting)}
+    for name, value in options.items():
+        if name not in names | {"profile", *also}:
+            takes = ", ".join(f"--{name.replace('_', '-')}" for name in sorted({*names, *also} & OPTIONS))
+            raise Misuse(f"--{name.replace('_', '-')} {value}: this experiment does not use it; it takes {takes}")
+    chosen: S = replace(setting, **{name: value for name, value in options.items() if name in names})
+    return chosen
+
+
+def check_least(setting: Any, **least: int) -> None:
+    """Refuse whole numbers of a setting that are too small."""
+    for name, smallest in least.items():
+        if getattr(setting, name) < smallest:
+            raise Misuse(f"{name}={getattr(setting, name)}: expected a whole number, at least {smallest}")
+
+
+def check_parts(parts: tuple[str, ...], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    """Refuse names of parts that the experiment does not have."""
+    for part in parts:
+        if part not in known:
+            raise unknown("part", part, known)

@@ -40,6 +40,8 @@ def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
         (("embedded", "--models", "1,two"), ("--models 1,two", "1,2,4")),
         (("embedded", "--models", ""), ("--models", "at least one")),
         (("embedded", "--epochs", "0"), ("--epochs 0", "at least 1")),
+        (("embedded", "--examples", "9"), ("--examples 9", "does not use it", "--widths")),
+        (("landscape", "--profile", "gpu"), ("unknown profile 'gpu'", "laptop")),
     ],
 )
 def test_bad_requests_are_one_line(murmur, tmp_path, words, told):

@@ -12,7 +12,8 @@ import torch
 from check_report import report_check
 
 from murmuration.data import open_data
-from murmuration.studies.papers import Request, reproduce
+from murmuration.runs.directory import versions
+from murmuration.studies.papers import reproduce
 from murmuration.studies.papers.embedded import record as record_module
 from murmuration.studies.papers.embedded.cells import (
     Shape,
@@ -25,19 +26,13 @@ from murmuration.studies.papers.embedded.cells import (
     train_cell,
 )
 from murmuration.studies.papers.embedded.page import page, parameters_panel
-from murmuration.studies.papers.embedded.predictions import (
-    PREDICTIONS,
-    Estimate,
-    Verdict,
-    mean_interval,
-    members_tolerated,
-    undertrained,
-    verdicts,
-)
-from murmuration.studies.papers.embedded.record import RECORD, Results, new_record, run
+from murmuration.studies.papers.embedded.predictions import PREDICTIONS, members_tolerated, undertrained, verdicts
+from murmuration.studies.papers.embedded.record import Results, about, run
 from murmuration.studies.papers.embedded.settings import ARMS, MEANS, PROBED, Cell, Grid, Setting, between_name
+from murmuration.studies.papers.record import RECORD
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import write_record
+from murmuration.system.records import plain_json
 
 TINY = Setting(data="two-moons", base=4, epochs=1, inputs=3)
 GRID = Grid(widths=(1, 2), models=(1, 2), arms=("naive", "independent", "single"), seeds=(0,))
@@ -116,7 +111,7 @@ def test_records_of_something_else_are_refused(tmp_path, made):
     with pytest.raises(Misuse, match="was made with epochs=1, not 2"):
         run(tmp_path, replace(TINY, epochs=2), GRID, quiet)
     (tmp_path / RECORD).write_text("[]")
-    with pytest.raises(Failure, match="is no record of the experiment embedded"):
+    with pytest.raises(Failure, match="is not a record of the experiment embedded"):
         run(tmp_path, TINY, GRID, quiet)
     with pytest.raises(Misuse, match="data='x-sin-x' is a regression"):
         run(tmp_path / "new", replace(TINY, data="x-sin-x"), GRID, quiet)
@@ -174,22 +169,6 @@ def test_crossings_lie_between_epochs():
     assert crossing([1.0, 0.5], 2.0) == 0.0
 
 
-def test_intervals_are_students():
-    mean, low, high = mean_interval([1.0, 3.0])
-    assert mean == 2.0
-    assert high - mean == pytest.approx(12.7062, rel=1e-5)  # t of one degree of freedom, times sd / sqrt(2) = 1
-    assert mean - low == pytest.approx(high - mean)
-    assert math.isnan(mean_interval([1.0])[1])
-
-
-def test_the_worst_estimate_decides():
-    inside, across, outside = (Estimate("a", 0, low, high, -1, 1) for low, high in ((-0.5, 0.5), (0, 2), (2, 3)))
-    assert [each.word for each in (inside, across, outside)] == ["holds", "cannot tell", "does not hold"]
-    assert Verdict("P", "", (inside, across)).word == "cannot tell"
-    assert Verdict("P", "", (inside, across, outside)).word == "does not hold"
-    assert Verdict("P", "", ()).word == "cannot tell"
-
-
 def by_hand(kind: str) -> dict[str, Any]:
     """A record in which all predictions hold ("right") or all fail ("wrong")."""
     right, setting = kind == "right", Setting(base=32)
@@ -226,7 +205,8 @@ def by_hand(kind: str) -> dict[str, Any]:
             top = top if right or mean < 0.9 else 4.0
             cell = Cell(between_name(mean), PROBED["interpolation"][0], 16, seed)._asdict()
             cells.append({**cell, "top_alignment": top * (1 + noise)})
-    return {**new_record(setting, open_data("two-moons")), "cells": cells}
+    begun = {"experiment": "embedded", "setting": plain_json(setting), "versions": versions()}
+    return {**begun, "data": about(open_data("two-moons")), "cells": cells}
 
 
 @pytest.mark.parametrize(("kind", "word"), [("right", "holds"), ("wrong", "does not hold")])
@@ -310,4 +290,4 @@ def test_examples_of_the_docs_run(capsys):
 
 def test_the_table_knows_its_experiments():
     with pytest.raises(Misuse, match="unknown experiment 'embeded': did you mean 'embedded'"):
-        reproduce("embeded", Request(), Path("out"), lambda text, done, total: None, "")
+        reproduce("embeded", {}, Path("out"), lambda text, done, total: None, "")

@@ -8,7 +8,7 @@ import pytest
 from check_report import report_check
 
 import murmuration
-from murmuration.studies.papers import Request, reproduce
+from murmuration.studies.papers import reproduce
 from murmuration.studies.papers.landscape.chains import Chains
 from murmuration.studies.papers.landscape.claims import QUESTIONS, claims, off_diagonal
 from murmuration.studies.papers.landscape.settings import PARTS, Setting
@@ -97,10 +97,11 @@ def test_pairs_of_chains_and_of_cycles():
     assert chains.verdicts[0].holds
 
 
+SMALL = {"data": "two-moons", "prepare": "standardise", "epochs": 4, "net": "mlp", "members": 2, "examples": 40}
+
+
 def test_a_small_reproduction_continues_and_judges(tmp_path):
-    request = Request(
-        "two-moons", prepare="standardise", epochs=4, net="mlp", members=2, examples=40, parts="similarity,chains"
-    )
+    request = SMALL | {"parts": ("similarity", "chains")}
     outcome = reproduce("landscape", request, tmp_path / "lab", silent, "murmur reproduce landscape")
     (tmp_path / "page.html").write_text(outcome.page)
     assert report_check(tmp_path / "page.html") == []
@@ -110,27 +111,20 @@ def test_a_small_reproduction_continues_and_judges(tmp_path):
         "holds",
         "does not hold",
     }
-    more = Request("two-moons", prepare="standardise", epochs=4, net="mlp", members=2, examples=40, parts="similarity")
-    again = reproduce("landscape", more, tmp_path / "lab", silent, "")
+    again = reproduce("landscape", SMALL | {"parts": ("similarity",)}, tmp_path / "lab", silent, "")
     assert again.record["parts"]["similarity"] == record["parts"]["similarity"]
     assert "chains" in again.record["parts"]  # what is there stays
     with pytest.raises(Misuse, match="made with epochs=4, not 5"):
-        reproduce(
-            "landscape",
-            Request("two-moons", prepare="standardise", epochs=5, net="mlp", members=2),
-            tmp_path / "lab",
-            silent,
-            "",
-        )
+        reproduce("landscape", SMALL | {"epochs": 5}, tmp_path / "lab", silent, "")
 
 
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (Request(parts="planes"), "unknown part 'planes'"),
-        (Request(members=1), "members=1"),
-        (Request(widths="1"), "widths=1 is for the experiment embedded"),
-        (Request(data="diabetes", prepare="standardise"), "is a regression"),
+        ({"parts": ("planes",)}, "unknown part 'planes'"),
+        ({"members": 1}, "members=1"),
+        ({"widths": (1.0,)}, "--widths .*: this experiment does not use it; it takes --data"),
+        ({"data": "diabetes", "prepare": "standardise"}, "is a regression"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, request_, told):

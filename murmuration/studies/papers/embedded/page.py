@@ -8,11 +8,14 @@ from typing import Any
 import murmuration.studies.papers.embedded.predictions as predictions
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scale_of, scatter, symbol
 from murmuration.reports.formatting import MISSING, number
-from murmuration.reports.html import Markup, definitions, details, figure, grid, join, section, table, tag
+from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag
 from murmuration.reports.page import framed
 from murmuration.studies.kernels import spike_threshold
-from murmuration.studies.papers.embedded.record import Record, Results
+from murmuration.studies.papers.embedded.record import Results
 from murmuration.studies.papers.embedded.settings import ARMS, BETWEEN, PROBED, between_name
+from murmuration.studies.papers.page import settings_section, verdicts_section
+from murmuration.studies.papers.record import Record
+from murmuration.studies.verdicts import mean_interval, standard_error
 
 FLOOR = 5e-4  # errors below this are drawn here: the axis is logarithmic
 ACCURACIES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
@@ -23,13 +26,6 @@ PANELS = {  # score -> what it is
     "disagreement": "disagreement between members",
 }
 TITLE = "Ensembles inside one network"
-MARKS = {"holds": "right", "does not hold": "wrong", "cannot tell": "", "not run": ""}
-COUNTED = {  # how one prediction, and several, are spoken of
-    "holds": ("holds", "hold"),
-    "does not hold": ("does not hold", "do not hold"),
-    "cannot tell": ("cannot be decided by these runs", "cannot be decided by these runs"),
-    "not run": ("was not run", "were not run"),
-}
 
 
 def curve(
@@ -43,7 +39,7 @@ def curve(
     """
     measured = [(x, seeds) for x, seeds in zip(xs, values, strict=True) if seeds]
     means, ink = numbers(sum(seeds) / len(seeds) for _, seeds in measured), colour(place)
-    errors = numbers(predictions.standard_error(seeds) for _, seeds in measured)
+    errors = numbers(standard_error(seeds) for _, seeds in measured)
     bars = {} if faint else {"error_y": {"type": "data", "array": errors, "color": ink, "width": 2}}
     line = scatter("lines" if faint else "lines+markers", (x for x, _ in measured), means, name) | {
         "line": {"color": ink, "width": 1.3 if faint else 2, "dash": "dot" if faint else "solid"},
@@ -152,36 +148,13 @@ def page(record: Record, command: str = "") -> str:
 
 def opening(results: Results) -> Markup:
     """Return the predictions and their verdicts."""
-    verdicts = predictions.verdicts(results.record)
-    count = {word: sum(verdict.word == word for verdict in verdicts) for word in COUNTED}
-    lead = "; ".join(f"{number_of} {COUNTED[word][number_of > 1]}" for word, number_of in count.items() if number_of)
-    rows = [verdict_row(verdict) for verdict in verdicts]
-    board = tag("div", table("Predictions of theory", ("Verdict", "Prediction", "Estimates"), rows), "words")
-    reading = (
+    about = (
         "The members of an embedded ensemble share the kernels of one network and differ by one factor per neuron. The "
-        "theory of infinitely wide networks says when they learn like separate networks. A prediction holds if the "
-        "95 % intervals (Student's t over three seeds or more) of all its estimates lie in the predicted region, and "
-        "does not hold if one lies outside; otherwise these runs cannot tell."
+        "theory of infinitely wide networks says when they learn like separate networks. Intervals are Student's t, "
+        "over three seeds or more."
     )
-    summary = tag("p", f"Of {len(verdicts)} predictions: {lead}.", "lead")
-    warning = tag("p", predictions.undertrained(results), "warning")
-    return section("verdicts", "Predictions and verdicts", reading, join([summary, warning, board]))
-
-
-def verdict_row(verdict: predictions.Verdict) -> tuple[Markup, list[str]]:
-    """Return the name with the verdict, and two cells: the claim, and the estimates with a note."""
-    head = join([verdict.name, tag("span", verdict.word, f"mark {MARKS[verdict.word]}".strip())])
-    lines = []
-    for estimate in verdict.estimates:
-        about = tag("small", f"{estimate.what}; predicted {estimate.region}")
-        lines.append(tag("div", join([tag("span", estimate_text(estimate)), about])))
-    return head, [verdict.claim, join([*lines, tag("small", verdict.note)])]
-
-
-def estimate_text(estimate: predictions.Estimate) -> str:
-    """Return the estimate with its interval."""
-    value, low, high = (number(round(bound, 9)) for bound in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})" if math.isfinite(estimate.low) else value
+    judged = predictions.verdicts(results.record)
+    return verdicts_section(judged, about, "predictions", predictions.undertrained(results))
 
 
 def main_figure(found: Results) -> Markup:
@@ -279,7 +252,7 @@ def mean_ratio(found: Results, arm: str, widths: list[float]) -> str:
 
 def interval_text(found: Results, arm: str, width: float, models: int, score: str) -> str:
     """Return the mean over seeds and half the width of its interval."""
-    mean, low, high = predictions.mean_interval(found.over_seeds(arm, width, models, score))
+    mean, low, high = mean_interval(found.over_seeds(arm, width, models, score))
     if not math.isfinite(mean):
         return MISSING
     return f"{mean:.3f} ± {(high - low) / 2:.3f}" if math.isfinite(low) else f"{mean:.3f}"
@@ -301,8 +274,7 @@ def settings(results: Results, command: str) -> Markup:
         "Cells with members that diverged": str(diverged),
         "Versions": ", ".join(f"{name} {version}" for name, version in results.record["versions"].items()),
     }
-    listed = definitions(((name, value) for name, value in facts.items() if value), "facts")
     reading = (
         "As in the theory: factors before and after each activation, own biases, and the same batches for all members."
     )
-    return section("settings", "Settings", reading, listed)
+    return settings_section(facts, reading)

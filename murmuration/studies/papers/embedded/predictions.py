@@ -7,18 +7,16 @@ estimate is a mean over seeds with Student's interval, which needs three of them
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal
 
-from murmuration.evaluation.metrics.intervals import LEVEL
-from murmuration.reports.formatting import MINUS, percent, plural
+from murmuration.reports.formatting import percent, plural
 from murmuration.studies.kernels import spike_threshold
-from murmuration.studies.papers.embedded.record import Record, Results, known
+from murmuration.studies.papers.embedded.record import Results, known
 from murmuration.studies.papers.embedded.settings import BETWEEN, PROBED, Cell, between_name
+from murmuration.studies.papers.record import Record
+from murmuration.studies.verdicts import Verdict, estimate
 
-Word = Literal["holds", "does not hold", "cannot tell", "not run"]
-SEEDS = 3  # fewest for an interval
 ROOMY = 1 / 8  # M / N up to which independent members should not interfere
 ALIKE = 0.01  # accuracies closer than this count as equal
 FALL = 0.01  # a decrease of accuracy by this counts as a fall
@@ -28,93 +26,6 @@ PROPORTIONAL = (0.75, 1.25)  # exponents that count as 1
 OUT_OF_BULK = 1.25  # an eigenvalue so many times that of factors of mean 0 counts as outside the bulk
 NEAR = (0.5, 2.0)  # a ratio of thresholds that count as near each other
 TRAINED = 0.9  # training accuracy of the widest separate networks below which they count as undertrained
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An estimate, its 95 % interval, and the predicted region."""
-
-    what: str
-    value: float
-    low: float
-    high: float
-    least: float  # of the region
-    most: float
-
-    @property
-    def word(self) -> Word:
-        """`holds` if the interval lies in the region, `does not hold` if outside; else, or without one, `cannot tell`.
-
-        >>> Estimate("slope", 0.9, 0.8, 1.0, 0.75, 1.25).word, Estimate("slope", 0.9, 0.7, 1.1, 0.75, 1.25).word
-        ('holds', 'cannot tell')
-        """
-        if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            return "cannot tell"
-        if self.least <= self.low and self.high <= self.most:
-            return "holds"
-        return "does not hold" if self.high < self.least or self.most < self.low else "cannot tell"
-
-    @property
-    def region(self) -> str:
-        ends = [f"{end:g}".replace("-", MINUS) for end in (self.least, self.most)]
-        return f"above {ends[0]}" if math.isinf(self.most) else " to ".join(ends)
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.value:.3g} [{self.low:.3g}, {self.high:.3g}], predicted {self.region}"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A prediction and the estimates that decide it."""
-
-    name: str
-    claim: str
-    estimates: tuple[Estimate, ...]
-    note: str = ""
-    missing: tuple[str, ...] = ()  # arms that it needs and that were not run
-
-    @property
-    def word(self) -> Word:
-        """The worst of all estimates; `cannot tell` without any, `not run` without the cells they need."""
-        if self.missing:
-            return "not run"
-        words = [estimate.word for estimate in self.estimates]
-        if "does not hold" in words:
-            return "does not hold"
-        return "holds" if words and set(words) == {"holds"} else "cannot tell"
-
-    def to_json(self) -> dict[str, Any]:
-        estimates = [{**vars(estimate), "verdict": estimate.word} for estimate in self.estimates]
-        return {"name": self.name, "claim": self.claim, "verdict": self.word, "estimates": estimates, "note": self.note}
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of values and its 95 % interval by Student's t; NaN limits for fewer than two values.
-
-    >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
-    [2.0, -0.484, 4.484]
-    """
-    mean = statistics.fmean(values) if values else math.nan
-    if len(values) < 2:
-        return mean, math.nan, math.nan
-    from scipy.stats import t
-
-    half = float(t.ppf((1 + LEVEL) / 2, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
-
-
-def standard_error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean; NaN for fewer than two values."""
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-
-
-def estimate(what: str, values: Sequence[float], least: float, most: float) -> Estimate:
-    """Return the mean over seeds of one value per seed, against a region.
-
-    Without an interval for fewer than three seeds.
-    """
-    mean, low, high = mean_interval(values)
-    return Estimate(what, mean, *((low, high) if len(values) >= SEEDS else (math.nan, math.nan)), least, most)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float | None:

@@ -1,22 +1,19 @@
 """The record of the experiment: computed cell by cell, continued after a kill, and queried as `Results`."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from murmuration.data import Data, open_data
-from murmuration.runs.directory import versions
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
+from murmuration.studies.papers.record import Record, open_record, save_record
 from murmuration.system.errors import Failure, Misuse
-from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
 
-RECORD = "record.json"
 Show = Callable[[str, int, int], None]
-Record = dict[str, Any]
 Measure = Callable[[Cell, Setting, Data], dict[str, Any]]
 MEASURES: dict[str, Measure] = {"trained": train_cell, "wider": train_cell}
 MEASURES |= {"step": find_largest_step, "steps": count_steps}
@@ -29,41 +26,23 @@ def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
         raise Misuse(
             f"data='{setting.data}' is a regression: the experiment measures accuracies, so give data with classes"
         )
-    path = out / RECORD
-    record = continue_record(path, setting, data) if path.exists() else new_record(setting, data)
-    out.mkdir(parents=True, exist_ok=True)
+    record = open_record(out, "embedded", setting, data=about(data), cells=[])
+    if record["data"]["fingerprint"] != data.fingerprint:
+        raise Failure(f"{setting.data} has changed since {out} was begun (fingerprints differ): choose another --out")
     stored, cells = {cell_of(entry) for entry in record["cells"]}, grid.cells()
     for done, cell in enumerate(cells):
         show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
         if cell not in stored:
             record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
-            write_record(path, record)
+            save_record(out, record)
     show("", len(cells), len(cells))
     return record
 
 
-def new_record(setting: Setting, data: Data) -> Record:
-    """Return a record without cells."""
-    parts = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
-    about = {"name": data.name, "fingerprint": data.fingerprint, "examples": parts}
-    record = {"experiment": "embedded", "setting": asdict(setting), "data": about, "versions": versions()}
-    return {**record, "cells": []}
-
-
-def continue_record(path: Path, setting: Setting, data: Data) -> Record:
-    """Return the existing record, refused if it was made with other settings or data."""
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("experiment") != "embedded" or "cells" not in record:
-        raise Failure(f"{path} is no record of the experiment embedded: choose another out=...")
-    record = unsealed(path, record)
-    now = new_record(setting, data)
-    for key, value in now["setting"].items():
-        if record["setting"].get(key) != value:
-            before = record["setting"].get(key)
-            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another out=...")
-    if record["data"]["fingerprint"] != now["data"]["fingerprint"]:
-        raise Failure(f"{setting.data} has changed since {path} was begun (fingerprints differ): give another out=...")
-    return record
+def about(data: Data) -> dict[str, Any]:
+    """Return name, fingerprint and sizes of the data."""
+    sizes = {part: len(getattr(data, part)) for part in ("train", "val", "test")}
+    return {"name": data.name, "fingerprint": data.fingerprint, "examples": sizes}
 
 
 def cell_of(entry: dict[str, Any]) -> Cell:

@@ -49,6 +49,9 @@ class Setting:
         return replace(self.plan(members, seed), momentum=0.0, schedule="constant")
 
 
+PROFILES = {"laptop": Setting()}
+
+
 class Cell(NamedTuple):
     """One entry of the record."""
 

@@ -1,6 +1,5 @@
 """The command: trains the networks, runs every study, and judges the claims of the paper."""
 
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,78 +8,45 @@ from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, Split, open_data
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
-from murmuration.runs.directory import MANIFEST, versions
+from murmuration.runs.directory import MANIFEST
 from murmuration.studies.pages.studies import STUDIES, Choices, Subject, ood_splits
-from murmuration.studies.papers import Outcome, Request, ScreenTable, Show
+from murmuration.studies.papers import Options, Outcome, ScreenTable, Show, check_least, check_parts, choose_settings
 from murmuration.studies.papers.landscape.chains import chains_of
 from murmuration.studies.papers.landscape.claims import claims
 from murmuration.studies.papers.landscape.page import chains_section, page
-from murmuration.studies.papers.landscape.settings import PARTS, Setting
+from murmuration.studies.papers.landscape.settings import PARTS, PROFILES, Setting
+from murmuration.studies.papers.record import open_record, save_record
 from murmuration.studies.similarity import network_similarity
 from murmuration.studies.trajectory import Trajectory, find_trajectory
-from murmuration.system.errors import Failure, Misuse, unknown
-from murmuration.system.files import read_json, unsealed, write_record
+from murmuration.system.errors import Misuse
+from murmuration.system.files import read_json
 from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit, load, resume
 from murmuration.training.plan import Plan
 
-RECORD = "record.json"
 
-
-def reproduce(request: Request, out: Path, show: Show, command: str = "") -> Outcome:
+def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Outcome:
     """Return the record with claims, the page and the table of claims.
 
     Parts already computed are read from their pieces.
     """
-    setting = setting_for(request)
-    path = out / RECORD
-    new_record = {"experiment": "landscape", "setting": plain_json(setting), "versions": versions(), "parts": {}}
-    record = continue_record(path, setting) if path.exists() else new_record
-    out.mkdir(parents=True, exist_ok=True)
-    write_record(path, record)  # before training: a killed run may continue with these settings only
+    setting = choose_settings(PROFILES, options)
+    check_least(setting, members=2, epochs=1, examples=1)
+    check_parts(setting.parts, PARTS)
+    record = open_record(out, "landscape", setting, extends=("parts",), parts={})
     laboratory = Laboratory(setting, out, show)
     bodies: dict[str, Markup] = {}
     for part in setting.parts:
         result, bodies[part] = laboratory.compute(part)
         record["parts"][part] = plain_json(result)
         record["networks"] = laboratory.about()
-        write_record(path, record)
+        save_record(out, record)
     judged_claims = claims(record["parts"])
     full_record = plain_json({**record, "claims": judged_claims})
-    write_record(path, full_record)
+    save_record(out, full_record)
     rows = [[claim.name, claim.verdict, claim.figure] for claim in judged_claims]  # the page has the numbers
     table = ScreenTable("claims", ["", "verdict", "figure of the paper"], rows, False)
     return Outcome(full_record, page(full_record, judged_claims, bodies, command), [table])
-
-
-def setting_for(request: Request) -> Setting:
-    """Return the settings with the options of the request."""
-    for name in ("widths", "models", "arms", "seeds"):
-        if getattr(request, name) is not None:
-            raise Misuse(f"{name}={getattr(request, name)} is for the experiment embedded: leave it out")
-    names = ("data", "prepare", "net", "members", "epochs", "ood", "examples")
-    options = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
-    for name, least in {"members": 2, "epochs": 1, "examples": 1}.items():
-        if options.get(name, least) < least:
-            raise Misuse(f"{name}={options[name]}: need a whole number, at least {least}")
-    parts = PARTS if request.parts is None else tuple(part.strip() for part in request.parts.split(","))
-    for part in parts:
-        if part not in PARTS:
-            raise unknown("part", part, PARTS)
-    return replace(Setting(), **options, parts=parts)
-
-
-def continue_record(path: Path, setting: Setting) -> dict[str, Any]:
-    """Return the existing record, refused if it was made with other settings; parts may be added."""
-    record = read_json(path)
-    if not isinstance(record, dict) or record.get("experiment") != "landscape" or "parts" not in record:
-        raise Failure(f"{path} is no record of the experiment landscape: choose another --out")
-    record = unsealed(path, record)
-    for key, value in plain_json(setting).items():
-        before = record["setting"].get(key)
-        if key != "parts" and before != value:
-            raise Misuse(f"{path} was made with {key}={before}, not {value}: repeat it, or give another --out")
-    return record
 
 
 class Laboratory:

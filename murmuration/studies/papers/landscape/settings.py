@@ -44,3 +44,6 @@ class Setting:
         names = ("members", "epochs", "batch_size", "lr", "seed")
         usual: dict[str, Any] = {name: getattr(self, name) for name in names} | {"drop_last": True, "posthoc": None}
         return Plan(**{**usual, "schedule": f"halve:{max(1, self.epochs // 4)}", **changes})
+
+
+PROFILES = {"laptop": Setting()}
