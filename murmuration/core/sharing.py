@@ -139,6 +139,7 @@ class Sharing:
         """
         if self.rank_one:
             assert trace is not None
+            self.require_biases_in_operators(module, trace)
             biases = {*trace.biases, *(bias for kernel in trace.kernels for bias in kernel.biases)}
             norms = set(norm_parameters(module))
             final = {bias for kernel in trace.kernels if kernel.name in trace.last for bias in kernel.biases}
@@ -165,6 +166,25 @@ class Sharing:
             "backbone": lambda name: name.partition(".")[0] != "head",
             "names": lambda name: any(fnmatchcase(name, pattern) for pattern in patterns),
         }[self.what]
+
+    def require_biases_in_operators(self, module: nn.Module, trace: KernelTrace) -> None:
+        """Refuse own biases of a network that adds a bias outside of the linear operator, where it would stay shared.
+
+        Such a bias is known by its length: that of a kernel's outputs, or of the last kernel's where only the last
+        bias is own.
+        """
+        if self.bias not in ("own", "last"):
+            return
+        kernels = [k for k in trace.kernels if self.bias == "own" or k.name in trace.last]
+        added = {name for name, kind in trace.kinds if kind == "added"}
+        for name, parameter in module.named_parameters():
+            if name in added and parameter.ndim == 1 and not self.is_unscaled(name):
+                for kernel in (k for k in kernels if k.outputs == len(parameter)):
+                    raise Misuse(
+                        f"bias={self.bias}: '{name}' is added to activations as a bias of '{kernel.name}' is, but "
+                        f"outside of its operator, so it would stay shared: write F.linear(x, {kernel.name}, {name}), "
+                        "or bias=shared"
+                    )
 
     def is_unscaled(self, name: str) -> bool:
         """Return whether a parameter is shared without factors.

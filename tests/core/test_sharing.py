@@ -489,3 +489,26 @@ def test_the_smooth_gamma_is_measured_kept_and_obeyed(little: Data, tmp_path: Pa
     assert 1 <= found["normal_1_0.1"] < 1.3
     alone = make_recipe("batch-ensemble", sharing="rank-one:gamma=smooth")
     assert mm.fit("mlp", little, recipe=alone, plan=replace(PLAN, members=1), posthoc=None).manifest.gamma is None
+
+
+class BiasOutside(nn.Module):
+    """z = x W / sqrt(N) + b, with the bias behind the division."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel, self.bias = nn.Parameter(torch.randn(5, 4)), nn.Parameter(torch.randn(5))
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(nn.functional.linear(x, self.kernel) / 2 + self.bias))
+
+
+def test_own_biases_outside_of_an_operator_are_refused():
+    net = BiasOutside()
+    trace = trace_kernels(net, torch.randn(3, 4))
+    with pytest.raises(Misuse, match=r"'bias' is added to activations .* write F.linear\(x, kernel, bias\)"):
+        Sharing("rank-one", bias="own").predicate(net, trace)
+    for allowed in (Sharing("rank-one", bias="last"), Sharing("rank-one", bias="shared")):
+        assert allowed.predicate(net, trace)("bias")
+    inside = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    assert not Sharing("rank-one", bias="own").predicate(inside, trace_kernels(inside, torch.randn(3, 4)))("0.bias")

@@ -16,6 +16,7 @@ from murmuration.system.errors import Misuse, unknown
 Shape = tuple[int, ...]  # of one input
 Widths = tuple[int, ...]  # of layers
 HIDDEN: Widths = (128, 128)
+SCALES = ("standard", "ntk")
 LAYERS = (nn.ReLU, nn.Softplus, nn.Tanh, nn.GELU, nn.SiLU, nn.SELU, nn.Mish)
 ACTIVATIONS: dict[str, type[nn.Module]] = {layer.__name__.lower(): layer for layer in LAYERS}
 
@@ -73,20 +74,29 @@ def mlp(
     hidden: Widths = HIDDEN,
     activation: str = "relu",
     dropout: float = 0.0,
-    scale: bool = False,
+    scale: str = "standard",
+    scaled_inputs: bool = False,
     **embed: Any,
 ) -> nn.Module:
     """Build a network of dense layers on the flattened input; dropout, if any, follows each activation.
 
-    `embed` are keywords of an embedding of numbers (`embedding`). With `scale`, every channel before the first dense
-    layer has a trained factor.
+    `embed` are keywords of an embedding of numbers (`embedding`). `scale` is "standard", layers as torch draws them, or
+    "ntk" (`NTKLinear`), whose weights have variance 2 before ReLU and 1 otherwise. With `scaled_inputs`, every channel
+    before the first dense layer has a trained factor.
     """
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
     embedded, width = embedding(math.prod(input_shape), **embed)
-    body: list[nn.Module] = [nn.Flatten(), *embedded, *([Scale(width)] if scale else [])]
+    body: list[nn.Module] = [nn.Flatten(), *embedded, *([Scale(width)] if scaled_inputs else [])]
+    gain = math.sqrt(2) if activation == "relu" else 1.0
     for before, after in pairwise((width, *hidden)):
-        body += [nn.Linear(before, after), activation_named(activation)]
+        layer = nn.Linear(before, after) if scale == "standard" else NTKLinear(before, after, gain)
+        body += [layer, activation_named(activation)]
         body += [nn.Dropout(dropout)] if dropout else []
-    return with_head(body, (width, *hidden)[-1], outputs)
+    net = with_head(body, (width, *hidden)[-1], outputs)
+    if scale == "ntk":
+        net.head = NTKLinear((width, *hidden)[-1], outputs)
+    return net
 
 
 def residual_mlp(
@@ -109,6 +119,25 @@ def residual_mlp(
     blocks = [Residual(width, activation, dropout) for _ in hidden]
     body = [nn.Flatten(), *embedded, nn.Linear(channels, width), *blocks, nn.LayerNorm(width)]
     return with_head([*body, activation_named(activation)], width, outputs)
+
+
+class NTKLinear(nn.Linear):
+    """W x / sqrt(N) + b with standard normal W (N', N) times `gain` and b = 0: the parameterisation of kernel theory.
+
+    The function is that of a dense layer, but a gradient step moves it by 1 / N as much, so that tangent kernels have a
+    limit at infinite width (Jacot et al. 2018).
+    """
+
+    def __init__(self, in_features: int, out_features: int, gain: float = 1.0) -> None:
+        self.gain = gain
+        super().__init__(in_features, out_features)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.gain)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x / math.sqrt(self.in_features), self.weight, self.bias)
 
 
 class CosineLinear(nn.Linear):

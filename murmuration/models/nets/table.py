@@ -21,7 +21,7 @@ from murmuration.system.plugins import plugins
 linear = partial(mlp, hidden=())
 small_cnn = partial(plain_cnn, channels=(16, 32, 32))
 medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
-real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scale=True)
+real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scaled_inputs=True)
 MOST_LAYERS = 1000  # of one width, in the option `hidden`
 DENSE = ("hidden", "activation", "dropout", "embed", "bins", "frequencies", "sigma", "size")  # options
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
@@ -44,7 +44,7 @@ LITE = {
     "efficientnet-lite2": "EfficientNet-Lite2, deeper and wider; ImageNet weights; 4.8 million and the head",
 }
 NETS: dict[str, NetEntry] = {
-    "mlp": NetEntry(mlp, DENSE, "dense 128, 128; any input", tables=True, table_settings=True),
+    "mlp": NetEntry(mlp, (*DENSE, "scale"), "dense 128, 128; any input", tables=True, table_settings=True),
     "real-mlp": NetEntry(real_mlp, DENSE, "inputs scaled, dense 256 x 3, mish, dropout 0.15 (RealMLP)", True, True),
     "residual-mlp": NetEntry(residual_mlp, DENSE, "dense 128, 2 residual blocks, layer norm; any input", True, True),
     "linear": NetEntry(linear, (), "one dense layer; any input, such as features", tables=True),
@@ -161,7 +161,8 @@ def widths(text: str) -> tuple[int, ...]:
     return tuple(layers)
 
 
-OPTION_TYPES: dict[str, Any] = {"hidden": widths, "dropout": float, "sigma": float, "activation": str, "embed": str}
+WORDS = ("activation", "embed", "scale")
+OPTION_TYPES: dict[str, Any] = {"hidden": widths, "dropout": float, "sigma": float, **dict.fromkeys(WORDS, str)}
 
 
 def edges_for(net: Any, x: Any) -> tuple[tuple[float, ...], ...] | None:

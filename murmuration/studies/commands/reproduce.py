@@ -34,6 +34,7 @@ def reproduce(
     epochs: Annotated[int | None, option("Passes over the training examples.", SCALE, "N")] = None,
     seed: Annotated[int | None, option("Random seed of one run.", SCALE, "N")] = None,
     seeds: Annotated[Names, option("Random seeds, at least three for intervals over seeds.", SCALE, "LIST")] = None,
+    train: Annotated[int | None, option("Training examples, the first ones; all if left out.", SCALE, "N")] = None,
     examples: Annotated[int | None, option("Test examples; those of the profile if left out.", SCALE, "N")] = None,
     device: Annotated[str | None, option("cpu, cuda, cuda:1 or mps.", SCALE, "NAME")] = None,
     prepare: Annotated[str | None, option("Scaling of images: unit, standardise or none.", SCALE, "WAY")] = None,

@@ -1,6 +1,7 @@
 """Networks against parameter counts derived by hand, sizes of maps, initial spreads, and functional transforms."""
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -281,3 +282,29 @@ def test_same_seed_same_weights() -> None:
 def test_refusals(name: str, shape: tuple[int, ...], options: dict, message: str) -> None:
     with pytest.raises(Misuse, match=message):
         build_net(name, shape, 10, **options)
+
+
+def test_the_ntk_scale_is_the_parameterisation_of_kernel_theory():
+    """Outputs have variances and tangent kernels of the limit, whose kernel grows with depth and not with width."""
+    x = torch.tensor([[1.0, 1.0, -1.0, 1.0]])  # x.x / d = 1
+    widths, kernels, outputs = (64, 512), [], []
+    for width in widths:
+        diagonal, values = [], []
+        for seed in range(60):
+            torch.manual_seed(seed)
+            net = build_net("mlp", (4,), 1, hidden=(width, width), scale="ntk")
+            grads = torch.autograd.grad(net(x).sum(), list(net.parameters())[::2])  # of the kernels
+            diagonal.append(sum(float(grad.square().sum()) for grad in grads))
+            values.append(float(net(x)))
+        kernels.append(statistics.fmean(diagonal))
+        outputs.append(statistics.pvariance(values))
+    # at infinite width, variances 2, 2 and 1: T1 = 1, T2 = 1 + 2/2 T1 = 2, T3 = 1 + 1/2 T2 = 2
+    assert kernels == pytest.approx([2.0, 2.0], rel=0.15)
+    assert outputs == pytest.approx([1.0, 1.0], abs=4 * math.sqrt(2 / 60))
+
+
+def test_an_unknown_scale_of_the_mlp_is_refused():
+    with pytest.raises(Misuse, match="unknown scale 'ntks': did you mean 'ntk'"):
+        build_net("mlp:scale=ntks", (4,), 1)
+    with pytest.raises(Misuse, match="has no option 'scale'"):
+        build_net("small-cnn:scale=ntk", (1, 8, 8), 2)

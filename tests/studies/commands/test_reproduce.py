@@ -9,7 +9,7 @@ from cli_fixtures import assert_refused
 
 pytest_plugins = ["cli_fixtures"]
 SMALL = ("--data", "two-moons", "--widths", "0.25,0.5", "--models", "1,2", "--arms", "independent,naive")
-ONCE = (*SMALL, "--seeds", "0", "--epochs", "1")
+ONCE = (*SMALL, "--seeds", "0", "--epochs", "1", "--parts", "panels")
 
 
 def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
@@ -26,7 +26,10 @@ def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
     again = murmur("reproduce", "embedded", *ONCE, "--out", tmp_path / "x", "--json")
     told = json.loads(again.out)
     assert told["cells"] == record["cells"]
-    assert [each["name"] for each in told["verdicts"]] == [f"P{n}" for n in range(1, 8)]
+    assert [each["name"] for each in told["verdicts"]] == [
+        *(f"P{n}" for n in range(1, 8)),
+        *(f"T{n}" for n in range(1, 6)),
+    ]
     record["cells"][0]["accuracy"] = 0.99
     (tmp_path / "x" / "record.json").write_text(json.dumps(record))
     assert_refused(murmur("reproduce", "embedded", *ONCE, "--out", tmp_path / "x"), 1, ("record.json has changed",))
@@ -56,7 +59,18 @@ def test_experiments_are_listed(murmur):
 
 
 def test_an_interrupt_after_the_report_is_written(murmur, tmp_path, monkeypatch):
-    command = ("reproduce", "embedded", *SMALL[:-1], "independent", "--seeds", "0", "--epochs", "1")
+    command = (
+        "reproduce",
+        "embedded",
+        *SMALL[:-1],
+        "independent",
+        "--seeds",
+        "0",
+        "--epochs",
+        "1",
+        "--parts",
+        "panels",
+    )
     command = (*command, "--out", tmp_path / "x")
     with monkeypatch.context() as patch:
         end = lambda *_, **__: signal.raise_signal(signal.SIGTERM)  # noqa: E731

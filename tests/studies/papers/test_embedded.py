@@ -11,12 +11,12 @@ import pytest
 import torch
 from check_report import report_check
 
+import murmuration.studies.papers.embedded.theorems as theorems
 from murmuration.data import open_data
 from murmuration.runs.directory import versions
 from murmuration.studies.papers import reproduce
 from murmuration.studies.papers.embedded import record as record_module
 from murmuration.studies.papers.embedded.cells import (
-    Shape,
     count_steps,
     crossing,
     embedded_parameters,
@@ -34,7 +34,7 @@ from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import write_record
 from murmuration.system.records import plain_json
 
-TINY = Setting(data="two-moons", base=4, epochs=1, inputs=3)
+TINY = Setting(("panels",), data="two-moons", base=4, epochs=1, inputs=3)
 GRID = Grid(widths=(1, 2), models=(1, 2), arms=("naive", "independent", "single"), seeds=(0,))
 SEEDS = (0, 1, 2)
 NOISE = (-0.0003, 0.0001, 0.0002)  # of accuracies, one a seed
@@ -62,10 +62,10 @@ def test_parameters_are_those_stored(made):
     found = Results(made)
     assert found.score(Cell("naive", 1.0, 2, 0), "parameters") == 2 * (2 * 4 + 4 + 4 * 4 + 4 + 4 * 2 + 2)
     embedded = found.score(Cell("independent", 1.0, 2, 0), "parameters")
-    shape = Shape(inputs=2, outputs=2, layers=2)
-    assert embedded == embedded_parameters(shape, 4, 2)
+    kernels, factors = 4 * (2 + 4 + 2), 2 * (3 * 2 * 4 + 2)  # once; per member two factors and a bias a neuron
+    assert embedded == kernels + factors == embedded_parameters(TINY, open_data("two-moons"), 4, 2)
     single = Cell("single", 1.0, 2, 0)
-    wide = matching_width(shape, int(embedded))
+    wide = matching_width(TINY, open_data("two-moons"), int(embedded))
     assert found.score(single, "neurons") == wide
     sizes = [abs(n * n + n * 6 + 2 - embedded) for n in (wide - 1, wide, wide + 1)]
     assert min(sizes) == sizes[1]
@@ -74,11 +74,23 @@ def test_parameters_are_those_stored(made):
 @pytest.mark.parametrize("layers", [1, 3])
 def test_parameters_are_counted_at_other_depths(layers):
     data, setting = open_data("two-moons"), replace(TINY, layers=layers)
-    shape = Shape(inputs=2, outputs=2, layers=layers)
     entry = train_cell(Cell("independent", 1.0, 2, 0), setting, data)
-    assert entry["parameters"] == embedded_parameters(shape, 4, 2)
+    kernels = 4 * (2 + (layers - 1) * 4 + 2)
+    assert entry["parameters"] == kernels + 2 * (3 * layers * 4 + 2)
     plain = train_cell(Cell("naive", 1.0, 1, 0), setting, data)
-    assert matching_width(shape, plain["parameters"]) == 4
+    assert matching_width(setting, data, plain["parameters"]) == 4
+
+
+def test_a_convolutional_arm_trains_and_is_matched(digits):
+    setting = replace(TINY, data="digits", net="small-cnn", base=2, train=128)
+    data = record_module.cut(open_data("digits"), setting)
+    assert len(data.train) == 128
+    entry = train_cell(Cell("independent", 1.0, 2, 0), setting, data)
+    kernels = 9 * (1 * 2 + 2 * 4 + 4 * 4) + 4 * 10  # one pixel is left after three poolings
+    factors = 3 * (2 + 4 + 4) + 10  # two factors and a bias for each channel; biases of the head
+    assert entry["parameters"] == kernels + 2 * factors
+    with pytest.raises(Misuse, match="small-cnn takes images"):
+        record_module.cut(open_data("two-moons"), replace(setting, data="two-moons"))
 
 
 def test_what_is_known_is_not_computed_again(tmp_path, monkeypatch, made):
@@ -134,8 +146,8 @@ def test_bad_grids_are_refused(change, words):
 def test_the_grid_leaves_no_arm_out():
     cells = Grid().cells()
     lines = [cell for cell in cells if cell.arm in ("independent", "collective", "masks-0.5")]
-    assert len(lines) == 3 * 5 * 6 * 3
-    assert sum(cell.arm.startswith("interpolation") for cell in cells) == len(MEANS) * 3
+    assert len(lines) == 3 * 5 * 6 * 12
+    assert sum(cell.arm.startswith("interpolation") for cell in cells) == len(MEANS) * 12
     assert {cell.arm.split("-0")[0] for cell in cells} == {name.split("-0")[0] for name in ARMS}
 
 
@@ -206,7 +218,7 @@ def by_hand(kind: str) -> dict[str, Any]:
             cell = Cell(between_name(mean), PROBED["interpolation"][0], 16, seed)._asdict()
             cells.append({**cell, "top_alignment": top * (1 + noise)})
     begun = {"experiment": "embedded", "setting": plain_json(setting), "versions": versions()}
-    return {**begun, "data": about(open_data("two-moons")), "cells": cells}
+    return {**begun, "data": about(open_data("two-moons")), "cells": cells, "theorems": []}
 
 
 @pytest.mark.parametrize(("kind", "word"), [("right", "holds"), ("wrong", "does not hold")])
@@ -234,14 +246,14 @@ def test_arms_that_were_not_run_are_named():
     some = [cell for cell in record["cells"] if cell["arm"] in ("independent", "naive", "steps")]
     found = {each.name: each for each in verdicts({**record, "cells": some})}
     assert [name for name, each in found.items() if each.word == "not run"] == ["P4", "P5", "P6", "P7"]
-    assert found["P6"].missing == ("steps-mean",)
+    assert found["P6"].missing == ("the arm steps-mean",)
     assert found["P7"].note == "needs the arm interpolation"
     text = page({**record, "cells": some})
-    assert "Of 7 predictions: 3 hold; 4 were not run." in text
+    assert "Of 12 predictions: 3 hold; 9 were not run." in text
     assert "no switch was seen" not in text
     one = [cell for cell in record["cells"] if not cell["arm"].startswith("steps")]
-    assert "Of 7 predictions: 6 hold; 1 was not run." in page({**record, "cells": one})
-    assert "Of 7 predictions: 7 do not hold." in page(by_hand("wrong"))
+    assert "Of 12 predictions: 6 hold; 6 were not run." in page({**record, "cells": one})
+    assert "Of 12 predictions: 7 do not hold; 5 were not run." in page(by_hand("wrong"))
 
 
 def test_undertrained_networks_are_warned_of():
@@ -291,3 +303,59 @@ def test_examples_of_the_docs_run(capsys):
 def test_the_table_knows_its_experiments():
     with pytest.raises(Misuse, match="unknown experiment 'embeded': did you mean 'embedded'"):
         reproduce("embeded", {}, Path("out"), lambda text, done, total: None, "")
+
+
+def test_kurtosis_and_correlation_of_known_laws():
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(20000, 2, 1, 1, generator=generator, dtype=torch.float64)
+    assert float(theorems.excess_kurtosis(normal)) == pytest.approx(0, abs=4 * math.sqrt(24 / 40000))
+    uniform = torch.rand(20000, 2, 1, 1, generator=generator, dtype=torch.float64) - 0.5
+    assert float(theorems.excess_kurtosis(uniform)) == pytest.approx(-1.2, abs=0.05)
+    common = normal[:, :1] * 0.6**0.5 + normal * 0.4**0.5  # S_o / S_d of members 0 and 1: known in closed form
+    a, b = common[:, 0].square().mean(), common[:, 1].square().mean()
+    expected = float(2 * (common[:, 0] * common[:, 1]).mean() / (a + b))
+    assert float(theorems.member_correlation(common)) == pytest.approx(expected, abs=1e-12)
+    assert float(theorems.member_correlation(normal)) == pytest.approx(0, abs=4 / math.sqrt(20000))
+
+
+def theorem_entries(spread: float, limit: float) -> list[dict[str, Any]]:
+    """Measurements that follow N^spread, with a correlation of collective members."""
+    entries = []
+    for arm in theorems.ARMS:
+        for width in theorems.WIDTHS:
+            for seed, noise in zip(SEEDS, NOISE, strict=True):
+                falls = (1 + noise) * width**spread
+                measures = {"kurtosis": falls**2, "spread": falls, "between": falls, "change": falls}
+                correlation = limit + noise if arm == "collective" else noise
+                entries.append({"arm": arm, "neurons": width, "seed": seed, "correlation": correlation, **measures})
+    return entries
+
+
+def test_verdicts_on_theorems_follow_the_measurements():
+    limit = theorems.limit_correlation("collective", 2)
+    assert {v.word for v in theorems.verdicts(theorem_entries(-0.5, limit), 2)} == {"holds"}
+    assert {v.word for v in theorems.verdicts(theorem_entries(0.0, limit + 0.2), 2)} == {"does not hold"}
+    assert {v.word for v in theorems.verdicts([], 2)} == {"not run"}
+
+
+def test_theorems_are_measured_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(theorems, "WIDTHS", (8, 16))
+    monkeypatch.setattr(theorems, "DRAWS", 3)
+    monkeypatch.setattr(theorems, "KERNEL_DRAWS", 2)
+    options = {"parts": ("theorems",), "data": "two-moons", "seeds": (0,)}
+    outcome = reproduce("embedded", options, tmp_path / "x", quiet, "")
+    assert len(outcome.record["theorems"]) == 4
+    assert [v["verdict"] for v in outcome.record["verdicts"] if v["name"] == "T4"] == ["cannot tell"]  # one seed
+    (tmp_path / "page.html").write_text(outcome.page)
+    assert report_check(tmp_path / "page.html") == []
+    assert 'id="theorem-kurtosis"' in outcome.page
+    again = reproduce("embedded", options | {"seeds": (0, 1)}, tmp_path / "x", quiet, "")
+    assert again.record["theorems"][:4] == outcome.record["theorems"]
+    assert len(again.record["theorems"]) == 8
+
+
+def test_a_grid_that_ends_before_saturation_does_not_judge_it():
+    record = by_hand("right")
+    few = [cell for cell in record["cells"] if cell["models"] <= 8 or "value" in cell or "top_alignment" in cell]
+    verdict = next(v for v in verdicts({**record, "cells": few}) if v.name == "P4")
+    assert (verdict.word, verdict.note) == ("not run", "needs M of at least 16")

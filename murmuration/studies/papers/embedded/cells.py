@@ -6,8 +6,9 @@ Two measurements with plain gradient descent: the largest stable step, and the n
 import math
 import statistics
 import time
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +22,6 @@ from murmuration.core.weights import NetworkWeights
 from murmuration.data import Data, Split
 from murmuration.evaluation.metrics import columns
 from murmuration.likelihoods import likelihood_for
-from murmuration.models.nets.dense import mlp
 from murmuration.prediction.predictive import Predictive
 from murmuration.studies.papers.embedded.settings import Arm, Cell, Setting, arm_named
 from murmuration.studies.tangent_kernels import member_kernels
@@ -41,9 +41,8 @@ class KernelSummary:
     top: float  # the largest eigenvalue of the members' matrix of alignments, whose diagonal is 1
 
 
-def train_spec(data: Data, arm: Arm, plan: Plan, *, neurons: int, layers: int) -> TrainSpec:
-    """Return the training spec of members with this many neurons in each hidden layer."""
-    build = partial(mlp, data.input_shape, len(data.classes), hidden=(neurons,) * layers)
+def train_spec(data: Data, arm: Arm, plan: Plan, build: Callable[[], nn.Module]) -> TrainSpec:
+    """Return the training spec of members of this network."""
     likelihood = likelihood_for(data.task, data.train.y, len(data.classes))
     return TrainSpec(build, data, likelihood, arm.recipe("embedded"), plan)
 
@@ -53,9 +52,8 @@ def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     arm, start = arm_named(cell.arm), time.perf_counter()
     neurons, members = setting.neurons(cell.width), cell.models
     if arm.kind == "wider":
-        shape = Shape(math.prod(data.input_shape), len(data.classes), setting.layers)
-        neurons, members = matching_width(shape, embedded_parameters(shape, neurons, cell.models)), 1
-    spec = train_spec(data, arm, setting.plan(members, cell.seed), neurons=neurons, layers=setting.layers)
+        neurons, members = matching_width(setting, data, embedded_parameters(setting, data, neurons, cell.models)), 1
+    spec = train_spec(data, arm, setting.plan(members, cell.seed), setting.build(data, neurons))
     progress = begin(spec)
     x = data.train.prepared[: setting.inputs]
     kernels = measure_kernels(spec.member(0), progress.state.population, spec.method.weights, x, setting.most)
@@ -127,38 +125,23 @@ def predict(spec: TrainSpec, engine: Engine, population: Population, split: Spli
         return Predictive(member_outputs(team, spec.method.weights, population, split.prepared), spec.likelihood)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A fully connected network: inputs, outputs and hidden layers."""
-
-    inputs: int
-    outputs: int
-    layers: int
+def embedded_parameters(setting: Setting, data: Data, neurons: int, members: int) -> int:
+    """Return the numbers that M independent members store: kernels once, factors and biases for each."""
+    spec = train_spec(data, arm_named("independent"), setting.plan(members, 0), setting.build(data, neurons))
+    return begin(spec).state.population.parameters_stored()
 
 
-def embedded_parameters(shape: Shape, neurons: int, members: int) -> int:
-    """Return stored parameters of M members.
+def matching_width(setting: Setting, data: Data, parameters: int) -> int:
+    """Return the width at which one plain network has most nearly this many parameters."""
 
-    Kernels once; per member two factors and a bias per neuron, and output biases.
+    def excess(neurons: int) -> int:
+        return sum(p.numel() for p in setting.build(data, neurons)().parameters()) - parameters
 
-    >>> embedded_parameters(Shape(64, 10, 2), 64, 8)
-    11984
-    """
-    kernels = neurons * (shape.inputs + (shape.layers - 1) * neurons + shape.outputs)
-    return kernels + members * (3 * shape.layers * neurons + shape.outputs)
-
-
-def matching_width(shape: Shape, parameters: int) -> int:
-    """Return the width of hidden layers at which one plain network has most nearly so many parameters.
-
-    Solves (L - 1) n² + n (inputs + outputs + L) + outputs = parameters.
-
-    >>> matching_width(Shape(64, 10, 2), 64 * 64 + 64 * 76 + 10)
-    64
-    """
-    square, linear, constant = shape.layers - 1, shape.inputs + shape.outputs + shape.layers, parameters - shape.outputs
-    root = (-linear + math.sqrt(linear**2 + 4 * square * constant)) / (2 * square) if square else constant / linear
-    return max(1, round(root))
+    high = 2
+    while excess(high) < 0:
+        high *= 2
+    above = bisect_left(range(high), 0, lo=1, key=excess)
+    return min((max(1, above - 1), above), key=lambda neurons: abs(excess(neurons)))
 
 
 @dataclass(frozen=True)
@@ -181,7 +164,7 @@ def mean_losses(progress: Progress) -> list[float]:
 
 def run_training(cell: Cell, setting: Setting, data: Data, plan: Plan, watcher: Unwatched | StopAtLoss) -> Progress:
     """Return the progress at the end of a training run."""
-    spec = train_spec(data, arm_named(cell.arm), plan, neurons=setting.neurons(cell.width), layers=setting.layers)
+    spec = train_spec(data, arm_named(cell.arm), plan, setting.build(data, setting.neurons(cell.width)))
     progress = begin(spec)
     train(spec, choose_engine(spec, progress).engine, progress, watcher)
     return progress

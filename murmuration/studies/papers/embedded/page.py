@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import murmuration.studies.papers.embedded.predictions as predictions
+import murmuration.studies.papers.embedded.theorems as theorems
 from murmuration.reports.figures import Figure, axis, colour, dash, layout, numbers, scale_of, scatter, symbol
 from murmuration.reports.formatting import MISSING, number
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table, tag
@@ -142,7 +143,8 @@ def page(record: Record, command: str = "") -> str:
     """Return the whole page."""
     results = Results(record)
     subtitle = f"{record['data']['name']} · {len(results.cells):,} cells · seeds {', '.join(map(str, results.seeds))}"
-    parts = [part(results) for part in (opening, main_figure, other_arms, regimes, probes, tables)]
+    panels = (main_figure, other_arms, regimes, probes, tables) if results.cells else ()
+    parts = [part(results) for part in (opening, *panels, theorem_figures)]
     return framed(TITLE, subtitle, join([*parts, settings(results, command)]))
 
 
@@ -154,6 +156,7 @@ def opening(results: Results) -> Markup:
         "over three seeds or more."
     )
     judged = predictions.verdicts(results.record)
+    judged += theorems.verdicts(results.record["theorems"], results.setting.layers)
     return verdicts_section(judged, about, "predictions", predictions.undertrained(results))
 
 
@@ -165,8 +168,8 @@ def main_figure(found: Results) -> Markup:
     plots = [figure(line_panel(found, "independent", score, letters.get(score, ""))) for score in PANELS]
     reading = (
         "Solid: members inside one network, in the independent regime. Dotted, in the same colour: as many separate "
-        "networks of that width. N is the number of neurons in each of two hidden layers. Whiskers are one standard "
-        "error over seeds. Accuracy is drawn by the logarithm of the error."
+        "networks of that width. N is the number of neurons in each hidden layer, or of channels in the first "
+        "convolution. Whiskers are one standard error over seeds. Accuracy is drawn by the logarithm of the error."
     )
     body = join([grid(plots), figure(parameters_panel(found))])
     return section("figure", "Independent members", reading, body)
@@ -221,6 +224,48 @@ def probes(results: Results) -> Markup:
     return section("gamma", "Sum or mean", reading, grid(plots))
 
 
+MEASURES = {  # of the theorems -> title, and the exponent of the dotted line
+    "kurtosis": ("excess kurtosis of outputs", -1.0),
+    "correlation": ("correlation of two members' outputs", None),
+    "spread": ("spread of tangent kernels over initialisations", -0.5),
+    "between": ("tangent kernels between members, over those within", -0.5),
+    "change": ("change of tangent kernels in training", -0.5),
+}
+
+
+def theorem_figures(results: Results) -> Markup:
+    """Return Gaussianity, independence, determinacy and constancy against width."""
+    entries = results.record["theorems"]
+    if not entries:
+        return Markup("")
+    plots = [figure(theorem_panel(entries, measure, *about)) for measure, about in MEASURES.items()]
+    reading = (
+        f"Networks of {results.setting.layers} hidden layers in the parameterisation of the theory "
+        f"(mlp:scale=ntk), {theorems.MEMBERS} members, before training and after {theorems.STEPS} steps of plain "
+        "gradient descent. Lines are means over seeds with one standard error; dotted, the rate of the theory through "
+        "the first point."
+    )
+    return section("theorems", "Theorems at finite width", reading, grid(plots))
+
+
+def theorem_panel(entries: Sequence[dict[str, Any]], measure: str, title: str, rate: float | None) -> Figure:
+    """Return one measure of both arms against the width."""
+    widths = sorted({entry["neurons"] for entry in entries})
+    data: list[dict[str, Any]] = []
+    for place, arm in enumerate(theorems.ARMS):
+        values = [[e[measure] for e in entries if (e["arm"], e["neurons"]) == (arm, width)] for width in widths]
+        data += curve(widths, values, place, arm)
+        if rate is not None and all(values):
+            first = sum(values[0]) / len(values[0])
+            line = scatter("lines", widths, [first * (width / widths[0]) ** rate for width in widths], "")
+            look = {"color": colour(place), "width": 1.3, "dash": "dot"}
+            data.append(line | {"line": look, "showlegend": False, "hoverinfo": "skip"})
+    across = axis("width N") | {"type": "log", "tickvals": widths, "ticktext": list(map(str, widths))}
+    up = axis() | ({"type": "log"} if rate is not None else {"rangemode": "tozero"})
+    panel = layout(across, up) | {"showlegend": True}
+    return Figure(f"theorem-{measure}", title, f"{title} against width", data, panel, 320)
+
+
 def tables(found: Results) -> Markup:
     """Return the values behind the panels, and the measured kernels."""
     parts = [ratio_table(found)]
@@ -265,7 +310,9 @@ def settings(results: Results, command: str) -> Markup:
         "Command": command,
         "Data": f"{data['name']}, {', '.join(f'{part} {size:,}' for part, size in data['examples'].items())}",
         "Fingerprint": data["fingerprint"],
-        "Network": f"dense, {results.setting.layers} hidden layers of N = {results.setting.base} x width, ReLU",
+        "Network": f"dense, {results.setting.layers} hidden layers of N = {results.setting.base} x width, ReLU"
+        if results.setting.net == "mlp"
+        else f"{results.setting.net}, channels N, 2 N, 2 N with N = {results.setting.base} x width",
         "Training": f"SGD, momentum {results.setting.momentum:g}, step {results.setting.lr:g} along a cosine, batches "
         f"of {results.setting.batch_size}, {results.setting.epochs} epochs; all members see the same batches",
         "Arms": "; ".join(

@@ -22,6 +22,7 @@ ALIKE = 0.01  # accuracies closer than this count as equal
 FALL = 0.01  # a decrease of accuracy by this counts as a fall
 FLAT = 0.002  # change of accuracy per doubling of M that counts as none
 SATURATED = 0.005  # gain of the last two doublings of M that counts as none
+MIN_SATURATED = 16  # members: a gain from 2 to 8 has not saturated
 PROPORTIONAL = (0.75, 1.25)  # exponents that count as 1
 OUT_OF_BULK = 1.25  # an eigenvalue so many times that of factors of mean 0 counts as outside the bulk
 NEAR = (0.5, 2.0)  # a ratio of thresholds that count as near each other
@@ -237,9 +238,11 @@ def verdicts(record: Record) -> list[Verdict]:
     results, outcomes = Results(record), []
     arms_run = {cell.arm for cell in results.cells}
     for predict, arms in PREDICTIONS.items():
-        missing = tuple(arm.removesuffix("-0") for arm in arms if arm not in arms_run)
+        missing = tuple(f"the arm {arm.removesuffix('-0')}" for arm in arms if arm not in arms_run)
         verdict = predict(results)
-        note = f"needs the arm{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        if predict is collective_saturates and not missing and max(results.models, default=0) < MIN_SATURATED:
+            missing = (f"M of at least {MIN_SATURATED}",)
+        note = f"needs {', '.join(missing)}"
         outcomes.append(replace(verdict, estimates=(), note=note, missing=missing) if missing else verdict)
     return outcomes
 

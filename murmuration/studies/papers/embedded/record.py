@@ -1,11 +1,13 @@
 """The record of the experiment: computed cell by cell, continued after a kill, and queried as `Results`."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import murmuration.studies.papers.embedded.theorems as theorems
 from murmuration.data import Data, open_data
 from murmuration.studies.papers.embedded.cells import count_steps, find_largest_step, train_cell
 from murmuration.studies.papers.embedded.settings import LINES, Cell, Grid, Setting, arm_named, mean_in, trained_as
@@ -21,22 +23,40 @@ MEASURES |= {"step": find_largest_step, "steps": count_steps}
 
 def run(out: Path, setting: Setting, grid: Grid, show: Show) -> Record:
     """Return the record in `out` with all cells of the grid; cells that it already holds are not computed again."""
-    data = open_data(setting.data)
+    data = cut(open_data(setting.data), setting)
+    record = open_record(out, "embedded", setting, extends=("parts",), data=about(data), cells=[], theorems=[])
+    if record["data"]["fingerprint"] != data.fingerprint:
+        raise Failure(f"{setting.data} has changed since {out} was begun (fingerprints differ): choose another --out")
+    if "panels" in setting.parts:
+        stored, cells = {cell_of(entry) for entry in record["cells"]}, grid.cells()
+        for done, cell in enumerate(cells):
+            show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
+            if cell not in stored:
+                record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
+                save_record(out, record)
+        show("", len(cells), len(cells))
+    if "theorems" in setting.parts:
+        measured = {(entry["arm"], entry["neurons"], entry["seed"]) for entry in record["theorems"]}
+        places = list(product(theorems.ARMS, theorems.WIDTHS, grid.seeds))
+        for done, (arm, neurons, seed) in enumerate(places):
+            show(f"theorems, {arm}, N={neurons}, seed {seed}", done, len(places))
+            if (arm, neurons, seed) not in measured:
+                entry = {"arm": arm, "neurons": neurons, "seed": seed}
+                record["theorems"].append(entry | theorems.measure(data, setting, arm, neurons, seed))
+                save_record(out, record)
+        show("", len(places), len(places))
+    return record
+
+
+def cut(data: Data, setting: Setting) -> Data:
+    """Return the data with as many training examples as the setting says; a regression is refused."""
     if data.task != "classification":
         raise Misuse(
             f"data='{setting.data}' is a regression: the experiment measures accuracies, so give data with classes"
         )
-    record = open_record(out, "embedded", setting, data=about(data), cells=[])
-    if record["data"]["fingerprint"] != data.fingerprint:
-        raise Failure(f"{setting.data} has changed since {out} was begun (fingerprints differ): choose another --out")
-    stored, cells = {cell_of(entry) for entry in record["cells"]}, grid.cells()
-    for done, cell in enumerate(cells):
-        show(f"{cell.arm}, width {cell.width:g}, M={cell.models}, seed {cell.seed}", done, len(cells))
-        if cell not in stored:
-            record["cells"].append(plain_json(MEASURES[arm_named(cell.arm).kind](cell, setting, data)))
-            save_record(out, record)
-    show("", len(cells), len(cells))
-    return record
+    if setting.net != "mlp" and len(data.input_shape) != 3:
+        raise Misuse(f"net={setting.net} takes images, and inputs of {setting.data} are {data.input_shape}: use mlp")
+    return data if setting.train is None else replace(data, train=data.train[: setting.train])
 
 
 def about(data: Data) -> dict[str, Any]:
@@ -61,7 +81,7 @@ class Results:
 
     @cached_property
     def setting(self) -> Setting:
-        return Setting(**self.record["setting"])
+        return Setting(**self.record["setting"] | {"parts": tuple(self.record["setting"]["parts"])})
 
     @cached_property
     def arms(self) -> list[str]:

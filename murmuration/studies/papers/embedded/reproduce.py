@@ -4,15 +4,17 @@ import math
 from dataclasses import fields, replace
 from pathlib import Path
 
+import murmuration.studies.papers.embedded.theorems as theorems
 from murmuration.reports.formatting import MISSING
-from murmuration.studies.papers import Options, Outcome, ScreenTable, Show, check_least, choose_settings
+from murmuration.studies.papers import Options, Outcome, ScreenTable, Show, check_least, check_parts, choose_settings
 from murmuration.studies.papers.embedded.page import page
 from murmuration.studies.papers.embedded.predictions import undertrained, verdicts
 from murmuration.studies.papers.embedded.record import Results, run
-from murmuration.studies.papers.embedded.settings import PROFILES, Grid
+from murmuration.studies.papers.embedded.settings import NETS, PARTS, PROFILES, Grid
 from murmuration.studies.papers.page import verdict_table
 from murmuration.studies.papers.record import Record
 from murmuration.studies.verdicts import mean_interval
+from murmuration.system.errors import unknown
 from murmuration.system.records import plain_json
 
 
@@ -21,11 +23,16 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     axes = tuple(field.name for field in fields(Grid))
     setting = choose_settings(PROFILES, options, also=axes)
     check_least(setting, epochs=1)
+    check_parts(setting.parts, PARTS)
+    if setting.net not in NETS:
+        raise unknown("net of this experiment", setting.net, NETS)
+    if setting.train is not None:
+        check_least(setting, train=setting.batch_size)
     grid = replace(Grid(), **{name: options[name] for name in axes if name in options})
     record = run(out, setting, grid, show)
-    judged = verdicts(record)
+    judged = [*verdicts(record), *theorems.verdicts(record["theorems"], setting.layers)]
     full_record = plain_json({**record, "verdicts": judged})
-    tables = [accuracy_table(record), verdict_table(judged, "predictions")]
+    tables = [*([accuracy_table(record)] if record["cells"] else []), verdict_table(judged, "predictions")]
     return Outcome(full_record, page(record, command), tables, undertrained(Results(record)))
 
 

@@ -1,25 +1,37 @@
 """Settings of the experiment: what is fixed, what is varied, and the cells of the grid."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from murmuration.core.recipe import Recipe, make_recipe
+from murmuration.data import Data
+from murmuration.models.nets.convnets import plain_cnn
+from murmuration.models.nets.dense import mlp
 from murmuration.system.errors import Misuse, unknown
 from murmuration.training.plan import Plan
 
 UV = "rank-one-uv:bias=own"  # own biases: a shared output bias would tie members together whatever the factors are
 MEANS = (0.0, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 0.9)  # of the factors, between the regimes
 BETWEEN = "interpolation"
+PARTS = ("panels", "theorems")
+CHANNELS = (1, 2, 2)  # of small-cnn, in multiples of those of its first layer
 
 
 @dataclass(frozen=True)
 class Setting:
     """Training settings of all cells; a record is continued with the same settings only."""
 
+    parts: tuple[str, ...] = PARTS
     data: str = "digits"
-    base: int = 32  # neurons in each hidden layer at width 1
-    layers: int = 2
+    net: str = "mlp"  # mlp, or small-cnn with its channels times the width
+    train: int | None = None  # the first training examples; None: all
+    base: int = 32  # neurons in each hidden layer, or channels of the first one, at width 1
+    layers: int = 2  # of the mlp
     epochs: int = 14
     batch_size: int = 64
     lr: float = 0.025
@@ -38,6 +50,13 @@ class Setting:
         """
         return max(1, round(self.base * width))
 
+    def build(self, data: Data, neurons: int) -> Callable[[], nn.Module]:
+        """Return a builder of the network with this many neurons in each hidden layer, or channels in the first."""
+        if self.net == "mlp":
+            return partial(mlp, data.input_shape, len(data.classes), hidden=(neurons,) * self.layers)
+        channels = tuple(factor * neurons for factor in CHANNELS)
+        return partial(plain_cnn, data.input_shape, len(data.classes), channels=channels, dropout=0.0)
+
     def plan(self, members: int, seed: int) -> Plan:
         """Return the plan of a cell: SGD with momentum, all members on the same batches, as in the theory."""
         own: dict[str, Any] = {name: getattr(self, name) for name in ("epochs", "batch_size", "lr", "momentum")}
@@ -50,6 +69,7 @@ class Setting:
 
 
 PROFILES = {"laptop": Setting()}
+NETS = ("mlp", "small-cnn")
 
 
 class Cell(NamedTuple):
@@ -126,7 +146,7 @@ class Grid:
     widths: tuple[float, ...] = (0.25, 0.5, 1, 2, 4)
     models: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     arms: tuple[str, ...] = tuple(ARMS)
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: tuple[int, ...] = tuple(range(12))
 
     def __post_init__(self) -> None:
         for field in fields(self):
