@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from murmuration.applications.continual.ensembles import HCLEnsemble, Identification
 from murmuration.applications.continual.hcl import HCL
 from murmuration.applications.continual.learner import Learner, State
-from murmuration.applications.continual.methods import MethodSettings, method_named
+from murmuration.applications.continual.methods import MethodSettings, fit_to_tasks, method_named
 from murmuration.applications.continual.task_streams import BatchPlan, TaskStream, batches, segment_starts
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import digest_of, read_record, read_tensors, write_record, write_tensors
@@ -124,9 +125,12 @@ def run_method(name: str, stream: TaskStream, plan: BatchPlan, settings: MethodS
         The record of scores, and inputs drawn from flows.
     """
     method = method_named(name)
-    used = method.stream(stream, settings)
+    used, batch_plan = method.stream(stream, settings), method.plan(plan)
+    if method.flow and not method.is_told(settings):
+        starts = segment_starts(used, batch_plan)
+        settings = fit_to_tasks(settings, [end - start for start, end in pairwise(starts)])
     learner = method.build(used, settings)
-    return run_learner(learner, used, method.plan(plan), told=method.is_told(settings), name=name, **options)
+    return run_learner(learner, used, batch_plan, told=method.is_told(settings), name=name, **options)
 
 
 def run_learner(

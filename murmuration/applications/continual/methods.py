@@ -1,6 +1,6 @@
 """The methods by name: how a learner is built for a stream, and what it is told."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,8 +12,10 @@ from murmuration.applications.continual.hcl import HCL, HCLConfig
 from murmuration.applications.continual.learner import Learner
 from murmuration.applications.continual.settings import BatchPlan, MethodSettings
 from murmuration.applications.continual.task_streams import TaskStream
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown, warn
 from murmuration.system.streams import global_stream, stream_seed
+
+WARMUP, SETTLE = 100, 20  # batches of a new task that are not tested, and that only place its classes; at most
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,36 @@ def flow_for(stream: TaskStream, settings: MethodSettings, *, bayesian: bool = F
 
 def hcl(stream: TaskStream, settings: MethodSettings, *, replay: str = "functional", bayesian: bool = False) -> HCL:
     """Return HCL with a kind of replay."""
-    usual_lr = 1e-4 if settings.flow == "vector" else 1e-3
+    usual_lr = 1e-4 if settings.flow == "vector" and settings.means == "data" else 1e-3
+    warmup = WARMUP if settings.warmup is None else settings.warmup
+    settle = SETTLE if settings.settle is None else settings.settle
     config = HCLConfig(
         replay=replay,
         lr=usual_lr if settings.lr is None else settings.lr,
         agnostic=not settings.told,
-        detection=DetectionConfig(settings.window, settings.threshold, settings.warmup, rule=settings.rule),
-        **{name: getattr(settings, name) for name in ("strength", "means", "shrinkage", "settle", "seed")},
+        detection=DetectionConfig(settings.window, settings.threshold, warmup, rule=settings.rule),
+        settle=settle,
+        **{name: getattr(settings, name) for name in ("strength", "means", "shrinkage", "seed")},
     )
     return HCL(flow_for(stream, settings, bayesian=bayesian), config)
+
+
+def fit_to_tasks(settings: MethodSettings, batches: Sequence[int]) -> MethodSettings:
+    """Return the settings with a warm-up that leaves batches of every task to test, by the batches of each segment.
+
+    >>> short = fit_to_tasks(MethodSettings(), [40, 60])
+    >>> short.warmup, short.settle, fit_to_tasks(MethodSettings(), [400]).warmup
+    (20, 10, 100)
+    """
+    shortest = min(batches)
+    if settings.warmup is not None and settings.warmup >= shortest:
+        warn(
+            f"warmup={settings.warmup}: a task of this stream has {shortest} batches, so changes cannot be noticed "
+            f"in it; write warmup={shortest // 2}, or leave it out"
+        )
+    warmup = min(WARMUP, shortest // 2) if settings.warmup is None else settings.warmup
+    settle = max(1, min(SETTLE, shortest // 4)) if settings.settle is None else settings.settle
+    return replace(settings, warmup=warmup, settle=settle)
 
 
 def several(stream: TaskStream, settings: MethodSettings) -> Learner:

@@ -45,7 +45,9 @@ class BatchPlan:
 class MethodSettings:
     """Settings of all methods; each takes those that it has."""
 
-    lr: Annotated[float | None, Doc("Learning rate (Adam); 1e-4 for flows of vectors, else 1e-3.")] = None
+    lr: Annotated[
+        float | None, Doc("Learning rate (Adam); 1e-4 for flows of vectors whose means are data, else 1e-3.")
+    ] = None
     told: Annotated[bool, Doc("Tell the task of every batch.")] = False
     flow: Annotated[str, Doc("Flow of HCL: vector, or image for pixels."), OneOf(("vector", "image"))] = "vector"
     couplings: Annotated[int, Doc("Couplings of a flow of vectors; of images half at each scale."), AtLeast(1)] = 6
@@ -53,10 +55,18 @@ class MethodSettings:
     means: Annotated[str, Doc("Means of classes: data (starts as LDA) or random (as published).")] = "data"
     strength: Annotated[float, Doc("Strength of the replay.")] = 10.0
     shrinkage: Annotated[float, Doc("Shrinkage of covariances, of lda too.")] = 0.1
-    settle: Annotated[int, Doc("Batches before a flow is trained on a task, and between renewals of means.")] = 20
+    settle: Annotated[
+        int | None,
+        Doc(
+            "Batches before a flow is trained on a task, and between renewals of means; 20, or a quarter of the "
+            "shortest task if nobody tells the tasks, if left out."
+        ),
+    ] = None
     threshold: Annotated[float, Doc("Standard deviations that make a change.")] = 5.0
     window: Annotated[int, Doc("Batches whose statistics are remembered.")] = 100
-    warmup: Annotated[int, Doc("Batches of a new task that are not tested.")] = 100
+    warmup: Annotated[
+        int | None, Doc("Batches of a new task that are not tested; 100, or half of the shortest task, if left out.")
+    ] = None
     rule: Annotated[str, Doc("Typicality of a batch: deviation or dose.")] = "deviation"
     net: Annotated[str, Doc("Network of the baselines; see `murmur list nets`.")] = "mlp"
     members: Annotated[int, Doc("Members of hcl-ensemble, hcl-bayes, ensemble-replay.")] = 5
