@@ -6,7 +6,7 @@
 One process on one core trains all members; two processes on a core each train half of them and exchange what the
 recipe needs. All are forks of one program and take turns, so that a disturbance of the machine reaches both; ratios of
 median seconds a step are reported. `bytes_per_step` is what a process receives in a step, counted and by the formula of
-docs/distributed.md.
+docs/reference/processes.md.
 """
 
 import argparse
@@ -90,7 +90,7 @@ def features_of(spec: TrainSpec) -> int:
 
 
 def bytes_by_formula(name: str, members: int, found: dict[str, Any]) -> float:
-    """Bytes that the first of two processes receives in a step, as docs/distributed.md has it."""
+    """Bytes that the first of two processes receives in a step, as docs/reference/processes.md has it."""
     size, block = PROCESSES, -(-members // PROCESSES)
     if name == "forde":
         return 4 * (size - 1) * block * found["features"]

@@ -39,7 +39,7 @@ for kind in ("disc", "square", "stripes"):
 # ## Train
 #
 # `size=24` resizes and crops all files alike. With a few hundred real photos take features of a network with ImageNet
-# weights instead: `mm.fit("linear", "photos", features="efficientnet-lite0", members=10)` ([guide](pretrained.md)).
+# weights instead: `mm.fit("linear", "photos", features="efficientnet-lite0", members=10)` ([guide](features.md)).
 
 # %%
 data = mm.open_data("photos", size=24)

@@ -54,8 +54,8 @@ figure.add_scatter(x=x[:, 0].tolist(), y=y[:, 0].tolist(), mode="markers", marke
 # ## One member, one module
 #
 # `ensemble.member(0)` is a plain network with the weights of the first member. `ensemble.as_module()` is the whole
-# ensemble with preparation and calibration, for [services](export.md). [More on own networks](own-networks.md): frozen
-# parts, weights to begin with, several outputs, what is refused.
+# ensemble with preparation and calibration, for [services](export.md). More: [outputs of own networks](own-networks.md),
+# [frozen parts and weights to begin with](own-weights.md).
 
 # %%
 ensemble.member(0)

@@ -55,5 +55,5 @@ for severity, scores in evaluation.shift.by_severity.items():
 mm.plots.shift(evaluation, "accuracy")
 
 # %% [markdown]
-# [The guide](calibration.md) has the calibrators, the conformal methods and the rules of abstention;
-# `murmur audit forest.csv` does the same for predictions of any other model.
+# [The guide](calibration.md) has the calibrators and the conformal methods, [abstention](abstention.md) its rules;
+# `murmur audit forest.csv` does the same for [predictions of any other model](audit.md).

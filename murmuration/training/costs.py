@@ -39,7 +39,8 @@ from murmuration.training.head_only import head_only_spec
 from murmuration.training.plan import Plan, plan_for
 from murmuration.training.resolve import resolve
 
-STOPPED_TABLES = "six tables of 178 to 5,000 rows took 2 to 20 % of the epochs of their defaults"  # see docs/costs.md
+# measured, see docs/results/costs.md
+STOPPED_TABLES = "six tables of 178 to 5,000 rows took 2 to 20 % of the epochs of their defaults"
 FEW = 8  # members that are measured, at most
 WARM_UP, STEPS = 4, 7  # steps before those that are timed, for caches and captured operators; steps that are timed
 INPUTS = 512  # validation examples of a timed forward pass, at most

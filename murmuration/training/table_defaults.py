@@ -2,8 +2,8 @@
 
 A multilayer perceptron of this package that is named keeps its name and gets the settings; other networks do not.
 
-They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/tables.md says how. A table is
-rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
+They were chosen on the tables of the choosing group in benchmarks/table_sets.py; docs/results/tables.md says how. A
+table is rows of numbers and categories, from a pandas table, a file of columns or an array (N, D).
 """
 
 import math

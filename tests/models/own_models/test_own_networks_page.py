@@ -1,4 +1,4 @@
-"""The programs of the pages on networks of one's own and on logging run."""
+"""The programs of the pages on networks of one's own, on their weights and on logging run."""
 
 import documented_commands as documented
 import pytest
@@ -8,7 +8,7 @@ import pytest
 def test_programs_of_the_page_run_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # they write a log
     found: dict = {}
-    for page in ("own-networks.md", "logging.md"):
+    for page in ("own-networks.md", "own-weights.md", "logging.md"):
         for program in documented.page_programs(documented.ROOT / "docs" / page):
             exec(program, found)
     assert found["heads"].groups[0].population.fixed.keys() == {"body.0.weight", "body.0.bias"}
