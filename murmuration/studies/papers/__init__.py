@@ -40,6 +40,7 @@ class Outcome:
 EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(options, out, show, command) -> Outcome`
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
+    "hcl": "continual learning by one flow (HCL): streams of tasks, detection of changes (Kirichenko et al. 2021)",
     "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "
     "subspaces, shift (Fort et al. 2019)",
 }
