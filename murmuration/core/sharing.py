@@ -172,6 +172,13 @@ class Sharing:
 
         Such a bias is known by its length: that of a kernel's outputs, or of the last kernel's where only the last
         bias is own.
+
+        Args:
+            module: The network.
+            trace: Its kernels.
+
+        Raises:
+            Misuse: If there is one.
         """
         if self.bias not in ("own", "last"):
             return

@@ -153,66 +153,77 @@ def exponent(values: Sequence[float], widths: Sequence[int]) -> float:
 
 
 def verdicts(entries: Sequence[dict[str, Any]], layers: int) -> list[Verdict]:
-    """Return the verdicts on the measurements, one estimate a seed."""
-    seeds = sorted({entry["seed"] for entry in entries})
-    widths = sorted({entry["neurons"] for entry in entries})
-    found = {(entry["arm"], entry["neurons"], entry["seed"]): entry for entry in entries}
-
-    def line(arm: str, seed: int, measure: str) -> list[float]:
-        return [found[arm, width, seed][measure] for width in widths]
-
-    def slopes(arm: str, measure: str) -> list[float]:
-        return [exponent(line(arm, seed, measure), widths) for seed in seeds]
-
-    def widest(arm: str, measure: str) -> list[float]:
-        return [line(arm, seed, measure)[-1] for seed in seeds]
-
-    def ratio(arm: str) -> list[float]:
-        return [values[-1] / values[0] for values in (line(arm, seed, "kurtosis") for seed in seeds)]
-
-    missing = () if entries else ("part theorems",)
-    limit = limit_correlation("collective", layers)
-    narrow = f"N = {widths[-1]} over N = {widths[0]}" if widths else "the widest over the narrowest"
+    """Return the verdicts on the measurements, one value a seed."""
+    limit = round(limit_correlation("collective", layers), 4)
+    near_limit = (round(limit - CLOSE, 4), round(limit + CLOSE, 4))
+    table = Table(entries)
     claims = (
         (
             "T1",
             "outputs of members become Gaussian as networks widen",
-            [estimate(f"excess kurtosis, {narrow}, {arm}", ratio(arm), -0.25, 0.25) for arm in ARMS if seeds],
+            [(f"excess kurtosis, {table.ends}, {arm}", table.ratios(arm, "kurtosis"), -0.25, 0.25) for arm in ARMS],
             "theorem 1.1, assumption A1",
         ),
         (
             "T2",
             "random signs make outputs of members uncorrelated; factors around 1 leave the correlation of the limit",
             [
-                estimate("correlation, independent", widest("independent", "correlation"), -CLOSE, CLOSE),
-                estimate(
-                    "correlation, collective",
-                    widest("collective", "correlation"),
-                    round(limit - CLOSE, 4),
-                    round(limit + CLOSE, 4),
-                ),
-            ]
-            if seeds
-            else [],
+                ("correlation, independent", table.widest("independent", "correlation"), -CLOSE, CLOSE),
+                ("correlation, collective", table.widest("collective", "correlation"), *near_limit),
+            ],
             "theorems 1.2 and 1.3",
         ),
         (
             "T3",
             "tangent kernels become deterministic, their spread over initialisations falls as N^(-1/2)",
-            [estimate(f"exponent of N, {arm}", slopes(arm, "spread"), *ROOT) for arm in ARMS if seeds],
+            [(f"exponent of N, {arm}", table.exponents(arm, "spread"), *ROOT) for arm in ARMS],
             "theorem 2.1, assumption A2",
         ),
         (
             "T4",
             "tangent kernels between independent members vanish as N^(-1/2)",
-            [estimate("exponent of N, independent", slopes("independent", "between"), *ROOT)] if seeds else [],
+            [("exponent of N, independent", table.exponents("independent", "between"), *ROOT)],
             "theorem 2.2",
         ),
         (
             "T5",
             "tangent kernels change less in training as networks widen",
-            [estimate(f"exponent of N, {arm}", slopes(arm, "change"), *FALLS) for arm in ARMS if seeds],
+            [(f"exponent of N, {arm}", table.exponents(arm, "change"), *FALLS) for arm in ARMS],
             "assumption A3",
         ),
     )
-    return [Verdict(name, claim, tuple(rows), missing=missing, source=source) for name, claim, rows, source in claims]
+    missing = () if entries else ("the part theorems",)
+    return [
+        Verdict(name, claim, tuple(estimate(*row) for row in rows if row[1]), missing=missing, source=source)
+        for name, claim, rows, source in claims
+    ]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The measurements by arm, width and seed."""
+
+    entries: Sequence[dict[str, Any]]
+
+    @property
+    def widths(self) -> list[int]:
+        return sorted({entry["neurons"] for entry in self.entries})
+
+    @property
+    def ends(self) -> str:
+        return f"N = {self.widths[-1]} over N = {self.widths[0]}" if self.entries else ""
+
+    def lines(self, arm: str, measure: str) -> list[list[float]]:
+        """Return a measure by width, for each seed."""
+        found = {(e["arm"], e["neurons"], e["seed"]): e[measure] for e in self.entries}
+        seeds = sorted({entry["seed"] for entry in self.entries})
+        return [[found[arm, width, seed] for width in self.widths] for seed in seeds]
+
+    def ratios(self, arm: str, measure: str) -> list[float]:
+        return [line[-1] / line[0] for line in self.lines(arm, measure)]
+
+    def widest(self, arm: str, measure: str) -> list[float]:
+        return [line[-1] for line in self.lines(arm, measure)]
+
+    def exponents(self, arm: str, measure: str) -> list[float]:
+        return [exponent(line, self.widths) for line in self.lines(arm, measure)]
