@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from murmuration.core.population import Population, population_from_tensors
@@ -32,6 +33,7 @@ class Trajectory:
     epochs: tuple[float, ...]  # passes over the training examples until then
     read: Callable[[int, int], Tensor]  # member, step -> its weights (P,)
     active: Callable[[int, int], bool] = lambda member, step: True  # member, step -> whether it was still trained
+    ensemble_at: Callable[[int], Ensemble] | None = None  # step -> all members then; None of networks from elsewhere
 
     def __len__(self) -> int:
         """Return the number of checkpoints of a member."""
@@ -108,12 +110,18 @@ def open_trajectory(
         rows, points = origins, points_of(ensemble)
     else:
         points = joined([network(row, steps[-1]) for row in rows])
+
+    def ensemble_at(step: int) -> Ensemble:
+        population = load_population(path, step, ensemble.groups[0].population.members)
+        return replace(ensemble, groups=(replace(ensemble.groups[0], population=population),))
+
     return Trajectory(
         points,
         steps,
         tuple(step / per_epoch for step in steps),
         lambda member, step: network(rows[member], step).vectors[0],
         lambda member, step: load_path_point(path, step, rows[member])[1],
+        ensemble_at,
     )
 
 
@@ -181,4 +189,21 @@ def load_path_point(path: Path, step: int, row: int) -> tuple[Population, bool]:
     except (SafetensorError, OSError, ValueError) as error:
         raise Failure(f"{file} is not a readable checkpoint: {error}") from error
     active = bool(tensors.pop(runs.ACTIVE))
-    return population_from_tensors(tensors, 1).map(lambda t: t.float() if t.dtype == torch.float16 else t), active
+    return single_precision(population_from_tensors(tensors, 1)), active
+
+
+def load_population(path: Path, step: int, members: int) -> Population:
+    """Read all members at one checkpoint of the trajectory."""
+    file = path / runs.TRAJECTORY / runs.step_file(step)
+    try:
+        tensors = load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise Failure(f"{file} is not a readable checkpoint: {error}") from error
+    if len(tensors.pop(runs.ACTIVE)) != members:
+        raise Misuse(f"{path}: the members of the run are not those of its trajectory, so draws along it are not known")
+    return single_precision(population_from_tensors(tensors, members))
+
+
+def single_precision(population: Population) -> Population:
+    """Return the population with tensors that were stored in half precision as float32."""
+    return population.map(lambda t: t.float() if t.dtype == torch.float16 else t)

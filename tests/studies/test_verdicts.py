@@ -53,3 +53,8 @@ def test_an_interval_of_one_run_is_over_examples_alone():
 def test_an_interval_of_equal_examples_is_over_runs_alone():
     runs = [1.0, 2.0, 4.0]
     assert crossed_interval(np.repeat(np.array(runs)[:, None], 50, 1)) == pytest.approx(mean_interval(runs))
+
+
+def test_no_variation_at_the_edge_of_a_region_decides_nothing():
+    assert Estimate("a", 0.0, 0.0, 0.0, -math.inf, 0.0).word == "cannot tell"
+    assert Estimate("a", -1.0, -1.0, -1.0, -math.inf, 0.0).word == "holds"

@@ -37,17 +37,23 @@ def glorot_uniform(layer: nn.Module) -> None:
             nn.init.uniform_(layer.bias, -limit, limit)
 
 
-def lenet5(input_shape: Shape, outputs: int, *, activation: str = "relu") -> nn.Module:
-    """Build LeNet-5: two blocks of conv 5x5 and max-pool, then dense 120, 84 (after LeCun et al. 1998)."""
+def lenet5(
+    input_shape: Shape, outputs: int, *, widths: Widths = (6, 16, 120, 84), activation: str = "relu"
+) -> nn.Module:
+    """Build LeNet-5: two blocks of conv 5x5 and max-pool, then two dense layers (after LeCun et al. 1998).
+
+    `lenet5-half` has half of each width.
+    """
     act = partial(activation_named, activation)
+    a, b, c, d = widths
     body = [
         *upscale_small(input_shape),
-        *[nn.Conv2d(input_shape[0], 6, 5), act(), nn.MaxPool2d(2)],
-        *[nn.Conv2d(6, 16, 5), act(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(input_shape[0], a, 5), act(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(a, b, 5), act(), nn.MaxPool2d(2)],
         *flatten_to(input_shape, 5),
-        *[nn.Linear(400, 120), act(), nn.Linear(120, 84), act()],
+        *[nn.Linear(25 * b, c), act(), nn.Linear(c, d), act()],
     ]
-    return with_head(body, 84, outputs)
+    return with_head(body, d, outputs)
 
 
 def alexnet(

@@ -24,6 +24,7 @@ medium_cnn = partial(plain_cnn, channels=(64, 128, 256, 256))
 real_mlp = partial(mlp, hidden=(256, 256, 256), activation="mish", dropout=0.15, scaled_inputs=True)
 MOST_LAYERS = 1000  # of one width, in the option `hidden`
 DENSE = ("hidden", "activation", "dropout", "embed", "bins", "frequencies", "sigma", "size")  # options
+lenet5_half = partial(lenet5, widths=(3, 8, 60, 42))
 alexnet_half = partial(alexnet, widths=(32, 96, 192, 128, 64))
 
 
@@ -51,6 +52,7 @@ NETS: dict[str, NetEntry] = {
     "small-cnn": NetEntry(small_cnn, ("dropout",), "3 convs, 16-32-32; 19 thousand parameters"),
     "medium-cnn": NetEntry(medium_cnn, ("dropout",), "4 convs, 64-128-256-256; 971 thousand"),
     "lenet5": NetEntry(lenet5, ("activation",), "LeNet-5: 2 convs, 3 dense; 62 thousand"),
+    "lenet5-half": NetEntry(lenet5_half, ("activation",), "LeNet-5 of half width; 16 thousand"),
     "alexnet": NetEntry(alexnet, ("activation",), "AlexNet for 32 pixels: 5 convs, 1 dense; 2.2 million"),
     "alexnet-half": NetEntry(alexnet_half, ("activation",), "AlexNet of half width; 550 thousand"),
     "three-conv-three-fc": NetEntry(three_conv_three_fc, ("activation",), "3 convs, 3 dense; 1.8 million"),

@@ -38,6 +38,8 @@ class Outcome:
 
 
 EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(options, out, show, command) -> Outcome`
+    "bayes-cnn": "Bayesian convolutional networks: accuracy, pruning, uncertainty along training "
+    "(Shridhar et al. 2019)",
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
     "hcl": "continual learning by one flow (HCL): streams of tasks, detection of changes (Kirichenko et al. 2021)",
@@ -50,7 +52,7 @@ def reproduce(name: str, options: Options, out: Path, show: Show, command: str) 
     """Return the outcome of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise unknown("experiment", name, EXPERIMENTS)
-    experiment = import_module(f"murmuration.studies.papers.{name}.reproduce")
+    experiment = import_module(f"murmuration.studies.papers.{name.replace('-', '_')}.reproduce")
     outcome: Outcome = experiment.reproduce(options, out, show, command)
     return outcome
 

@@ -1,0 +1,1 @@
+"""Bayesian convolutional networks by variational inference: accuracy, uncertainty along training, pruning."""
