@@ -43,6 +43,7 @@ EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(option
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
     "hcl": "continual learning by one flow (HCL): streams of tasks, detection of changes (Kirichenko et al. 2021)",
+    "longtail": "rare classes: re-sampling, losses, transfer from common classes (Cui, Cao, Kang, Menon et al.)",
     "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "
     "subspaces, shift (Fort et al. 2019)",
 }

@@ -4,6 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from murmuration.runs.directory import versions
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import read_json, unsealed, write_record
@@ -46,3 +49,18 @@ def cpu_seconds() -> float:
     """Return CPU seconds of this process and its ended children so far; results store differences of it."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def hexadecimal(right: NDArray[np.bool_]) -> str:
+    """Return which examples are right as bits in hexadecimal digits, a record's form of it."""
+    return np.packbits(np.asarray(right, dtype=bool)).tobytes().hex()
+
+
+def bits(text: str, examples: int) -> NDArray[np.float64]:
+    """Return which of the first examples were right (N,).
+
+    >>> bits(hexadecimal(np.array([True, False, True])), 3).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    packed = np.frombuffer(bytes.fromhex(text), dtype=np.uint8)
+    return np.unpackbits(packed)[:examples].astype(float)

@@ -11,7 +11,7 @@ from murmuration.reports.formatting import MISSING
 from murmuration.studies.papers import reproduce
 from murmuration.studies.papers.bayes_cnn.page import accuracy_rows
 from murmuration.studies.papers.bayes_cnn.published import WORK
-from murmuration.studies.papers.bayes_cnn.reproduce import L1, bits, verdicts
+from murmuration.studies.papers.bayes_cnn.reproduce import L1, verdicts
 from murmuration.studies.papers.bayes_cnn.settings import PROFILES, ROWS, Setting
 from murmuration.system.errors import Misuse
 
@@ -106,8 +106,3 @@ def test_verdicts_follow_the_cells():
     assert [verdict.word for verdict in verdicts([])] == ["not run"] * 5
     rows = dict(accuracy_rows(cells(0.0, 0.0, 0.8, -0.1), Setting()))
     assert rows["bayes"][:2] == ["90.0 ± 0.0", MISSING]
-
-
-def test_bits_of_correct_answers_are_those_stored():
-    right = np.array([1, 0, 0, 1, 1, 0, 1, 0, 1, 1], dtype=bool)
-    assert bits({"correct": np.packbits(right).tobytes().hex()}, 10).tolist() == right.astype(float).tolist()

@@ -20,7 +20,7 @@ from murmuration.studies.papers import Options, Outcome, Show, check_least, chec
 from murmuration.studies.papers.bayes_cnn.page import page, screen_table
 from murmuration.studies.papers.bayes_cnn.settings import FOLLOWED, PARTS, PROFILES, ROWS, Setting
 from murmuration.studies.papers.page import verdict_table
-from murmuration.studies.papers.record import cpu_seconds, open_record, save_record
+from murmuration.studies.papers.record import bits, cpu_seconds, hexadecimal, open_record, save_record
 from murmuration.studies.papers.runs import trained
 from murmuration.studies.trajectory import open_trajectory
 from murmuration.studies.uncertainty import KINDS, uncertainty_path
@@ -115,7 +115,7 @@ class Laboratory:
         found = columns(predictive, self.test.y)
         scores = {"accuracy": float(found["correct"].mean()), "nll": -float(found["log_prob"].mean())}
         scores |= {kind: float(getattr(predictive, f"{kind}_var").sum(1).mean()) for kind in KINDS}
-        return scores | {"correct": np.packbits(np.asarray(found["correct"], dtype=bool)).tobytes().hex()}
+        return scores | {"correct": hexadecimal(found["correct"])}
 
     def prune(self, row: str, seed: int) -> dict[str, Any]:
         """Return scores of a pruned and fine-tuned network, beside the dense one."""
@@ -148,16 +148,6 @@ class Laboratory:
         return {"path": path.to_json() | {"verdicts": None}, "changes": changes}
 
 
-def bits(cell: dict[str, Any], examples: int) -> NDArray[np.float64]:
-    """Return which test examples were right (N,).
-
-    >>> bits({"correct": "a0"}, 3).tolist()
-    [1.0, 0.0, 1.0]
-    """
-    packed = np.frombuffer(bytes.fromhex(cell["correct"]), dtype=np.uint8)
-    return np.unpackbits(packed)[:examples].astype(float)
-
-
 def difference(cells: Cells, one: tuple[str, str], other: tuple[str, str]) -> NDArray[np.float64] | None:
     """Return correct answers of one row less those of another (R, N), for the seeds that have both; None without."""
     found = {(cell["part"], cell["row"], cell["seed"]): cell for cell in cells}
@@ -166,7 +156,7 @@ def difference(cells: Cells, one: tuple[str, str], other: tuple[str, str]) -> ND
     if not pairs:
         return None
     size = 4 * len(pairs[0][0]["correct"])
-    return np.stack([bits(a, size) - bits(b, size) for a, b in pairs])
+    return np.stack([bits(a["correct"], size) - bits(b["correct"], size) for a, b in pairs])
 
 
 def compare(what: str, cells: Cells, one: tuple[str, str], other: tuple[str, str], most: float) -> list[Estimate]:

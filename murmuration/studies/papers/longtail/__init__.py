@@ -1,0 +1,1 @@
+"""Long-tailed recognition: re-sampling, losses for rare classes, and transfer from common to rare classes."""
