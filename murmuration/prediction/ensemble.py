@@ -32,7 +32,7 @@ from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
 from murmuration.prediction.checks import likelihood_of
-from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
+from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module, require_answers
 from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -280,7 +280,7 @@ class Ensemble:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
         inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(unmasked(x))
         module = self.as_module(**settings)
-        module(inputs[:2])  # refuses what the program would not
+        require_answers(module, inputs[:2])  # refuses what the program would not
         write_bytes(Path(path), EXPORTS[ending](module, inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:

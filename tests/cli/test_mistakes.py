@@ -1,7 +1,9 @@
 """Mistakes that people make end in one line that says what to write; none is silently wrong or ends in a traceback."""
 
+import random
 import shlex
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,34 @@ class Frozen(Compiled):
         self.requires_grad_(False)
 
 
+class Forward(nn.Linear):
+    """A network with a forward of one's own: a function of the network and its inputs."""
+
+    def __init__(self, function: Callable[["Forward", Tensor], Any]) -> None:
+        super().__init__(2, 2)
+        self.function, self.calls = function, 0
+
+    def forward(self, x: Tensor) -> Any:
+        self.calls += 1
+        return self.function(self, x)
+
+
+class Hidden(nn.Module):
+    """A network with a layer or parameter that torch does not register."""
+
+    def __init__(self, layers: Any) -> None:
+        super().__init__()
+        self.head, self.layers = nn.Linear(2, 2), layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x)
+
+
+def net(function: Callable[[Forward, Tensor], Any]) -> Callable[[], Forward]:
+    """Return a function that builds a network with this forward."""
+    return lambda: Forward(function)
+
+
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the programs of the table may name."""
@@ -86,7 +116,8 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ensemble = mm.fit("mlp", (x, y), **QUICK, progress=False)
     run = tmp_path_factory.mktemp("mistakes") / "run"
     ensemble.save(run)
-    own = {kind.__name__: kind for kind in (Trained, NoReset, Tuple, Compiled, Lightning, Frozen)}
+    own = {kind.__name__: kind for kind in (Trained, NoReset, Tuple, Compiled, Lightning, Frozen, Hidden)}
+    own |= {"net": net, "linear": nn.Linear.forward, "random": random, "functional": nn.functional}
     estimators = {kind.__name__: kind for kind in (EnsembleClassifier, EnsembleRegressor, GridSearchCV)}
     objects = {"X": x, "y": y, "frame": frame, "ensemble": ensemble, "run": run, "QUICK": QUICK}
     return {"__name__": "mistakes", "mm": mm, "np": np, "torch": torch, "nn": nn, **own, **estimators, **objects}

@@ -163,6 +163,52 @@ NETWORKS: tuple[tuple[str, str, str], ...] = (
     ("mm.fit(nn.Linear(2, 2), (X, y), init_from='missing.pt')", REFUSED, "missing.pt"),
     ("mm.fit(nn.Linear(2, 2), (X, y), init_from=nn.Linear(3, 2))", REFUSED, "'weight' is (2, 3), expected (2, 2)"),
     ("mm.fit(nn.Linear(2, 2), (X, y), reset='head')", REFUSED, "init_from"),
+    # forward: outside of autograd or of torch
+    ("mm.fit(net(torch.no_grad()(linear)), (X, y))", REFUSED, "do not depend on its parameters"),
+    ("mm.fit(net(lambda m, x: linear(m, x).detach()), (X, y))", REFUSED, "detach()"),
+    ("mm.fit(net(lambda m, x: functional.one_hot(linear(m, x).argmax(-1), 2) * 1.0), (X, y))", REFUSED, "argmax"),
+    ("mm.fit(net(lambda m, x: np.tanh(linear(m, x))), (X, y))", REFUSED, "torch.tanh for np.tanh"),
+    ("mm.fit(net(lambda m, x: torch.as_tensor(linear(m, x).numpy())), (X, y))", REFUSED, "leaves torch for numpy"),
+    ("mm.fit(net(lambda m, x: linear(m, x) * m.weight.mul_(1.1).sum()), (X, y))", REFUSED, "in place"),
+    ("mm.fit(net(lambda m, x: linear(m, x.detach()) + m.bias.detach()), (X, y), **QUICK)", RIGHT, ""),
+    (
+        "mm.fit(net(lambda m, x: x @ m.weight.T), (X, y), **QUICK)",
+        NOTED,
+        "1 of 2 parameters of the net are not trained",
+    ),
+    # forward: state and random numbers
+    ("mm.fit(net(lambda m, x: linear(m, x) * m.calls), (X, y))", REFUSED, "a counter"),
+    ("mm.fit(net(lambda m, x: linear(m, x) * random.random()), (X, y))", REFUSED, "draw with torch.rand"),
+    ("mm.fit(net(lambda m, x: linear(m, x) * np.random.rand()), (X, y))", REFUSED, "draw with torch.rand"),
+    (
+        "mm.fit(net(lambda m, x: linear(m, x) * (random.random() if m.training else 1)), (X, y), **QUICK)",
+        NOTED,
+        "not reproducible",
+    ),
+    ("mm.fit(net(lambda m, x: functional.dropout(linear(m, x))), (X, y), **QUICK)", RIGHT, ""),
+    # forward: batches
+    ("mm.fit(net(lambda m, x: linear(m, x.view(2, 2))), (X, y))", REFUSED, "batches of 2 inputs and not of 3"),
+    ("mm.fit(net(lambda m, x: linear(m, x).squeeze()), (X, y))", REFUSED, "squeeze(-1)"),
+    ("mm.fit(net(lambda m, x: linear(m, x - x.mean(0))), (X, y), **QUICK)", NOTED, "other examples of the batch"),
+    ("mm.fit(net(lambda m, x: linear(m, x if x.sum() > 0 else -x)), (X, y), **QUICK)", NOTED, "branch over the first"),
+    # layers that torch does not see
+    ("mm.fit(lambda: Hidden([nn.Linear(2, 2)]), (X, y))", REFUSED, "nn.ModuleList(...)"),
+    ("mm.fit(Hidden({'a': nn.Linear(2, 2)}), (X, y))", REFUSED, "nn.ModuleDict(...)"),
+    ("mm.fit(Hidden([nn.Parameter(torch.ones(2))]), (X, y))", REFUSED, "nn.ParameterList(...)"),
+    ("mm.fit(Hidden(torch.ones(2, requires_grad=True)), (X, y))", REFUSED, "nn.Parameter(...)"),
+    # exported
+    ("mm.Ensemble.from_models([nn.Linear(2, 2)]).export('m.pt2', X[:, :1])", REFUSED, "cannot take 2 inputs"),
+    ("mm.Ensemble.from_models([net(lambda m, x: linear(m, x) * m.calls)()]).export('m.pt2', X)", REFUSED, "state"),
+    (
+        "mm.Ensemble.from_models([net(lambda m, x: linear(m, torch.tensor(np.tanh(x.numpy()))))()]).export('m.pt2', X)",
+        REFUSED,
+        "leaves torch for numpy",
+    ),
+    (
+        "mm.Ensemble.from_models([net(lambda m, x: torch.stack([linear(m, r) for r in x]))()]).export('m.pt2', X)",
+        REFUSED,
+        "loops over them",
+    ),
     ("mm.Ensemble.from_models([nn.Linear(2, 2), nn.Linear(2, 3)]).predict(X)", REFUSED, ""),
     ("mm.Ensemble.from_models([])", REFUSED, ""),
 )
