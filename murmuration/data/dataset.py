@@ -214,6 +214,9 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     holdouts: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in holdouts.items() if is_other_data(value)]:
         raw = with_part(raw, part, holdouts.pop(part), source, replace(loading, roles={}), reading.weight)
+    if reading.size is not None and features is None and not raw.resized:
+        sides = "x".join(map(str, size or ()))
+        raise Misuse(f"size={sides} is of image files, and {name} has none: leave it out")
     raw = in_plain_columns(raw)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
@@ -228,6 +231,7 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
+    note_untrained_classes(classes, targets, rows)
     train_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = reading.prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
     preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
@@ -251,6 +255,21 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     arguments["features"] = getattr(features, "net", None)
     splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
     return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
+
+
+def note_untrained_classes(
+    classes: tuple[str, ...], targets: dict[str, torch.Tensor], rows: Mapping[str, tuple[str, np.ndarray]]
+) -> None:
+    """Warn of classes that have examples in other splits and none to train on."""
+    if not classes:
+        return
+    counts = {
+        name: targets[part][torch.from_numpy(i)].bincount(minlength=len(classes)) for name, (part, i) in rows.items()
+    }
+    held_out = sum(counts.values()) - counts["train"]
+    if lacking := [classes[k] for k in range(len(classes)) if held_out[k] and not counts["train"][k]]:
+        names = listed([f"'{name}'" for name in lacking], most=3)
+        warn(f"no training example has the class {names}: members cannot learn it; move examples, or leave it out")
 
 
 def in_plain_columns(raw: RawData) -> RawData:

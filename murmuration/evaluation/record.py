@@ -26,7 +26,7 @@ from murmuration.likelihoods import MULTI_LABEL
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import FEWEST, PostHoc, to_json
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
 from murmuration.system.progress import html_table
 from murmuration.system.records import plain_json
 
@@ -254,6 +254,10 @@ def evaluate_ensemble(
     >>> found.scores["accuracy"] > 0.5, found.cost["members"]
     (True, 2)
     """
+    if not isinstance(ensemble, Ensemble):
+        raise Misuse(
+            f"evaluate got {described(ensemble)} first: expected an ensemble; write mm.evaluate(ensemble, data)"
+        )
     if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
         raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
     eval_set = eval_sets.eval_set_for(ensemble, data)

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.data import Preparation
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
 from murmuration.data.ranges import Ranges
 from murmuration.data.scaling import EDGE
@@ -18,7 +20,7 @@ from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.prediction.outside import Baseline, outside_of
 from murmuration.prediction.posthoc.calibrator import Calibrator
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, first_line
+from murmuration.system.errors import Misuse, described, first_line
 from murmuration.system.streams import global_stream
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
@@ -67,6 +69,15 @@ def unexportable(error: Exception) -> Misuse:
 
 # Ending of the file -> its content, from the module and a batch of inputs (N, ...).
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {".pt2": program_bytes}
+
+
+def example_inputs(x: Any) -> Tensor:
+    """Return a batch of inputs (N, ...) of at least two, of which a program learns that N may vary."""
+    if isinstance(x, Tensor) or (values := as_array(x)).dtype.kind in "iufb":
+        inputs = x if isinstance(x, Tensor) else torch.as_tensor(values)
+        if inputs.ndim and len(inputs):
+            return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
+    raise Misuse(f"x is {described(x)}: expected a batch of inputs, a tensor or array (N, ...) of numbers")
 
 
 def require_answers(module: nn.Module, x: Tensor) -> None:
@@ -213,6 +224,5 @@ def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> n
         kind = torch.int64 if isinstance(preparation.inputs, TokenPreparation) else dtype
         inputs, scale = preparation_module(preparation.inputs, kind), preparation_module(preparation.scale, dtype)
         return nn.Sequential(inputs, backbone, scale)
-    reason = "reads columns or several inputs, and a module takes one tensor"
-    hint = "write as_module(prepared=True) and give it ensemble.prepare(x)"
-    raise Misuse(f"{type(preparation).__name__} {reason}: {hint}")
+    reason = "the inputs are columns of a table or several, and a module takes one tensor"
+    raise Misuse(f"{reason}: write prepared=True, and give the module ensemble.prepare(x)")

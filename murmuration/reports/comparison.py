@@ -29,7 +29,7 @@ from murmuration.reports.report import Report, report_of, this_command
 from murmuration.reports.seeds import SeedRun, seeds_of
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse, notes_once, printable, require_integer
+from murmuration.system.errors import Failure, Misuse, described, notes_once, printable, require_integer
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -189,6 +189,9 @@ def compare(
     """
     if isinstance(recipes, str | Recipe):
         raise Misuse(f"recipes={str(recipes)!r}: expected a list of two or more")
+    if odd := [recipe for recipe in recipes if not isinstance(recipe, str | Recipe)]:
+        advice = "give names after the data, mm.compare(data, ['single', 'deep-ensemble'])"
+        raise Misuse(f"recipes= holds {described(odd[0])}: {advice}")
     parsed = [parse_recipe(recipe) if isinstance(recipe, str) else recipe for recipe in recipes]
     directories = [run_name(recipe.name) for recipe in parsed]
     if repeated := [recipe.name for recipe in parsed if directories.count(run_name(recipe.name)) > 1]:
