@@ -81,7 +81,7 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     if not images and not (is_small and counts) and labels <= NOTED_NUMBERS:
         kind, other = (f"{labels} classes", "regression") if is_small else ("quantities", "classification")
         numbers = f"{name} holds {labels} distinct whole numbers, {targets.min()} to {targets.max()}"
-        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong")
+        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong", f"task of {name}")
     return task
 
 
