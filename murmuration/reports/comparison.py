@@ -154,7 +154,8 @@ def compare(
     """Train several recipes on the same splits with the same seed and test which differences are significant.
 
     With `out`, every recipe is a run in a sub-directory (`recipe/seed-0` with several seeds); a comparison that
-    was killed continues when the same call is repeated, and recipes that have finished are loaded.
+    was killed continues when the same call is repeated, and recipes that have finished are loaded. One with several
+    seeds is extended by repeating the call with further seeds, which alone are trained.
 
     Args:
         data: What `open_data` takes: a name, a path, a pair (x, y), a table with `target=`, or a `Data`. Recipes are
@@ -404,11 +405,18 @@ def run_files(path: Path) -> list[Path]:
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
-    """Refuse to continue a comparison with other settings."""
+    """Refuse to continue a comparison with other settings; further seeds may be added to several."""
     stored, settings = before if isinstance(before, dict) else {}, json.loads(json.dumps(now))
+    seeds = stored.get("seeds")
+    if isinstance(seeds, list) and set(seeds) <= set(settings.get("seeds", ())):
+        stored = {**stored, "seeds": settings["seeds"]}
     name = next((key for key in (*settings, "seeds") if stored.get(key) != settings.get(key)), None)
     if name is None:
         return
     if name == "plan" and isinstance(stored.get("plan"), dict):
         name = next((key for key, value in settings["plan"].items() if stored["plan"].get(key) != value), name)
+    if name == "seeds":
+        held = f"seeds={seeds}" if isinstance(seeds, list) else "one seed"
+        advice = "repeat and add to these" if isinstance(seeds, list) else "repeat it"
+        raise Misuse(f"{path} holds a comparison with {held}: {advice}, or choose another out=")
     raise Misuse(f"{path} holds a comparison with other settings ({name} differs): repeat them, or choose another out=")
