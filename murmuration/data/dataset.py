@@ -25,6 +25,7 @@ from murmuration.data.preparation import (
     ImagePreparation,
     Preparation,
     SeveralPreparation,
+    TablePreparation,
     TokenPreparation,
     fit_array,
     fit_images,
@@ -35,6 +36,7 @@ from murmuration.data.preparation import (
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInputs, is_table, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
+from murmuration.data.table_traps import note_traps
 from murmuration.data.tables import role_values
 from murmuration.data.targets import (
     class_list,
@@ -235,6 +237,10 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     train_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = reading.prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
     preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
+    if isinstance(preparation, TablePreparation) and not isinstance(train_inputs, FileTable):
+        tables = {name: take(raw.parts[part].inputs, indices) for name, (part, indices) in rows.items()}
+        inputs_left = [column.name for column in preparation.columns]
+        note_traps(tables, targets[train_part].numpy()[train_rows], inputs_left)
     streams = {} if embedded else streamed_parts(raw, preparation)
     if isinstance(train_inputs, Streamed):
         check_streamed(train_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})

@@ -87,7 +87,7 @@ def test_tables_take_prepared_inputs():
 
     frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 0] > 5, "low", "high"), y=Y)
     ensemble = mm.fit("mlp", frame, target="y", members=2, epochs=1)
-    with pytest.raises(Misuse, match=r"write as_module\(prepared=True\)"):
+    with pytest.raises(Misuse, match="write prepared=True, and give the module"):
         ensemble.as_module()
     inputs = frame.drop(columns="y")
     assert_same(ensemble.as_module(prepared=True)(ensemble.prepare(inputs)), ensemble.predict(inputs))
