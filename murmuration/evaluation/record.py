@@ -13,7 +13,7 @@ import murmuration.evaluation.by_class as by_class
 import murmuration.evaluation.coverage as coverages
 import murmuration.evaluation.eval_set as eval_sets
 from murmuration.data import Data, open_inputs
-from murmuration.evaluation.baseline import IMBALANCED, Baseline, baseline_of
+from murmuration.evaluation.baseline import IMBALANCED, BaselineScores, baseline_of
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
 from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
@@ -121,7 +121,7 @@ class Evaluation:
         return member_scores(self.examples, self.draws)
 
     @cached_property
-    def baseline(self) -> Baseline:
+    def baseline(self) -> BaselineScores:
         """Predictions without input, scored on the same examples."""
         return baseline_of(self)
 
