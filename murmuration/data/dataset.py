@@ -216,9 +216,7 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     holdouts: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in holdouts.items() if is_other_data(value)]:
         raw = with_part(raw, part, holdouts.pop(part), source, replace(loading, roles={}), reading.weight)
-    if reading.size is not None and features is None and not raw.resized:
-        sides = "x".join(map(str, size or ()))
-        raise Misuse(f"size={sides} is of image files, and {name} has none: leave it out")
+    refuse_unused_size(size if features is None else None, raw, name)
     raw = in_plain_columns(raw)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
@@ -233,14 +231,10 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
         rows = {**rows, "train": (train_part, train_rows)}
         name = f"{name}, imbalance {imbalance:g}"
         digest = hashlib.sha256(f"{digest} {imbalance!r} {seed}".encode()).hexdigest()
-    note_untrained_classes(classes, targets, rows)
     train_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = reading.prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
     preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
-    if isinstance(preparation, TablePreparation) and not isinstance(train_inputs, FileTable):
-        tables = {name: take(raw.parts[part].inputs, indices) for name, (part, indices) in rows.items()}
-        inputs_left = [column.name for column in preparation.columns]
-        note_traps(tables, targets[train_part].numpy()[train_rows], inputs_left)
+    note_mistakes(raw, preparation, classes, targets, rows)
     streams = {} if embedded else streamed_parts(raw, preparation)
     if isinstance(train_inputs, Streamed):
         check_streamed(train_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
@@ -261,6 +255,28 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     arguments["features"] = getattr(features, "net", None)
     splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
     return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
+
+
+def refuse_unused_size(size: tuple[int, ...] | None, raw: RawData, name: str) -> None:
+    """Refuse a size of images for data that are no image files."""
+    if size is not None and not raw.resized:
+        sides = "x".join(map(str, size))
+        raise Misuse(f"size={sides} is of image files, and {name} has none: leave it out")
+
+
+def note_mistakes(
+    raw: RawData,
+    preparation: Preparation,
+    classes: tuple[str, ...],
+    targets: dict[str, torch.Tensor],
+    rows: Mapping[str, tuple[str, np.ndarray]],
+) -> None:
+    """Warn of classes without training examples, and of columns and rows of a table that look like mistakes."""
+    note_untrained_classes(classes, targets, rows)
+    part, indices = rows["train"]
+    if isinstance(preparation, TablePreparation) and not isinstance(raw.parts[part].inputs, FileTable):
+        tables = {name: take(raw.parts[part].inputs, selected) for name, (part, selected) in rows.items()}
+        note_traps(tables, targets[part].numpy()[indices], [column.name for column in preparation.columns])
 
 
 def note_untrained_classes(
