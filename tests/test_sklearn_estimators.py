@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+import warnings
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -399,3 +400,20 @@ def test_a_grid_of_recipes_has_one_number_of_members() -> None:
 def test_texts_as_targets_of_a_regression_are_refused():
     with pytest.raises(Misuse, match="y holds 'hi': expected numbers; EnsembleClassifier takes labels"):
         EnsembleRegressor("mlp:hidden=4", members=1).fit(np.zeros((3, 2)), ["1", "hi", "2"])
+
+
+def test_a_search_raises_every_note_once_and_the_next_search_again():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=60), "key": [f"C{row}" for row in range(60)]})
+    y = np.where(table.a > 0, "yes", "no")
+    softmax = nn.Sequential(nn.Linear(1, 2), nn.Softmax(-1))
+    grid = GridSearchCV(EnsembleClassifier(members=2, epochs=1), {"net": ["mlp", softmax]}, cv=3)
+    for search in (lambda: grid.fit(table, y), lambda: cross_val_score(grid.estimator, table, y, cv=2)):
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            search()
+        ours = [note for note in notes if "left out" in str(note.message) or "softmax" in str(note.message)]
+        assert {note.filename for note in notes} == {__file__}
+        assert sum("'key'" in str(note.message) for note in ours) == 1
+        assert sum("not calibrated" in str(note.message) for note in notes) == 1
+    assert len(ours) == 1  # the second search has no softmax

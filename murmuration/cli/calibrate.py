@@ -1,10 +1,11 @@
 """`murmur calibrate`: post-hoc steps for a run, fitted again on its validation examples."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from murmuration.cli.console import say
 from murmuration.cli.options import Json, OwnNet, PostHocOptions, RunDevice, RunPath, network
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Failure, Misuse, warn
 
 
 def calibrate(
@@ -25,6 +26,7 @@ def calibrate(
     from murmuration.cli.results import leave_results
     from murmuration.cli.training import load_run, reopen_data
     from murmuration.evaluation import evaluate_ensemble, held_out_set
+    from murmuration.prediction.ensemble import load_posthoc
     from murmuration.prediction.posthoc import FEWEST
     from murmuration.reports.report import this_command
     from murmuration.runs.directory import POSTHOC, locked, read_run
@@ -32,16 +34,20 @@ def calibrate(
     from murmuration.system.records import to_json
     from murmuration.training.folds import fit_posthoc_again
 
-    path, config = Path(run), trust.config()
+    path, config, before = Path(run), trust.config(), None
     read_run(path)  # refuse a directory that is not a run before it is locked
     with locked(path):
         ensemble, data = load_run(path, posthoc=False, net=network(net), device=device), reopen_data(path)
         if len(data.val) < FEWEST and not ensemble.manifest.folds:
             reason = f"{path} has {len(data.val)} validation examples: post-hoc steps need at least {FEWEST}"
             raise Misuse(f"{reason}; train it again on more examples")
+        with suppress(Failure):  # damaged steps are replaced too
+            before = load_posthoc(path)
         ensemble = fit_posthoc_again(ensemble, data, config)
         evaluation = evaluate_ensemble(ensemble, held_out_set(ensemble, data))
         files = {POSTHOC: json_bytes(to_json(ensemble.posthoc))}  # written last: interrupted before, all is as it was
         leave_results(path, evaluation, as_json=as_json, files=files, command=this_command())
+    if before is not None and before != ensemble.posthoc:
+        warn(f"these post-hoc steps replace those of before: {before.summary}")
     if not as_json:
         say(f"post-hoc steps: {path / 'posthoc.json'}")

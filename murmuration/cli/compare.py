@@ -33,7 +33,8 @@ def compare(
 
     Train several recipes on the same splits with the same seed and test which differences are significant (paired
     tests). With one seed these are differences between the trained networks; --seeds compares the methods, by means
-    over training seeds. Each recipe is a run in a sub-directory of --out. Interrupted, the same command continues.
+    over training seeds. Each recipe is a run in a sub-directory of --out. Interrupted, the same command continues;
+    with further --seeds it trains these alone and writes the report again.
     results.json holds the output of --json.
 
     Args:

@@ -52,7 +52,8 @@ def predict(
     epistemic are summed over classes, or of the predicted class alone (_predicted). Regression: the mean, the
     aleatoric, epistemic and total standard deviation, and the central 90 % interval, named after the target. A
     calibrated run adds the conformal prediction set or interval, and whether to answer or to abstain. `outside` counts
-    the inputs of a row that lie beyond the training range, are unknown categories, or are missing.
+    the inputs of a row that lie beyond the training range, are unknown categories, or are missing where
+    training had no missing value.
 
     Args:
         run: The run.

@@ -235,6 +235,7 @@ def _suggestion(got: str, command: Any, where: str) -> str:
     if command.name == "compare" and got.removeprefix("--") in answers:
         return f"write it after a recipe, such as --recipes single,deep-ensemble:{got.removeprefix('--')}=..."
     meant = "--" + FOREIGN.get(got.lstrip("-").replace("-", "_"), "").partition("=")[0].replace("_", "-")
+    meant = "--loss" if meant == "--likelihood" else meant
     if meant in options:
         return f"write {meant}; see {where} --help"
     begun = [name for name in options if name.startswith(got)]

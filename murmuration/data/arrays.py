@@ -14,7 +14,7 @@ from murmuration.data.numpy_arrays import as_array
 from murmuration.data.preparation import checked_array
 from murmuration.data.raw import LoadOptions, RawData, RawPart, is_table, several_inputs
 from murmuration.data.tables import table_raw
-from murmuration.system.errors import Misuse, listed
+from murmuration.system.errors import Misuse, listed, warn
 
 
 def load_npz(path: Path, options: LoadOptions) -> RawData:
@@ -142,7 +142,19 @@ def load_pair(source: Any, options: LoadOptions) -> RawData:
     name = str(getattr(y, "name", None) or "y")
     if name in x.columns:
         raise Misuse(f"the targets are named '{name}' like a column of x: give the table alone with target={name!r}")
-    return table_raw(x.assign(**{name: as_array(y)}), replace(options, target=name))
+    if len(targets := as_array(y)) != len(x):
+        raise Misuse(f"x has {len(x)} rows but its targets have {len(targets)}: expected equal numbers")
+    if is_permuted(getattr(y, "index", None), x.index):
+        advice = "write y.loc[x.index] if it says which belong together"
+        warn(f"the targets have the index of x in another order, and are taken by position: {advice}")
+    return table_raw(x.assign(**{name: targets}), replace(options, target=name))
+
+
+def is_permuted(index: Any, other: Any) -> bool:
+    """Return whether two pandas indices hold the same labels, each once, in another order."""
+    if not hasattr(index, "is_unique") or len(index) != len(other) or index.equals(other):
+        return False
+    return bool(index.is_unique and other.is_unique and index.isin(other).all())
 
 
 def load_array(source: Any, options: LoadOptions) -> RawData:

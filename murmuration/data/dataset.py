@@ -25,6 +25,7 @@ from murmuration.data.preparation import (
     ImagePreparation,
     Preparation,
     SeveralPreparation,
+    TablePreparation,
     TokenPreparation,
     fit_array,
     fit_images,
@@ -35,6 +36,7 @@ from murmuration.data.preparation import (
 from murmuration.data.raw import Keys, LoadOptions, RawData, RawPart, SeveralInputs, is_table, take, take_keys
 from murmuration.data.splits import FEWEST_ROWS, long_tail_rows, split_rows
 from murmuration.data.streamed import Streamed, are_parts, as_given, is_streamable, streamed_rows
+from murmuration.data.table_traps import note_traps
 from murmuration.data.tables import role_values
 from murmuration.data.targets import (
     class_list,
@@ -214,6 +216,7 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     holdouts: dict[str, Any] = {"val": val, "test": test}
     for part in [part for part, value in holdouts.items() if is_other_data(value)]:
         raw = with_part(raw, part, holdouts.pop(part), source, replace(loading, roles={}), reading.weight)
+    refuse_unused_size(size if features is None else None, raw, name)
     raw = in_plain_columns(raw)
     data_task, classes, targets = encode_targets(raw, task)
     strata = {part: y.numpy() if data_task == "classification" else np.zeros(len(y)) for part, y in targets.items()}
@@ -231,6 +234,7 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     train_inputs = take(raw.parts[train_part].inputs, train_rows)
     prepare = reading.prepare or ("none" if isinstance(train_inputs, Streamed) else "standardise")
     preparation, embedded = fit_features(raw, features, rows["train"], prepare, name, inputs)
+    note_mistakes(raw, preparation, classes, targets, rows)
     streams = {} if embedded else streamed_parts(raw, preparation)
     if isinstance(train_inputs, Streamed):
         check_streamed(train_inputs, {name for name, (part, n) in rows.items() if part == train_part and len(n)})
@@ -251,6 +255,43 @@ def open_data(source: Any = "digits", *, features: FeatureNetwork | None = None,
     arguments["features"] = getattr(features, "net", None)
     splits, reopened = (split("train"), split("val"), split("test")), reopen_arguments(source, arguments)
     return Data(name, data_task, *splits, classes, preparation, digest, preparation.names, reopened)
+
+
+def refuse_unused_size(size: tuple[int, ...] | None, raw: RawData, name: str) -> None:
+    """Refuse a size of images for data that are no image files."""
+    if size is not None and not raw.resized:
+        sides = "x".join(map(str, size))
+        raise Misuse(f"size={sides} is of image files, and {name} has none: leave it out")
+
+
+def note_mistakes(
+    raw: RawData,
+    preparation: Preparation,
+    classes: tuple[str, ...],
+    targets: dict[str, torch.Tensor],
+    rows: Mapping[str, tuple[str, np.ndarray]],
+) -> None:
+    """Warn of classes without training examples, and of columns and rows of a table that look like mistakes."""
+    note_untrained_classes(classes, targets, rows)
+    part, indices = rows["train"]
+    if isinstance(preparation, TablePreparation) and not isinstance(raw.parts[part].inputs, FileTable):
+        tables = {name: take(raw.parts[part].inputs, selected) for name, (part, selected) in rows.items()}
+        note_traps(tables, targets[part].numpy()[indices], [column.name for column in preparation.columns])
+
+
+def note_untrained_classes(
+    classes: tuple[str, ...], targets: dict[str, torch.Tensor], rows: Mapping[str, tuple[str, np.ndarray]]
+) -> None:
+    """Warn of classes that have examples in other splits and none to train on."""
+    if not classes:
+        return
+    counts = {
+        name: targets[part][torch.from_numpy(i)].bincount(minlength=len(classes)) for name, (part, i) in rows.items()
+    }
+    held_out = sum(counts.values()) - counts["train"]
+    if lacking := [classes[k] for k in range(len(classes)) if held_out[k] and not counts["train"][k]]:
+        names = listed([f"'{name}'" for name in lacking], most=3)
+        warn(f"no training example has the class {names}: members cannot learn it; move examples, or leave it out")
 
 
 def in_plain_columns(raw: RawData) -> RawData:

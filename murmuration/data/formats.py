@@ -138,7 +138,19 @@ def format_of(source: Any) -> Format:
         raise Misuse(f"{name} is a single image: give a folder of images, or in Python a list, {write}")
     if isinstance(source, Path):
         raise Misuse(f"'{source}' has the suffix '{source.suffix}': expected {format_usage('path')}")
+    if (advice := other_form(source)) is not None:
+        raise Misuse(f"a {type(source).__name__} is not data: write {advice}")
     raise Misuse(f"a {type(source).__name__} is not data: expected {format_usage('name', 'path', 'object')}")
+
+
+def other_form(source: Any) -> str | None:
+    """Return what to write for rows or columns in lists and dicts, and for an iterator; None for other objects."""
+    first = source[0] if isinstance(source, list) and source else None
+    if isinstance(source, dict) or isinstance(first, dict):
+        return "pandas.DataFrame(data), or a pair (x, y)"
+    if isinstance(first, tuple | list) and len(first) == 2:
+        return "a pair of all inputs and all targets, (x, y), or a torch Dataset"
+    return "the DataLoader, or a pair (x, y), which can be read again" if hasattr(source, "__next__") else None
 
 
 def with_roles(raw: "RawData", options: "LoadOptions", name: str) -> "RawData":

@@ -81,6 +81,8 @@ def load_image_folder(folder: Path, options: LoadOptions) -> RawData:
     left_out: list[Path] = []
     files = {part: labelled_files(path, options.labelled, left_out) for part, path in part_folders.items()}
     paths = [path for labelled in files.values() for path, _ in labelled]
+    if not paths and (folder / "run.json").exists():
+        raise Misuse(f"'{folder}' is a run: expected data, such as images or a table")
     if not paths:
         raise Misuse(f"no images in '{folder}': expected class folders of {listed(sorted(IMAGE_SUFFIXES))}")
     if left_out:

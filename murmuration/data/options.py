@@ -1,9 +1,10 @@
 """`DataOptions`: the options of `open_data`. The command line reads the declarations without torch."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Annotated, Any, Literal
 
-from murmuration.system.errors import names_of
+from murmuration.system.errors import Misuse, names_of
 from murmuration.system.settings import AtLeast, Doc, Number, Switch, check_settings, documented
 
 Task = Literal["classification", "multi-label", "regression"]
@@ -92,6 +93,11 @@ class DataOptions:
     def __post_init__(self) -> None:
         if type(self.in_memory).__name__ == "bool_":  # of numpy
             object.__setattr__(self, "in_memory", bool(self.in_memory))
+        if not isinstance(self.target, str | None):
+            names_of("target", self.target)
+        sides = self.size if isinstance(self.size, tuple | list) and len(self.size) == 2 else (self.size, self.size)
+        if self.size is not None and not all(isinstance(side, Integral) for side in sides):
+            raise Misuse(f"size={self.size!r}: need a number of pixels such as 64, or (height, width)")
         for name in ("drop", "keep", "text"):
             object.__setattr__(self, name, tuple(filter(None, names_of(name, getattr(self, name)))))
         check_settings(self)

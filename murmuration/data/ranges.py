@@ -3,7 +3,7 @@
 Ranges belong to rows of numbers and to tables; images, tokens, features of a network, several inputs and inputs that
 are not prepared have none. A value that is beyond its range by less than `MARGIN` of the width of the range counts, but
 adds nothing to the distance. The mark of an unknown category has the range 0 to 0, unless training had rare categories,
-which share it: a network has learnt about those.
+which share it: a network has learnt about those. A missing value counts only where training had none.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MARGIN = 0.1  # of the width of a range
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Ranges of prepared inputs in single precision, and the inputs that mark a missing or rare value.
+    """Ranges of prepared inputs in single precision, and the inputs that mark a rare category.
 
     Attributes:
         low: Smallest training values (P,) of the inputs at `places`, or (C, 1, ...) of channels.
@@ -86,13 +86,13 @@ def ranges_of(preparation: Any) -> Ranges | None:
     for column in preparation.columns:
         width = len(column.prepared_names)
         if isinstance(column, NumericColumn):
-            flags += [start + 1] * column.flags_missing
             if column.low is not None:
                 places.append(start)
                 ends.append(column.scaling.exact(np.array([[column.low], [column.high]]))[:, 0])
         elif isinstance(column, CategoricalColumn):
             unseen = start + width - 1
-            flags += range(start + len(column.categories), unseen + column.has_rare)
+            if column.has_rare:
+                flags.append(unseen)
             if not column.has_rare:  # in training always 0
                 places.append(unseen)
                 ends.append(np.zeros(2))

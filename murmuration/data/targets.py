@@ -1,6 +1,7 @@
 """Targets: the task they imply, the spelling and order of class names, and their encoding as tensors."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def infer_task(targets: np.ndarray, images: bool, name: str = "target") -> Task:
     if not images and not (is_small and counts) and labels <= NOTED_NUMBERS:
         kind, other = (f"{labels} classes", "regression") if is_small else ("quantities", "classification")
         numbers = f"{name} holds {labels} distinct whole numbers, {targets.min()} to {targets.max()}"
-        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong")
+        warn(f"{numbers}: they are taken as {kind}; write task='{other}' if that is wrong", f"task of {name}")
     return task
 
 
@@ -151,7 +152,19 @@ def class_list(parts: Sequence[np.ndarray], names: tuple[str, ...] | None) -> tu
     labels = {name for targets in parts for name in label_names(targets, names)[0]}
     if len(labels) < 2:
         raise Misuse(f"every row has the label '{labels.pop()}': expected at least two classes")
+    note_alike_labels(sorted(labels))
     return names if names is not None else sort_names(labels)
+
+
+def note_alike_labels(names: Sequence[str]) -> None:
+    """Warn of labels of two letters or more that differ in case or surrounding blanks alone."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        spellings[name.strip().casefold()].append(f"'{name}'")
+    if alike := [" and ".join(same) for folded, same in spellings.items() if len(same) > 1 and len(folded) > 1]:
+        warn(
+            f"labels differ in case or blanks alone and are classes of their own: {listed(alike, 3)}; write them alike"
+        )
 
 
 def encode_labels(targets: np.ndarray, names: tuple[str, ...] | None, classes: tuple[str, ...]) -> Tensor:

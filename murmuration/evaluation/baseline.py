@@ -29,7 +29,7 @@ TRAINING, EVALUATED = "training", "evaluated"  # examples that the baseline know
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class BaselineScores:
     """Predictions without input, scored on the evaluated examples.
 
     Attributes:
@@ -73,7 +73,7 @@ class Baseline:
         return {**about, "metrics": self.scores, "differences": self.differences, "beaten": self.is_beaten}
 
 
-def baseline_of(evaluation: "Evaluation") -> Baseline:
+def baseline_of(evaluation: "Evaluation") -> BaselineScores:
     """Score predictions without input on the examples of an evaluation.
 
     Args:
@@ -112,4 +112,4 @@ def baseline_of(evaluation: "Evaluation") -> Baseline:
     examples = ExampleScores.from_chunks(chunks())
     scored = [n for n in PROPER[evaluation.task] if n != "crps" or "crps" in evaluation.examples.columns]
     differences = {score: paired_interval(evaluation.examples, examples, score) for score in scored}
-    return Baseline(name, source, tuple(counts), examples, differences)
+    return BaselineScores(name, source, tuple(counts), examples, differences)

@@ -13,7 +13,7 @@ import murmuration.evaluation.by_class as by_class
 import murmuration.evaluation.coverage as coverages
 import murmuration.evaluation.eval_set as eval_sets
 from murmuration.data import Data, open_inputs
-from murmuration.evaluation.baseline import IMBALANCED, Baseline, baseline_of
+from murmuration.evaluation.baseline import IMBALANCED, BaselineScores, baseline_of
 from murmuration.evaluation.coverage import AbstentionResult, SetCoverage, abstention_results, rows_by_class
 from murmuration.evaluation.eval_set import EvalSet
 from murmuration.evaluation.metrics import ExampleScores, Score, shown_in
@@ -26,7 +26,7 @@ from murmuration.likelihoods import MULTI_LABEL
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.posthoc import FEWEST, PostHoc, to_json
 from murmuration.runs.manifest import Manifest
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described
 from murmuration.system.progress import html_table
 from murmuration.system.records import plain_json
 
@@ -121,7 +121,7 @@ class Evaluation:
         return member_scores(self.examples, self.draws)
 
     @cached_property
-    def baseline(self) -> Baseline:
+    def baseline(self) -> BaselineScores:
         """Predictions without input, scored on the same examples."""
         return baseline_of(self)
 
@@ -254,6 +254,10 @@ def evaluate_ensemble(
     >>> found.scores["accuracy"] > 0.5, found.cost["members"]
     (True, 2)
     """
+    if not isinstance(ensemble, Ensemble):
+        raise Misuse(
+            f"evaluate got {described(ensemble)} first: expected an ensemble; write mm.evaluate(ensemble, data)"
+        )
     if ensemble.likelihood is not None and ensemble.likelihood.task == MULTI_LABEL:
         raise Misuse("a report on multi-label predictions: there is none; write mm.score(ensemble.predict(x), y)")
     eval_set = eval_sets.eval_set_for(ensemble, data)

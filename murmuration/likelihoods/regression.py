@@ -97,6 +97,10 @@ class GaussianOutputs(Standardised):
         def outliers(self) -> float: ...
 
     def __post_init__(self) -> None:
+        for name in ("shift", "scale"):
+            units = getattr(self, name)
+            if units is not None and not isinstance(units, tuple | list):
+                raise Misuse(f"{name}={units!r}: need a number for each target, {name}=({units!r},)")
         require_number("outliers", self.outliers, 0.02)
         if not 0 <= self.outliers < 0.5:
             problem = "expected a share of the targets from 0 to below 0.5, such as 0.02"

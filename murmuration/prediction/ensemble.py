@@ -32,7 +32,7 @@ from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
 from murmuration.prediction.checks import likelihood_of
-from murmuration.prediction.export import EXPORTS, EnsembleModule, preparation_module
+from murmuration.prediction.export import EXPORTS, EnsembleModule, example_inputs, preparation_module, require_answers
 from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -41,7 +41,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.directory import GIVEN, POSTHOC
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, FLOAT32, resolve_device
-from murmuration.system.errors import Failure, Misuse, first_line, listed, names_of, notes_once, unknown
+from murmuration.system.errors import Failure, Misuse, described, first_line, listed, names_of, notes_once, unknown
 from murmuration.system.files import read_json, write_bytes, write_json
 from murmuration.system.progress import html_table
 from murmuration.system.records import to_json
@@ -156,8 +156,8 @@ class Ensemble:
         >>> tuple(Ensemble.from_models(nets).predict(torch.zeros(5, 4)).outputs.shape)
         (2, 5, 3)
         """
-        if isinstance(models, nn.Module) or not all(isinstance(model, nn.Module) for model in models):
-            raise Misuse(f"from_models got {type(models).__name__}: give a list of networks, nn.Module each")
+        if odd := [models] if isinstance(models, nn.Module) else [m for m in models if not isinstance(m, nn.Module)]:
+            raise Misuse(f"from_models got {described(odd[0])}: give a list of networks, nn.Module each")
         if not models:
             raise Misuse("from_models got no models: give at least one nn.Module")
         if task == MULTI_LABEL and likelihood is None:
@@ -278,9 +278,9 @@ class Ensemble:
             raise unknown("ending of an exported file", ending, EXPORTS)
         if x is None and self._input_shape is None:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
-        inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else torch.as_tensor(unmasked(x))
+        inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else example_inputs(unmasked(x))
         module = self.as_module(**settings)
-        module(inputs[:2])  # refuses what the program would not
+        require_answers(module, inputs[:2])  # refuses what the program would not
         write_bytes(Path(path), EXPORTS[ending](module, inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
@@ -550,7 +550,7 @@ class Ensemble:
             Misuse: If the directory holds a run or other files.
             Failure: If it cannot be written.
         """
-        described = self
+        recorded = self
         if not self.manifest.data:  # networks trained elsewhere
             manifest = replace(
                 self.manifest,
@@ -560,9 +560,9 @@ class Ensemble:
                 given=[type(group.module).__qualname__ for group in self.groups],
                 plain=[{name: digest(t) for name, t in plain_tensors(group.module).items()} for group in self.groups],
             )
-            described = replace(self, manifest=manifest)
+            recorded = replace(self, manifest=manifest)
         with runs.creating(Path(path), self.preparation, repeated=True):
-            described.write(Path(path))
+            recorded.write(Path(path))
 
     def write(self, path: Path) -> None:
         """Complete a run directory: post-hoc steps, models, networks, then the manifest that declares it complete.

@@ -2,13 +2,17 @@
 
 import copy
 import io
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from murmuration.data import Preparation
+from murmuration.data.numpy_arrays import as_array
 from murmuration.data.preparation import ArrayPreparation, FeaturePreparation, ImagePreparation, TokenPreparation
 from murmuration.data.ranges import Ranges
 from murmuration.data.scaling import EDGE
@@ -16,7 +20,7 @@ from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.prediction.outside import Baseline, outside_of
 from murmuration.prediction.posthoc.calibrator import Calibrator
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse
+from murmuration.system.errors import Misuse, described, first_line
 from murmuration.system.streams import global_stream
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
@@ -26,12 +30,64 @@ ENTROPIES = ("mean", "entropy", "expected_entropy", "mutual_information")  # of 
 def program_bytes(module: nn.Module, x: Tensor) -> bytes:
     """Return the file of a `torch.export` program that takes any number of inputs."""
     file = io.BytesIO()
-    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), file)
+    with silent():
+        try:
+            program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        except Misuse:
+            raise
+        except Exception as error:  # whatever the tracer meets in a user's network
+            raise unexportable(error) from error
+    torch.export.save(program, file)
     return file.getvalue()
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Keep the program that torch could not trace, and its logs, off the screen within the block."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(level)
+
+
+def unexportable(error: Exception) -> Misuse:
+    """Return the error for a network that `torch.export` cannot trace, with what to write instead."""
+    reason = first_line(error)
+    if "data-dependent" in reason:
+        hint = "forward branches on values; write torch.where(condition, a, b) for `if`"
+    elif "numpy" in reason:
+        hint = "forward leaves torch for numpy; write torch functions"
+    elif "specialized" in str(error) or "Constraints violated" in reason:
+        hint = "forward fixes the number of inputs, or loops over them; write x.shape[0], and operations of all inputs"
+    else:
+        hint = f"{type(error).__name__}: {reason.rstrip('.')}"
+    return Misuse(f"a network cannot be exported: {hint}")
 
 
 # Ending of the file -> its content, from the module and a batch of inputs (N, ...).
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {".pt2": program_bytes}
+
+
+def example_inputs(x: Any) -> Tensor:
+    """Return a batch of inputs (N, ...) of at least two, of which a program learns that N may vary."""
+    if isinstance(x, Tensor) or (values := as_array(x)).dtype.kind in "iufb":
+        inputs = x if isinstance(x, Tensor) else torch.as_tensor(values)
+        if inputs.ndim and len(inputs):
+            return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
+    raise Misuse(f"x is {described(x)}: expected a batch of inputs, a tensor or array (N, ...) of numbers")
+
+
+def require_answers(module: nn.Module, x: Tensor) -> None:
+    """Refuse inputs (n, ...) that a network cannot take."""
+    try:
+        module(x)
+    except Misuse:
+        raise
+    except Exception as error:  # a user's network may raise anything
+        raise Misuse(f"a network cannot take {len(x)} inputs {tuple(x.shape)}: {first_line(error)}") from error
 
 
 class EnsembleModule(nn.Module):
@@ -55,7 +111,8 @@ class EnsembleModule(nn.Module):
         super().__init__()
         self.baseline, self.clip = (baseline, ranges.clip) if ranges is not None else (None, None)
         for name in ("low", "high", "places", "flags"):
-            self.register_buffer(name, getattr(ranges, name, None))
+            buffer = getattr(ranges, name, None)
+            self.register_buffer(name, None if buffer is None else buffer.clone())  # of a storage of its own
         self.prepare, self.members = prepare, nn.ModuleList(members)
         self.likelihood, self.calibrator, self.shape = likelihood, calibrator, shape
         self.checked = False  # that members draw no random numbers
@@ -65,10 +122,14 @@ class EnsembleModule(nn.Module):
         return torch.stack([member(inputs.clone()).float() for member in self.members])
 
     def refuse_draws(self, inputs: Tensor) -> None:
-        """Refuse members that draw random numbers, which `predict` fixes and other programs do not."""
+        """Refuse members that draw random numbers, which `predict` fixes and other programs do not, or keep state."""
         with global_stream(0, "prediction", 0, device=inputs.device) as drew, torch.no_grad():
-            self.outputs(inputs)
+            outputs = self.outputs(inputs)
             drawn = drew()
+            changing = not drawn and not torch.equal(outputs.nan_to_num(), self.outputs(inputs).nan_to_num())
+        if changing:
+            cause = "forward keeps state, or draws from Python's random or numpy"
+            raise Misuse(f"a network gives other outputs for the same inputs in evaluation mode: {cause}; remove it")
         if drawn:
             hint = "write F.dropout(x, p, self.training), and noise under `if self.training:`"
             raise Misuse(f"a network draws random numbers in evaluation mode, so no module repeats `predict`: {hint}")
@@ -163,6 +224,5 @@ def preparation_module(preparation: Preparation | None, dtype: torch.dtype) -> n
         kind = torch.int64 if isinstance(preparation.inputs, TokenPreparation) else dtype
         inputs, scale = preparation_module(preparation.inputs, kind), preparation_module(preparation.scale, dtype)
         return nn.Sequential(inputs, backbone, scale)
-    reason = "reads columns or several inputs, and a module takes one tensor"
-    hint = "write as_module(prepared=True) and give it ensemble.prepare(x)"
-    raise Misuse(f"{type(preparation).__name__} {reason}: {hint}")
+    reason = "the inputs are columns of a table or several, and a module takes one tensor"
+    raise Misuse(f"{reason}: write prepared=True, and give the module ensemble.prepare(x)")

@@ -34,7 +34,8 @@ class Outside:
     """What is known of N inputs by the ranges of training.
 
     Attributes:
-        count: Values of each input (N,) that lie beyond the training range, are unknown categories, or are missing.
+        count: Values of each input (N,) that lie beyond the training range, are unknown categories, or are missing
+            where training had no missing value.
         weight: Share (N,) of each prediction that is the baseline.
     """
 

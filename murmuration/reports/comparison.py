@@ -29,7 +29,7 @@ from murmuration.reports.report import Report, report_of, this_command
 from murmuration.reports.seeds import SeedRun, seeds_of
 from murmuration.runs.directory import has_lost_manifest, locked, read_run, require_free, versions
 from murmuration.runs.locks import holders
-from murmuration.system.errors import Failure, Misuse, notes_once, printable, require_integer
+from murmuration.system.errors import Failure, Misuse, described, notes_once, printable, require_integer
 from murmuration.system.files import DAMAGED, read_record, write_bytes, write_json, write_record
 from murmuration.system.interrupts import CHECKPOINT_SECONDS
 from murmuration.system.progress import counting_bar, is_watched, training_bar
@@ -154,7 +154,8 @@ def compare(
     """Train several recipes on the same splits with the same seed and test which differences are significant.
 
     With `out`, every recipe is a run in a sub-directory (`recipe/seed-0` with several seeds); a comparison that
-    was killed continues when the same call is repeated, and recipes that have finished are loaded.
+    was killed continues when the same call is repeated, and recipes that have finished are loaded. One with several
+    seeds is extended by repeating the call with further seeds, which alone are trained.
 
     Args:
         data: What `open_data` takes: a name, a path, a pair (x, y), a table with `target=`, or a `Data`. Recipes are
@@ -189,6 +190,9 @@ def compare(
     """
     if isinstance(recipes, str | Recipe):
         raise Misuse(f"recipes={str(recipes)!r}: expected a list of two or more")
+    if odd := [recipe for recipe in recipes if not isinstance(recipe, str | Recipe)]:
+        advice = "give names after the data, mm.compare(data, ['single', 'deep-ensemble'])"
+        raise Misuse(f"recipes= holds {described(odd[0])}: {advice}")
     parsed = [parse_recipe(recipe) if isinstance(recipe, str) else recipe for recipe in recipes]
     directories = [run_name(recipe.name) for recipe in parsed]
     if repeated := [recipe.name for recipe in parsed if directories.count(run_name(recipe.name)) > 1]:
@@ -401,11 +405,18 @@ def run_files(path: Path) -> list[Path]:
 
 
 def require_same_settings(path: Path, before: Any, now: dict[str, Any]) -> None:
-    """Refuse to continue a comparison with other settings."""
+    """Refuse to continue a comparison with other settings; further seeds may be added to several."""
     stored, settings = before if isinstance(before, dict) else {}, json.loads(json.dumps(now))
+    seeds = stored.get("seeds")
+    if isinstance(seeds, list) and set(seeds) <= set(settings.get("seeds", ())):
+        stored = {**stored, "seeds": settings["seeds"]}
     name = next((key for key in (*settings, "seeds") if stored.get(key) != settings.get(key)), None)
     if name is None:
         return
     if name == "plan" and isinstance(stored.get("plan"), dict):
         name = next((key for key, value in settings["plan"].items() if stored["plan"].get(key) != value), name)
+    if name == "seeds":
+        held = f"seeds={seeds}" if isinstance(seeds, list) else "one seed"
+        advice = "repeat and add to these" if isinstance(seeds, list) else "repeat it"
+        raise Misuse(f"{path} holds a comparison with {held}: {advice}, or choose another out=")
     raise Misuse(f"{path} holds a comparison with other settings ({name} differs): repeat them, or choose another out=")

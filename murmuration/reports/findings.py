@@ -353,7 +353,7 @@ def outside_sentence(evaluation: Evaluation) -> str:
         return ""
     count = int((ensemble.ranges.outside(x)[0] > 0).sum())
     examples = f"{count:,} of {len(x):,} {words_of(evaluation.eval_set).examples}"
-    return f"{examples} have inputs beyond the training range, unknown or missing." if count else ""
+    return f"{examples} have inputs beyond the training range, unknown or newly missing." if count else ""
 
 
 def about(evaluation: Evaluation, named: bool, *, brief: bool = False) -> list[str]:

@@ -26,7 +26,7 @@ from murmuration.reports.sections.summary import summary
 from murmuration.reports.sections.thresholds import thresholds
 from murmuration.reports.sections.uncertainty import uncertainty
 from murmuration.reports.sections.weights import parameters, weights
-from murmuration.system.errors import Failure
+from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import write_bytes
 
 SECTIONS = {  # group of the navigation -> its sections, in order
@@ -139,7 +139,10 @@ def write_report(path: str | os.PathLike[str], report: Report) -> None:
         path: The file; missing folders are created.
         report: The report.
     """
-    target, content = Path(path), render(report).encode("utf-8")
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise Misuse(f"report '{target}': expected a file such as report.html")
+    content = render(report).encode("utf-8")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from murmuration.data.preparation import TablePreparation
 from murmuration.evaluation import EvalSet, Evaluation, evaluate_ensemble
-from murmuration.evaluation.baseline import Baseline
+from murmuration.evaluation.baseline import BaselineScores
 from murmuration.evaluation.record import Ood, Shift
 from murmuration.evaluation.shift import Progress, no_progress
 from murmuration.prediction.ensemble import Ensemble
@@ -78,7 +78,7 @@ class Report:
         return [evaluation.name for evaluation in self.evaluations]
 
     @property
-    def baseline(self) -> Baseline:
+    def baseline(self) -> BaselineScores:
         """Predictions without input, the same for all evaluations."""
         return self.leader.baseline
 

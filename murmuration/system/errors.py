@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-OWN_PACKAGES = ("murmuration", "torch", "sklearn")  # no user's line is in them
+OWN_PACKAGES = ("murmuration", "torch", "sklearn", "joblib")  # no user's line is in them
 LONGEST = 1000  # characters of a message: a cell of a file may hold 200,000
 MOST_NAMES = 12  # of a list in a message
 ALIKE = 0.6  # similarity from which a name is suggested, 0 to 1
@@ -169,8 +169,13 @@ def require_number(name: str, value: object, usual: float) -> None:
 
 
 def is_internal(frame: FrameType) -> bool:
-    """Return whether a frame runs code of this package, of torch or of scikit-learn."""
-    return frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES
+    """Return whether a frame runs code of this package, of torch, of scikit-learn or of its joblib."""
+    return package_of(frame) in OWN_PACKAGES
+
+
+def package_of(frame: FrameType) -> str:
+    """Return the name of the package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -183,16 +188,21 @@ class NoteScope:
 
 
 _scope: ContextVar[NoteScope | None] = ContextVar("notes", default=None)
+_search: tuple[tuple[Any, ...], set[str]] | None = None  # the last call of scikit-learn, and the notes raised in it
 
 
 def notes_once(call: Function) -> Function:
-    """Decorate a public function: within a call, also by other public functions, every note is raised once."""
+    """Decorate a public function: within a call, also by other public functions, every note is raised once.
+
+    All calls of one search by scikit-learn, such as `GridSearchCV`, raise every note once.
+    """
 
     @functools.wraps(call)
     def wrapper(*args: Any, **settings: Any) -> Any:
         if _scope.get() is not None:
             return call(*args, **settings)
-        token = _scope.set(NoteScope(users_place()))
+        place = users_place()
+        token = _scope.set(NoteScope(place, raised_by_search(place)))
         try:
             return call(*args, **settings)
         finally:
@@ -221,6 +231,24 @@ def users_place() -> dict[str, Any]:
     registry = user.f_globals.setdefault("__warningregistry__", {})
     where = {"filename": user.f_code.co_filename, "lineno": user.f_lineno}
     return {**where, "module": user.f_globals.get("__name__"), "registry": registry}
+
+
+def raised_by_search(place: dict[str, Any]) -> set[str]:
+    """Return the notes that were raised in the call of scikit-learn that led here; a new set outside of one.
+
+    Worker processes of a search know nothing of each other: each of them raises a note once.
+    """
+    global _search
+    frame, outermost = inspect.currentframe(), None
+    while frame is not None:
+        outermost = frame if package_of(frame) in ("sklearn", "joblib") else outermost
+        frame = frame.f_back
+    if outermost is None:
+        return set()
+    call = (id(outermost), outermost.f_code, place["filename"], place["lineno"])  # the frame itself would keep data
+    if _search is None or _search[0] != call:
+        _search = call, set()
+    return _search[1]
 
 
 def warn(message: str, about: str | None = None) -> None:

@@ -121,6 +121,8 @@ def fit(
         return resume(str(out), **objects, show=show, callback=callback)
     if is_first():
         runs.check_new(out)
+    if not isinstance(progress, bool | None) and not callable(progress):
+        raise Misuse(f"progress={progress!r:.60}: need True, False or a function")
     quiet = progress is False or not is_first() or (progress is None and not is_watched())
     run = resolve(net, data, recipe, plan, settings, likelihood=likelihood, out=out, quiet=quiet)
     if callback is not None and not callable(callback):

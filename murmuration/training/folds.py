@@ -156,7 +156,7 @@ def cross_fit(
         return joint
     if len(y) < FEWEST:
         reason = f"{len(y)} examples, and it takes {FEWEST}; give more examples"
-        warn(f"not calibrated: {reason}")
+        warn(f"not calibrated: {reason}", "too few validation examples")
         return joint
     return replace(joint, posthoc=fit_posthoc(out_of_folds, y, plan.posthoc, *class_facts(joint)))
 

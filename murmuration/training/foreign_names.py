@@ -18,6 +18,7 @@ ADVICE = {  # what to write -> the names that it has elsewhere
     "patience=..., such as patience=10": "early_stopping",
     "epochs=..., lr=... and device=... as keywords of fit": "trainer",
     "device=..., such as device='cuda'": "accelerator gpu gpus use_gpu cuda",
+    "posthoc=mm.PostHocConfig(calibrate=..., conformal=...)": "calibrate calibration conformal coverage",
     "data=...": "train_loader train_dataloader train_data dataset",
     "val=..., such as val=0.15": "validation_split",
     "val=(x_val, y_val)": "validation_data eval_set",

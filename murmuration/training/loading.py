@@ -1,5 +1,6 @@
 """`load`: the ensemble of a finished run; its data and its networks opened again."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from murmuration.runs import directory as runs
 from murmuration.runs.kinds import run_kind
 from murmuration.runs.manifest import Manifest
 from murmuration.system.devices import CPU, is_available, resolve_device
-from murmuration.system.errors import Failure, Misuse, warn, without_notes
+from murmuration.system.errors import Failure, Misuse, described, warn, without_notes
 from murmuration.system.plugins import plugins
 
 ENGINE_FIELDS = ("name", "workers", "stacked", "direct")  # of an engine, in the manifest
@@ -50,6 +51,8 @@ def load(
         device: Device of the members; by default the one they were trained on, or the CPU, with a warning, if that is
             missing.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise Misuse(f"load got {described(path)}: give the directory of a run, such as 'runs/x'")
     plugins("murmuration.extensions")
     with runs.named_damage(Path(path), net, recipe, likelihood, output):
         manifest = runs.read_run(Path(path))

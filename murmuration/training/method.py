@@ -101,6 +101,8 @@ class Method:
         for name, count in (("examples", examples), ("steps_per_epoch", steps_per_epoch)):
             if count is not None:
                 require_integer(name, count, 1)
+        if "members" in settings:
+            require_integer("members", settings["members"], 1)
         likelihood = completed(likelihood, targets)
         self.recipe, self.likelihood = make_recipe(recipe), likelihood
         self.plan = plan_for(self.recipe, **settings)
@@ -124,9 +126,9 @@ class Method:
         shape = () if self.inputs is None else tuple(self.inputs.shape[1:])
         edges = None if self.inputs is None else edges_for(net, self.inputs)
         source = source_for(net, shape, likelihood, edges=edges)
+        self._source = source
         if self.inputs is not None:
-            with kept_generators():
-                source = check_network(source, source.build().cpu(), self.inputs[:2], likelihood)
+            self._check_network(self.inputs)
         self._build = source.build
         by_name = "name" in source.record  # of shape and network that `mm.load` knows
         self._net, self._input_shape = (source.record, list(shape)) if by_name else ({}, [])
@@ -141,6 +143,11 @@ class Method:
         if type(bound.dynamics) is not Dynamics and not self._timed:
             advice = "write epochs=, and steps_per_epoch= or batch_size="
             raise Misuse(f"dynamics {self.recipe.text('dynamics')} depends on the length of training: {advice}")
+
+    def _check_network(self, x: Tensor) -> None:
+        """Check the network on inputs (N, ...): those of training, or of the first step."""
+        with kept_generators():
+            check_network(self._source, self._source.build().cpu(), x[:2].cpu(), self.likelihood)
 
     def _bind(self, seed: int) -> BoundRecipe:
         plan = self.plan
@@ -200,6 +207,8 @@ class Method:
         if self._timed and state.step >= self.end.step:
             raise Misuse(f"step {state.step + 1} of {self.end.step}: training was planned for epochs={self.end.epochs}")
         inputs, targets, weights = self._batch(x, y, weight)
+        if self.inputs is None and self._team is None:
+            self._check_network(inputs[0])
         batch = Batch(
             lambda group: (inputs[group], targets[group]),
             float(lr),

@@ -193,6 +193,8 @@ def sort_settings(settings: dict[str, Any], net: Any = None) -> tuple[dict[str, 
     for name in settings:
         if name.lower() in FOREIGN:
             raise Misuse(f"unknown keyword of fit '{name}': write {FOREIGN[name.lower()]}")
+        if name in PARAMETERS:
+            raise Misuse(f"{name}= is of mm.fit alone: leave it out")
         if name not in {*planned, *reading}:
             names = {*planned, *reading, *PARAMETERS, *START, *LOSS, *FEATURES}
             raise unknown("keyword of fit", name, names, see="help(mm.fit)")

@@ -264,10 +264,11 @@ def with_posthoc(ensemble: Ensemble, data: Data, plan: Plan) -> Ensemble:
     if len(data.val) < FEWEST:
         reason = f"{len(data.val)} validation examples, and it takes {FEWEST}"
         reason += "; give more examples, a larger share of them for validation, or folds"
+        about = "too few validation examples"
     else:
         try:
             return ensemble.fit_posthoc(data.val, config=plan.posthoc)
         except (Misuse, Failure) as error:  # a trained ensemble is not lost because it cannot be calibrated
-            reason = str(error)
-    warn(f"not calibrated: {reason}")
+            reason = about = str(error)
+    warn(f"not calibrated: {reason}", about)
     return ensemble

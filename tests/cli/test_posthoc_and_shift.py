@@ -105,6 +105,18 @@ def test_calibrate_changes_posthoc_steps_and_scores(murmur, copied):
     assert report_check(copied / "report.html") == []
 
 
+def test_calibrate_says_once_what_it_replaced(murmur, copied):
+    vector = ("calibrate", copied, "--calibrate", "vector", "--coverage", "0.8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        notes = [murmur(*words).err for words in (vector, vector, ("calibrate", copied, "--coverage", "0.8"))]
+    begin = "note: these post-hoc steps replace those of before: calibrator "
+    assert notes[0] == f"{begin}none (identity kept), conformal lac of coverage 0.9\n"
+    assert notes[1] == ""  # the same steps
+    assert notes[2].startswith(f"{begin}none (identity kept)")
+    assert notes[2].endswith("conformal lac of coverage 0.8\n")
+
+
 def test_calibrate_none_removes_the_calibrator(murmur, copied):
     assert murmur("calibrate", copied, "--calibrate", "none").code == 0
     data, ensemble = mm.open_data("two-moons"), mm.load(copied)

@@ -146,7 +146,7 @@ def test_values_outside_are_counted_by_hand():
         {"a": [0.0, 40.0, 41.0, -1.0, 80.0], "b": [0.0, 39.0, None, 39.5, -39.0], "c": ["x", "y", "z", None, "x"]}
     )
     count, distance = ranges_of(preparation).outside(preparation.apply(rows))
-    assert count.tolist() == [0, 0, 3, 3, 2]
+    assert count.tolist() == [0, 0, 2, 3, 2]  # `b` was missing in training too, `c` was not
     unknown = np.sqrt(0.9**2 / 3)  # the numbers are within the margin
     assert distance[:4].tolist() == pytest.approx([0, 0, unknown, unknown])
     a, b = 40 / 40 - 0.1, 39 / 39 - 0.1
@@ -267,6 +267,13 @@ def test_imputed_values_count_where_training_had_none_missing():
     with pytest.warns(UserWarning, match="2 of 4 values of column 'hp' are missing, and none was in training"):
         pred = ensemble.predict(gap)
     assert (pred.outside.count - ensemble.predict(table.iloc[:4]).outside.count).tolist() == [1, 0, 1, 0]
+
+
+def test_missing_values_that_training_had_too_do_not_count():
+    table = TABLE.assign(c=[None, *TABLE.c[1:]])
+    gaps = pd.DataFrame({"a": [1.0, 1.0], "b": [None, 1.0], "c": [None, "x"]})
+    count, distance = ranges_of(fit_table(table)).outside(fit_table(table).apply(gaps))
+    assert (count.tolist(), distance.tolist()) == ([0, 0], [0, 0])
 
 
 def test_unknown_categories_widen_unless_training_had_rare_ones():

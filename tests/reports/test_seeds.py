@@ -170,9 +170,36 @@ def test_a_killed_comparison_continues_with_the_seed_it_was_at(tmp_path: Path, m
     assert (out / "single" / "seed-1" / "members.safetensors").stat().st_mtime_ns == finished
     straight = mm.compare("two-moons", RECIPES, seeds=(0, 1), **SMALL)
     assert continued.summary.seeds.runs == straight.summary.seeds.runs
-    for other in ({"seeds": (0, 1, 2)}, {}):
-        with pytest.raises(mm.Misuse, match=r"other settings \(seeds differs\)"):
+
+
+def test_a_comparison_is_extended_by_seeds_which_alone_are_trained(tmp_path: Path, monkeypatch) -> None:
+    out, trained = tmp_path / "c", []
+    monkeypatch.setattr(
+        comparison, "fit", lambda *a, **k: trained.append(getattr(k["out"], "name", "")) or mm.fit(*a, **k)
+    )
+    mm.compare("two-moons", RECIPES, seeds=(0, 1), out=out, **SMALL)
+    page, settings = (out / "report.html").read_text(), (out / "compare.json").read_text()
+    assert trained == ["seed-0", "seed-0", "seed-1", "seed-1"]
+    for other, words in (
+        ({"seeds": (0, 2)}, r"holds a comparison with seeds=\[0, 1\]: repeat and add to these"),
+        ({"seeds": (1, 0, 2)}, r"\(seed differs\)"),
+        ({}, r"holds a comparison with seeds=\[0, 1\]"),
+        ({"seeds": (0, 1, 2), "lr": 0.5}, r"\(lr differs\)"),
+    ):
+        with pytest.raises(mm.Misuse, match=words):
             mm.compare("two-moons", RECIPES, out=out, **other, **SMALL)
+    assert (len(trained), (out / "compare.json").read_text()) == (4, settings)
+    extended = mm.compare("two-moons", RECIPES, seeds=(0, 1, 2), out=out, **SMALL)
+    assert trained[4:] == ["seed-2"] * 2
+    assert extended.summary.seeds.runs == mm.compare("two-moons", RECIPES, seeds=(0, 1, 2), **SMALL).summary.seeds.runs
+    assert (out / "report.html").read_text() != page
+    assert json.loads((out / "results.json").read_text())["seeds"]["seeds"] == [0, 1, 2]
+
+
+def test_a_comparison_of_one_seed_is_not_extended(tmp_path: Path) -> None:
+    mm.compare("two-moons", RECIPES, out=tmp_path / "c", **SMALL)
+    with pytest.raises(mm.Misuse, match=r"holds a comparison with one seed: repeat it, or choose another out="):
+        mm.compare("two-moons", RECIPES, seeds=(0, 1), out=tmp_path / "c", **SMALL)
 
 
 @pytest.mark.parametrize(

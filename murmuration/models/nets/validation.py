@@ -2,28 +2,33 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from murmuration.core.weights.structure import describe_outputs
 from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.models.nets.source import NetSource, freshly_initialised
-from murmuration.system.errors import Misuse, first_line, warn
-from murmuration.system.streams import kept_generators
+from murmuration.system.errors import Misuse, first_line, listed, warn
+from murmuration.system.streams import global_stream, kept_generators
 
 PLAIN = "plain_tensors"  # in the record of a network
 MAX_STANDARD_ERRORS = 6.0  # by which statistics of an instance may differ from those of a new initialisation
 MIN_ENTRIES = 32  # entries from which the standard deviation of a tensor is compared
+SAME, SAME_IN_BATCH = 1e-5, 1e-3  # relative difference of outputs that is rounding: of one batch, of two batches
+CONTAINERS = {list: "List", tuple: "List", dict: "Dict"}  # of Python -> ending of nn.Module... and nn.Parameter...
 
 
 def check_network(source: NetSource, module: nn.Module, x: Tensor, likelihood: Likelihood) -> NetSource:
-    """Check a network of a source before training; warn of one that ends in softmax or has a training loop of its own.
+    """Check a network of a source before training, in a few passes over two inputs.
 
-    Draws from torch's global generator.
+    Warns of a network that ends in softmax, has a training loop of its own, mixes the examples of a batch, has
+    parameters without effect, or is not reproducible in training. Draws from torch's global generator.
 
     Args:
         source: Source of networks.
@@ -35,13 +40,18 @@ def check_network(source: NetSource, module: nn.Module, x: Tensor, likelihood: L
         The source, with digests of tensors that are plain attributes of its networks in its record.
 
     Raises:
-        Misuse: If outputs do not fit the likelihood, or plain tensors are random or change in training.
+        Misuse: If outputs do not fit the likelihood, do not depend on the parameters or change from pass to pass, or
+            plain tensors are random, hold parameters or change in training.
     """
+    refuse_hidden_parameters(module)
     digests = {name: digest(tensor) for name, tensor in plain_tensors(module).items()}
     outputs = checked_outputs(module, x.clone(), likelihood)
     warn_of_softmax(outputs, likelihood)
     warn_of_own_training(module)
     check_plain_tensors(source, module, x.clone())
+    check_repeated(module.eval(), x)
+    check_one_example(module, x, outputs)
+    check_gradients(module.train(), x)
     return replace(source, record={**source.record, PLAIN: digests}) if digests else source
 
 
@@ -115,22 +125,131 @@ def refuse_precision(module: nn.Module, x: Tensor) -> None:
             raise Misuse(f"'{name}' of the net is {tensor.dtype}, inputs are torch.float32: write net.float()")
 
 
+def plain_attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of the attributes of all layers that are not registered with torch."""
+    for prefix, layer in module.named_modules():
+        for name, value in vars(layer).items():
+            if not (name.startswith(("_parameters", "_buffers", "_modules")) and isinstance(value, dict)):
+                yield f"{prefix}.{name}".lstrip("."), value
+
+
+def items_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and values of a list, tuple or dict; nothing of any other object."""
+    yield from enumerate(value) if isinstance(value, list | tuple) else value.items() if isinstance(value, dict) else ()
+
+
 def plain_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Collect tensors that a network keeps as plain attributes, alone or in a list, tuple or dict.
 
     They are neither parameters nor buffers, so that they are not stored and not separate for each member.
     """
     values: dict[str, Any] = {}
-    for prefix, layer in module.named_modules():
-        for name, value in vars(layer).items():
-            if name.startswith(("_parameters", "_buffers", "_modules")) and isinstance(value, dict):
-                continue
-            at = f"{prefix}.{name}".lstrip(".")
-            inside: Any = enumerate(value) if isinstance(value, list | tuple) else ()
-            inside = value.items() if isinstance(value, dict) else inside
-            values |= {at: value} | {f"{at}[{key!r}]": item for key, item in inside}
+    for at, value in plain_attributes(module):
+        values |= {at: value} | {f"{at}[{key!r}]": item for key, item in items_of(value)}
     stored = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     return {name: value for name, value in values.items() if isinstance(value, Tensor) and id(value) not in stored}
+
+
+def refuse_hidden_parameters(module: nn.Module) -> None:
+    """Refuse layers and parameters that torch does not register, because they stand in a plain list or attribute."""
+    registered = {id(parameter) for parameter in module.parameters()}
+    for at, value in plain_attributes(module):
+        for kind, item in [(type(value), item) for _, item in items_of(value)] or [(Tensor, value)]:
+            is_layer = isinstance(item, nn.Module)
+            tensors = [*item.parameters()] if is_layer else [item] if isinstance(item, Tensor) else []
+            if not any(t.is_leaf and t.requires_grad and id(t) not in registered for t in tensors):
+                continue
+            ending = next((ending for container, ending in CONTAINERS.items() if issubclass(kind, container)), "")
+            write = f"nn.{'Module' if is_layer else 'Parameter'}{ending}(...)"
+            holds = "requires gradients" if not ending else f"is a {kind.__name__} with a {type(item).__name__}"
+            lost = "torch does not register it: it would be neither trained nor stored"
+            raise Misuse(f"'{at}' of the net {holds}, and {lost}; write {write} around it")
+
+
+def repeated_pass(module: nn.Module, x: Tensor) -> tuple[Any, bool]:
+    """Return the outputs of a pass that changes neither x nor buffers, and whether it drew from torch's generators.
+
+    Every pass draws the same numbers.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with global_stream(0, "prediction", 0) as drew:
+        return functional_call(module, buffers, x.clone()), drew()
+
+
+def differ(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    """Return whether outputs of one shape differ by more than rounding."""
+    largest = a.abs().nan_to_num(0, 0, 0).max().item()
+    return not torch.allclose(a, b, rtol=0, atol=tolerance * largest, equal_nan=True)
+
+
+@torch.no_grad()
+def check_repeated(module: nn.Module, x: Tensor) -> None:
+    """Refuse a network that gives other outputs when it sees the same inputs again.
+
+    Numbers from torch's generators are the same in both passes, as they are in `predict`.
+    """
+    if differ(repeated_pass(module, x)[0], repeated_pass(module, x)[0], SAME):
+        cause = (
+            "forward keeps state (a counter, a list, weights changed in place) or draws from Python's random or numpy"
+        )
+        advice = "keep such state under `if self.training:`, and draw with torch.rand"
+        raise Misuse(f"the net gives other outputs for the same inputs in evaluation mode: {cause}; {advice}")
+
+
+@torch.no_grad()
+def check_one_example(module: nn.Module, x: Tensor, outputs: Tensor) -> None:
+    """Refuse a network of one batch size; warn of one that mixes examples. `outputs` (N, K) are those for x."""
+    if len(x) < 2:
+        return
+    try:
+        alone, drew = repeated_pass(module, x[:1])
+    except Exception:  # such as batch statistics, which need two examples
+        try:
+            repeated_pass(module, torch.cat([x, x[:1]]))
+        except Exception as error:  # a user's network may raise anything
+            problem = f"takes batches of {len(x)} inputs and not of {len(x) + 1} ({first_line(error)})"
+            raise Misuse(f"the net {problem}: write x.shape[0] for the number of inputs") from error
+        return
+    if alone.shape != outputs[:1].shape:
+        expected = f"expected {tuple(outputs[:1].shape)}; write squeeze(-1) or flatten(1) for squeeze()"
+        raise Misuse(f"the net gives outputs {tuple(alone.shape)} for one input: {expected}")
+    if not drew and differ(outputs[:1], alone, SAME_IN_BATCH):
+        cause = "does it normalise, attend or branch over the first axis, which is that of examples?"
+        warn(f"the outputs of the net for an example depend on the other examples of the batch: {cause}")
+
+
+def check_gradients(module: nn.Module, x: Tensor) -> None:
+    """Refuse a network in training mode whose outputs do not depend on its parameters; warn if some have no effect."""
+    parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
+    if not parameters:
+        return  # which a recipe refuses
+    try:
+        with torch.enable_grad():
+            outputs, _ = repeated_pass(module, x)
+    except Exception as error:  # training on whole batches will tell of others
+        if "requires grad" in str(error):
+            leaves = "leaves torch for numpy" if "numpy" in str(error) else "cannot be differentiated"
+            advice = "write torch functions of new tensors, such as torch.tanh for np.tanh"
+            raise Misuse(f"the forward of the net {leaves} ({first_line(error)}): {advice}") from error
+        return
+    if not isinstance(outputs, Tensor):
+        return
+    if not outputs.requires_grad:
+        cause = "forward has torch.no_grad(), detach(), argmax or numpy"
+        raise Misuse(
+            f"the outputs of the net do not depend on its parameters, so none can be trained: {cause}; remove it"
+        )
+    with torch.no_grad(), suppress(Exception):
+        if differ(outputs, repeated_pass(module, x)[0], SAME):
+            cause = "forward draws from Python's random or numpy, or keeps state; write torch.rand"
+            warn(f"the net is not reproducible from its seed in training mode: {cause}")
+    with suppress(Exception):  # reentrant checkpoints have no such gradients
+        gradients = torch.autograd.grad(outputs.sum(), [*parameters.values()], allow_unused=True)
+        unused = [name for name, gradient in zip(parameters, gradients, strict=True) if gradient is None]
+        if unused:
+            names = listed([f"'{name}'" for name in unused], most=3)
+            cause = "forward does not use them, or detaches them"
+            warn(f"{len(unused)} of {len(parameters)} parameters of the net are not trained: {cause} ({names})")
 
 
 def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None:

@@ -280,6 +280,12 @@ class PostHoc:
     baseline: Baseline | None = None
 
     @property
+    def summary(self) -> str:
+        """Return the calibrator, and the conformal rule that predictions are written with, in one line."""
+        rules = [f"conformal {rule.method} of coverage {rule.coverage:g}" for rule in self.conformal[:1]]
+        return ", ".join([f"calibrator {self.calibrator_name}", *rules])
+
+    @property
     def calibrator_name(self) -> str:
         """Return the name of the calibrator that changes predictions, "none", or that its identity was kept."""
         if self.calibrator is not None and self.choice is not None and not self.choice.kept:

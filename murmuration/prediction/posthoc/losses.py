@@ -31,6 +31,9 @@ Fitted = TypeVar("Fitted", bound=Callable[[Predictive], Predictive])
 
 def chunks(pred: Predictive, y: Tensor) -> Iterator[tuple[Predictive, Tensor]]:
     """Yield a predictive and its rows of y (N, ...), one chunk of inputs at a time."""
+    if torch.compiler.is_exporting():  # of any number of inputs
+        yield pred, y
+        return
     size = inputs_at_once(pred.outputs, ELEMENTS)
     yield from zip(pred.batches(size), y.split(size), strict=True)
 

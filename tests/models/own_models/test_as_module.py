@@ -87,7 +87,7 @@ def test_tables_take_prepared_inputs():
 
     frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(X[:, 0] > 5, "low", "high"), y=Y)
     ensemble = mm.fit("mlp", frame, target="y", members=2, epochs=1)
-    with pytest.raises(Misuse, match=r"write as_module\(prepared=True\)"):
+    with pytest.raises(Misuse, match="write prepared=True, and give the module"):
         ensemble.as_module()
     inputs = frame.drop(columns="y")
     assert_same(ensemble.as_module(prepared=True)(ensemble.prepare(inputs)), ensemble.predict(inputs))
@@ -196,6 +196,9 @@ def test_answers_need_no_gradients_and_calls_warn_of_nothing():
 EXPORTED = {
     "classes": lambda: fitted(),
     "classes, softplus": lambda: fitted(link="softplus"),
+    "classes, adjusted": lambda: fitted(posthoc=mm.PostHocConfig(calibrate="logit_adjustment")),
+    "classes, isotonic": lambda: fitted(posthoc=mm.PostHocConfig(calibrate="isotonic")),
+    "classes, pooled": lambda: fitted(posthoc=mm.PostHocConfig(calibrate="pool_temperature")),
     "classes, shared kernels": lambda: fitted(recipe="batch-ensemble"),
     "numbers": lambda: fitted(lambda: dense(4), (X, X[:, :2] * 3 + 1), posthoc=STRETCHED),
     "noise": lambda: fitted(lambda: dense(2), (X, X[:, 0]), posthoc=mm.PostHocConfig(calibrate="noise_scaling")),
@@ -246,6 +249,27 @@ def test_an_exported_file_predicts_as_the_ensemble_for_any_number_of_inputs(tmp_
         ensemble.export(tmp_path / "moons.onyx")
     with pytest.raises(mm.Misuse, match="shape of inputs is unknown"):
         mm.Ensemble.from_models([torch.nn.Linear(2, 2)]).export(tmp_path / "given.pt2")
+
+
+def test_an_export_says_nothing_of_torch_on_the_screen(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    branches = mm.Ensemble.from_models([Branching()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted().export(tmp_path / "model.pt2")
+        with pytest.raises(mm.Misuse, match=r"branches on values; write torch\.where"):
+            branches.export(tmp_path / "given.pt2", X[:, :4])
+    assert capfd.readouterr() == ("", "")
+    assert not (tmp_path / "given.pt2").exists()
+
+
+class Branching(nn.Linear):
+    """A network that branches on the values of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x if x.sum() > 0 else -x)
 
 
 def test_the_module_widens_predictions_outside_of_training_as_predict_does(tmp_path):
