@@ -1,6 +1,7 @@
 """The record of a reproduction: written as results are computed, continued with the same settings only."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.runs.directory import versions
+from murmuration.studies.papers import ScreenTable
+from murmuration.studies.verdicts import Verdict
 from murmuration.system.errors import Failure, Misuse
 from murmuration.system.files import read_json, unsealed, write_record
 from murmuration.system.records import plain_json
@@ -43,6 +46,15 @@ def open_record(out: Path, experiment: str, setting: Any, extends: tuple[str, ..
 def save_record(out: Path, record: Record) -> None:
     """Write the record."""
     write_record(out / RECORD, plain_json(record))
+
+
+def finished_record(
+    record: Record, verdicts: Sequence[Verdict], tables: Sequence[ScreenTable], seconds: float
+) -> Record:
+    """Return the record with its verdicts, its tables and the CPU seconds of all results."""
+    facts = {"verdicts": list(verdicts), "tables": list(tables), "cpu_seconds": round(seconds, 1)}
+    finished: Record = plain_json({**record, **facts})
+    return finished
 
 
 def cpu_seconds() -> float:

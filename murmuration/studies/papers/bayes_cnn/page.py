@@ -18,6 +18,7 @@ from murmuration.studies.papers.record import Record
 from murmuration.studies.verdicts import Verdict, mean_interval
 
 COLUMNS = ("accuracy, %", "published", "NLL", "aleatoric", "epistemic", "numbers", "CPU seconds")
+PRUNED = ("accuracy, %", "NLL", "weights removed, %")
 PANELS = {
     "aleatoric": "aleatoric uncertainty of test examples",
     "epistemic": "epistemic uncertainty of test examples",
@@ -44,7 +45,7 @@ def page(record: Record, setting: Setting, judged: Sequence[Verdict], command: s
         board = table("Rows", ("Row", *COLUMNS), accuracy_rows(cells, setting))
         parts.append(section("rows", "Networks and weights", reading, board))
     if any(cell["part"] == "pruning" for cell in cells):
-        board = table("Pruning", ("Rule", "accuracy, %", "NLL", "weights removed, %"), pruning_rows(cells))
+        board = table("Pruning", ("Rule", *PRUNED), pruning_rows(cells))
         words = f"After {setting.finetune} epochs of fine-tuning; the dense network is the row bayes."
         parts.append(section("pruning", "Pruning", words, board))
     parts.append(uncertainty_section(cells))
@@ -125,3 +126,8 @@ def screen_table(cells: Sequence[dict[str, Any]], setting: Setting) -> ScreenTab
     """Return the table of networks for the screen."""
     rows = [[name, *row] for name, row in accuracy_rows(cells, setting)]
     return ScreenTable(f"{setting.data}: means over seeds", ["", *COLUMNS], rows)
+
+
+def prune_table(cells: Sequence[dict[str, Any]]) -> ScreenTable:
+    """Return the table of pruned networks for the screen."""
+    return ScreenTable("pruned networks", ["", *PRUNED], [[name, *row] for name, row in pruning_rows(cells)])

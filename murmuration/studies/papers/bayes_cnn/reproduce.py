@@ -17,10 +17,10 @@ from murmuration.evaluation.metrics import columns
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs.directory import MANIFEST
 from murmuration.studies.papers import Options, Outcome, Show, check_least, check_parts, choose_settings
-from murmuration.studies.papers.bayes_cnn.page import page, screen_table
+from murmuration.studies.papers.bayes_cnn.page import page, prune_table, screen_table
 from murmuration.studies.papers.bayes_cnn.settings import FOLLOWED, PARTS, PROFILES, ROWS, Setting
 from murmuration.studies.papers.page import verdict_table
-from murmuration.studies.papers.record import bits, cpu_seconds, hexadecimal, open_record, save_record
+from murmuration.studies.papers.record import bits, cpu_seconds, finished_record, hexadecimal, open_record, save_record
 from murmuration.studies.papers.runs import trained
 from murmuration.studies.trajectory import open_trajectory
 from murmuration.studies.uncertainty import KINDS, uncertainty_path
@@ -56,9 +56,10 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
             record["cells"].append(plain_json(laboratory.compute(part, row, seed)))
             save_record(out, record)
     judged = verdicts(record["cells"])
-    full_record = plain_json({**record, "verdicts": judged})
-    tables = [screen_table(record["cells"], setting), verdict_table(judged)]
-    return Outcome(full_record, page(record, setting, judged, command), tables)
+    tables = [screen_table(record["cells"], setting), prune_table(record["cells"])]
+    full_record = finished_record(record, judged, tables, sum(cell["cpu_seconds"] for cell in record["cells"]))
+    save_record(out, full_record)
+    return Outcome(full_record, page(record, setting, judged, command), [*tables, verdict_table(judged)])
 
 
 def cells_of(setting: Setting) -> list[tuple[str, str, int]]:
@@ -173,7 +174,7 @@ def verdicts(cells: Cells) -> list[Verdict]:
     bayes, dense = ("accuracy", FOLLOWED), ("accuracy", FOLLOWED)
     removed = [cell["removed"] for cell in cells if cell["row"] == L1]
     pruned = compare("accuracy, pruned less dense", cells, ("pruning", L1), dense, math.inf)
-    pruned += [estimate("share of weights removed", removed, 0.5, 1)] if removed else []
+    pruned += [estimate("share of weights removed", removed, 0.5, math.inf)] if removed else []
     claims = (
         (
             "B1",

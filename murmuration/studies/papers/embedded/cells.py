@@ -5,7 +5,6 @@ Two measurements with plain gradient descent: the largest stable step, and the n
 
 import math
 import statistics
-import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from murmuration.evaluation.metrics import columns
 from murmuration.likelihoods import likelihood_for
 from murmuration.prediction.predictive import Predictive
 from murmuration.studies.papers.embedded.settings import Arm, Cell, Setting, arm_named
+from murmuration.studies.papers.record import cpu_seconds
 from murmuration.studies.tangent_kernels import member_kernels
 from murmuration.training import Progress, TrainSpec, begin, choose_engine, train
 from murmuration.training.batches import plan_slices
@@ -49,7 +49,7 @@ def train_spec(data: Data, arm: Arm, plan: Plan, build: Callable[[], nn.Module])
 
 def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
     """Return the entry of one cell of trained members in the record."""
-    arm, start = arm_named(cell.arm), time.perf_counter()
+    arm, start = arm_named(cell.arm), cpu_seconds()
     neurons, members = setting.neurons(cell.width), cell.models
     if arm.kind == "wider":
         neurons, members = matching_width(setting, data, embedded_parameters(setting, data, neurons, cell.models)), 1
@@ -69,7 +69,7 @@ def train_cell(cell: Cell, setting: Setting, data: Data) -> dict[str, Any]:
         "tangent_ratio": kernels.ratio if kernels else None,
         "top_alignment": kernels.top if kernels else None,
         "diverged": len(progress.state.diverged),
-        "seconds": round(time.perf_counter() - start, 2),
+        "seconds": round(cpu_seconds() - start, 2),
     }
 
 

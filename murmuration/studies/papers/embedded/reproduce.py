@@ -12,10 +12,9 @@ from murmuration.studies.papers.embedded.predictions import undertrained, verdic
 from murmuration.studies.papers.embedded.record import Results, run
 from murmuration.studies.papers.embedded.settings import NETS, PARTS, PROFILES, Grid
 from murmuration.studies.papers.page import verdict_table
-from murmuration.studies.papers.record import Record
+from murmuration.studies.papers.record import Record, finished_record, save_record
 from murmuration.studies.verdicts import mean_interval
 from murmuration.system.errors import unknown
-from murmuration.system.records import plain_json
 
 
 def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Outcome:
@@ -31,8 +30,12 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     grid = replace(Grid(), **{name: options[name] for name in axes if name in options})
     record = run(out, setting, grid, show)
     judged = [*verdicts(record), *theorems.verdicts(record["theorems"], setting.layers)]
-    full_record = plain_json({**record, "verdicts": judged})
-    tables = [*([accuracy_table(record)] if record["cells"] else []), verdict_table(judged, "predictions")]
+    tables = [accuracy_table(record)] if record["cells"] else []
+    spent = sum(entry.get("seconds", 0) for entry in record["cells"])
+    spent += sum(entry["cpu_seconds"] for entry in record["theorems"])
+    full_record = finished_record(record, judged, tables, spent)
+    save_record(out, full_record)
+    tables.append(verdict_table(judged, "predictions"))
     return Outcome(full_record, page(record, command), tables, undertrained(Results(record)))
 
 

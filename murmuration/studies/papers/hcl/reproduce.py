@@ -14,7 +14,7 @@ from murmuration.studies.papers import Options, Outcome, ScreenTable, Show, chec
 from murmuration.studies.papers.hcl.published import WORK
 from murmuration.studies.papers.hcl.settings import PARTS, PROFILES, ROWS, Setting
 from murmuration.studies.papers.page import settings_section, verdict_table, verdicts_section
-from murmuration.studies.papers.record import Record, cpu_seconds, open_record, save_record
+from murmuration.studies.papers.record import Record, cpu_seconds, finished_record, open_record, save_record
 from murmuration.studies.verdicts import Verdict, estimate, mean_interval
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.records import plain_json
@@ -46,9 +46,10 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
             save_record(out, record)
     show("", len(cells), len(cells))
     judged = verdicts(record["cells"])
-    full_record = plain_json({**record, "verdicts": judged})
     rows = method_rows(record["cells"], setting)
     screen = ScreenTable(f"split:{setting.data}:{setting.tasks}", ["", *COLUMNS], [[name, *row] for name, row in rows])
+    full_record = finished_record(record, judged, [screen], sum(cell["cpu_seconds"] for cell in record["cells"]))
+    save_record(out, full_record)
     return Outcome(full_record, page(record, setting, judged, command), [screen, verdict_table(judged)])
 
 
@@ -138,8 +139,8 @@ def verdicts(cells: Sequence[dict[str, Any]]) -> list[Verdict]:
             "H4",
             "changes of task are noticed although nobody announces them",
             (
-                estimate("share of changes noticed", shares, FOUND, 1),
-                estimate("false alarms a change", alarms, 0, ALARMS),
+                estimate("share of changes noticed", shares, FOUND, math.inf),
+                estimate("false alarms a change", alarms, -math.inf, ALARMS),
             )
             if noticed
             else (),

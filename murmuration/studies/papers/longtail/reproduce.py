@@ -23,7 +23,15 @@ from murmuration.studies.papers import Options, Outcome, ScreenTable, Show, chec
 from murmuration.studies.papers.longtail.published import WORK
 from murmuration.studies.papers.longtail.settings import PROFILES, REFERENCE, ROWS, Row, Setting
 from murmuration.studies.papers.page import settings_section, verdict_table, verdicts_section
-from murmuration.studies.papers.record import Record, bits, cpu_seconds, hexadecimal, open_record, save_record
+from murmuration.studies.papers.record import (
+    Record,
+    bits,
+    cpu_seconds,
+    finished_record,
+    hexadecimal,
+    open_record,
+    save_record,
+)
 from murmuration.studies.verdicts import Estimate, Verdict, crossed_interval, mean_interval
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json
@@ -55,11 +63,9 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     judged = verdicts(record)
     rows = score_rows(record, setting)
     screen = ScreenTable(f"{setting.data}, imbalance {setting.imbalance:g}", ["", *COLUMNS], [[n, *r] for n, r in rows])
-    return Outcome(
-        plain_json({**record, "verdicts": judged}),
-        page(record, setting, judged, command),
-        [screen, verdict_table(judged)],
-    )
+    full_record = finished_record(record, judged, [screen], sum(cell["cpu_seconds"] for cell in record["cells"]))
+    save_record(out, full_record)
+    return Outcome(full_record, page(record, setting, judged, command), [screen, verdict_table(judged)])
 
 
 @lru_cache(1)
