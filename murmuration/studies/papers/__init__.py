@@ -40,6 +40,7 @@ class Outcome:
 EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(options, out, show, command) -> Outcome`
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
+    "forde": "repulsion of input gradients: robustness by lengthscale, tables of methods, toys (Trinh et al. 2024)",
     "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "
     "subspaces, shift (Fort et al. 2019)",
 }

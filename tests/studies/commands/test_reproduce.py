@@ -52,7 +52,7 @@ def test_bad_requests_are_one_line(murmur, tmp_path, words, told):
 
 def test_experiments_are_listed(murmur):
     ended = murmur("list", "experiments", "--json")
-    assert list(json.loads(ended.out)) == ["embedded", "landscape"]
+    assert list(json.loads(ended.out)) == ["embedded", "forde", "landscape"]
 
 
 def test_an_interrupt_after_the_report_is_written(murmur, tmp_path, monkeypatch):
