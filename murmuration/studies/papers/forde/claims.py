@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from murmuration.core.coupling.input_gradients import ALPHAS
 from murmuration.studies.papers.forde.cells import Columns
-from murmuration.studies.papers.forde.published import DATA_SETS, FIGURE, WORK
+from murmuration.studies.papers.forde.published import DATA_SETS, FIGURE, WORK, printed
 from murmuration.studies.papers.forde.settings import ALPHA_OF, METHODS, REFERENCE, TUNED, arm_of
 from murmuration.studies.papers.record import Record
 from murmuration.studies.verdicts import MIN_SEEDS, Estimate, Verdict, crossed_interval, estimate
@@ -220,8 +220,7 @@ def compared(methods: Sequence[str], measures: Sequence[str]) -> str:
     for item, data in DATA_SETS.items():
         pairs = []
         for measure in measures:
-            numbers = [WORK.number(item, method, measure) for method in methods]
-            pairs.append(f"{measure} {' against '.join(f'{number.value:g}' for number in numbers if number)}")
+            pairs.append(f"{measure} {' against '.join(printed(item, method, measure) for method in methods)}")
         texts.append(f"{data}: {', '.join(pairs)}")
     return "; ".join(texts)
 

@@ -16,7 +16,7 @@ from murmuration.reports.page import framed
 from murmuration.reports.sections.input_space import LineField, PlaneField, common_reach, line_figure, plane_figure
 from murmuration.studies.papers.forde.cells import load_columns
 from murmuration.studies.papers.forde.claims import NAMES, Results
-from murmuration.studies.papers.forde.published import ALPHA_FORMS, DATA_SETS, FIGURE, WORK
+from murmuration.studies.papers.forde.published import ALPHA_FORMS, DATA_SETS, FIGURE, WORK, printed
 from murmuration.studies.papers.forde.settings import REFERENCE, TUNED, Setting, arm_of
 from murmuration.studies.papers.forde.tables import (
     MEASURES,
@@ -27,7 +27,6 @@ from murmuration.studies.papers.forde.tables import (
     gain_text,
     mean_text,
     published_gain,
-    published_text,
     toy_rows,
 )
 from murmuration.studies.papers.forde.toys import RECIPES, TOYS, Toy
@@ -128,7 +127,7 @@ def table_section(results: Results, item: str) -> Markup:
         cells = []
         for measure, place in MEASURES.items():
             measured = mean_text(results, method, *place) if own in (None, item) else MISSING
-            published = tag("small", f"published {published_text(item, method, measure)}")
+            published = tag("small", f"published {printed(item, method, measure, spread=True)}")
             cells.append(join([tag("span", measured, "value"), published]))
         rows.append((method, cells))
     title, data = f"{item.capitalize()}: {DATA_SETS[item]}", results.record["data"]

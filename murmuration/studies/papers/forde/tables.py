@@ -94,16 +94,6 @@ def spread_text(mean: float, low: float, high: float, digits: int = 3) -> str:
     return f"{mean:.{digits}f}" + (f" ± {(high - low) / 2:.{digits}f}" if math.isfinite(low) else "")
 
 
-def published_text(item: str, row: str, measure: str) -> str:
-    """Return a published number with its spread."""
-    number = WORK.number(item, row, measure)
-    if number is None:
-        return MISSING
-    digits = 1 if measure in ("accuracy", "cA") else 3
-    spread = "" if number.spread is None else f" ± {number.spread:.{digits}f}"
-    return f"{number.value:.{digits if number.spread is not None or digits == 1 else 2}f}{spread}"
-
-
 def published_gain(item: str, method: str, measure: str) -> str:
     """Return the difference of two published means, above 0 if the method is better than the deep ensemble.
 
