@@ -46,15 +46,14 @@ def alpha_columns() -> list[str]:
 
 
 def alpha_rows(results: Results) -> list[list[str]]:
-    """Return scores by alpha, clean and by severity, with the validation NLL that chooses alpha."""
+    """Return scores by alpha, then of the deep ensemble, with the validation NLL that chooses alpha."""
     rows = []
-    for alpha in ALPHAS:
-        arm = arm_of(alpha)
+    for arm in [*map(arm_of, ALPHAS), REFERENCE]:
         if seeds := results.seeds_of(arm):
             cells = [mean_text(results, arm, part, name) for name in SCORES for part in PANELS]
             validation = mean_interval([results.cells[arm, seed]["validation_nll"] for seed in seeds])
-            rows.append([f"{alpha:g}", *cells, spread_text(*validation)])
-    return rows
+            rows.append([arm.removeprefix("forde-"), *cells, spread_text(*validation)])
+    return rows if len(rows) > 1 else []
 
 
 def toy_rows(results: Results, name: str) -> list[list[str]]:
