@@ -4,15 +4,13 @@ python benchmarks/alpha_figure.py
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from murmuration.studies.papers.forde.published import FIGURE as PUBLISHED, WORK
+from murmuration.studies.papers.forde.published import ALPHA_PANELS, FIGURE as PUBLISHED, WORK
 
 ROOT = Path(__file__).parents[1]
 RECORD, FIGURE = ROOT / "benchmarks" / "results" / "papers" / "forde-mnist.json", ROOT / "docs" / "forde-alpha.svg"
-PARTS = {"clean": "clean", "low": "severities 1 to 3", "high": "severities 4 and 5"}
 REFERENCE = "deep-ensemble"
 INK, GRID, BLUE, GREY = "#28303a", "#dfe4ea", "#0b5c94", "#8b97a3"
 WIDTH, PANEL, HEIGHT, LEFT, TOP, ROW = 780, 250, 130, 48, 62, 200
@@ -20,18 +18,25 @@ WIDTH, PANEL, HEIGHT, LEFT, TOP, ROW = 780, 250, 130, 48, 62, 200
 Points = dict[str, tuple[float, float]]  # alpha, or the deep ensemble -> mean, half its interval
 
 
-def measured(record: dict[str, Any], part: str) -> Points:
-    """Return the accuracies of a record by alpha."""
+def measured(record: dict[str, Any]) -> dict[str, Points]:
+    """Return the accuracies of a record by panel and alpha."""
     (table,) = [table for table in record["tables"] if table["title"] == "by alpha"]
-    place = next(i for i, title in enumerate(table["columns"]) if title == f"accuracy, percent, {PARTS[part]}")
-    cells = {row[0]: row[place].partition(" ± ") for row in table["rows"]}
-    return {alpha: (float(mean), float(half or 0)) for alpha, (mean, _, half) in cells.items()}
+    panels = {}
+    for place, title in enumerate(table["columns"]):
+        if title.startswith("accuracy"):
+            cells = {row[0]: row[place].partition(" ± ") for row in table["rows"]}
+            points = {alpha: (float(mean), float(half or 0)) for alpha, (mean, _, half) in cells.items()}
+            panels[title.partition("percent, ")[2]] = points
+    return panels
 
 
-def published(part: str) -> Points:
-    """Return the accuracies of the published figure by alpha."""
-    numbers = [number for number in WORK.numbers if (number.item, number.measure) == (PUBLISHED, part)]
-    return {number.row: (number.value, 0.0) for number in numbers}
+def published() -> dict[str, Points]:
+    """Return the accuracies of the published figure by panel and alpha."""
+    numbers = [number for number in WORK.numbers if number.item == PUBLISHED]
+    return {
+        title: {number.row: (number.value, 0.0) for number in numbers if number.measure == part}
+        for part, title in ALPHA_PANELS.items()
+    }
 
 
 def panel(points: Points, title: str, x0: float, y0: float) -> list[str]:
@@ -78,13 +83,12 @@ def figure(record: dict[str, Any]) -> str:
         f"Measured: {setting['data']}, {setting['net']}, {setting['members']} members, {len(setting['seeds'])} seeds",
         "Published: CIFAR-100, ResNet-18, 10 members, 3 seeds (read from the figure)",
     ]
-    rows: Sequence[list[Points]] = [[measured(record, part) for part in PARTS], [published(part) for part in PARTS]]
     parts = []
-    for place, (head, points) in enumerate(zip(heads, rows, strict=True)):
+    for place, (head, panels) in enumerate(zip(heads, (measured(record), published()), strict=True)):
         y0 = TOP + place * (ROW + 24)
         parts.append(f'<text x="16" y="{y0 - 36}" font-size="15" font-weight="600">{head}</text>')
-        for turn, (title, panel_points) in enumerate(zip(PARTS.values(), points, strict=True)):
-            parts += panel(panel_points, title, 8 + turn * PANEL, y0)
+        for turn, (title, points) in enumerate(panels.items()):
+            parts += panel(points, title, 8 + turn * PANEL, y0)
     height = TOP + 2 * ROW + 44
     caption = "Accuracy in percent against alpha. Dotted: deep ensemble. Whiskers: 95 % intervals over seeds."
     parts.append(f'<text x="16" y="{height - 14}" font-size="12">{caption}</text>')

@@ -266,10 +266,10 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
 }
 WHOLE: dict[str, Callable[[], str]] = {"recipes": recipes_table}  # places whose makers read several records
 if find_spec("murmuration.studies"):  # the second floor can be removed; its tables are then left as they are
-    from papers_page import papers_table
+    from papers_page import MAKERS as PAPER_MAKERS, papers_table
     from study_tables import MAKERS as STUDY_MAKERS
 
-    MAKERS |= STUDY_MAKERS
+    MAKERS |= STUDY_MAKERS | PAPER_MAKERS
     WHOLE["papers"] = papers_table
 
 

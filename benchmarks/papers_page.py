@@ -11,7 +11,8 @@ import argparse
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,6 +135,12 @@ def record_table(record: dict[str, Any], title: str) -> str:
     """Return a table of a record by its title, as text."""
     (table,) = [table for table in record["tables"] if table["title"] == title]
     return markdown(table["rows"], table["columns"])
+
+
+MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> record, maker
+    f"forde-{name}": ("papers/forde-mnist", partial(record_table, title=title))
+    for name, title in {"methods": "methods", "gains": "gains over the deep ensemble", "alpha": "by alpha"}.items()
+}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import alpha_figure
 import pages
 import papers_page
 import pytest
@@ -96,3 +97,12 @@ def test_committed_records_are_of_works_on_the_page_and_name_their_claims():
         assert {claim for item in work.items for claim in item.claims} <= {v["name"] for v in kept["verdicts"]}, path
         assert not any(str(folder) in text for folder in (Path.home(), "/tmp", "/root")), path
         assert f"### {path.stem}" in pages.tables()["papers"]
+
+
+def test_the_figure_of_alpha_is_that_of_its_record():
+    kept = json.loads(alpha_figure.RECORD.read_text())
+    assert alpha_figure.FIGURE.read_text(encoding="utf-8") == alpha_figure.figure(kept)
+    assert alpha_figure.published()["severities 1 to 3"]["0.4"] == (62.97, 0.0)
+    panels = alpha_figure.measured(kept)
+    (table,) = [table for table in kept["tables"] if table["title"] == "by alpha"]
+    assert f"{panels['clean']['0.4'][0]:.2f} ± {panels['clean']['0.4'][1]:.2f}" == table["rows"][3][1]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from murmuration.core.coupling.input_gradients import ALPHAS
 from murmuration.studies.papers.forde.cells import Columns
-from murmuration.studies.papers.forde.published import DATA_SETS, FIGURE, WORK, printed
+from murmuration.studies.papers.forde.published import ALPHA_PANELS, DATA_SETS, FIGURE, WORK, printed
 from murmuration.studies.papers.forde.settings import ALPHA_OF, METHODS, REFERENCE, TUNED, arm_of
 from murmuration.studies.papers.record import Record
 from murmuration.studies.verdicts import MIN_SEEDS, Estimate, Verdict, crossed_interval, estimate
@@ -191,8 +191,7 @@ def trade_off(results: Results) -> Verdict:
     """Judge the lengthscale figure: corrupted accuracy rises with alpha, clean accuracy does not."""
     claim = "Alpha trades clean accuracy for robustness: corrupted accuracy rises with it, clean accuracy does not."
     published = "; ".join(
-        f"{what} {of_figure('0', part)} at alpha 0, {of_figure('1', part)} at 1"
-        for part, what in {"clean": "clean", "low": "severities 1 to 3", "high": "severities 4 and 5"}.items()
+        f"{what} {of_figure('0', part)} at alpha 0, {of_figure('1', part)} at 1" for part, what in ALPHA_PANELS.items()
     )
     if not results.seeds_of(*map(arm_of, ALPHAS)):
         return Verdict("trade-off", claim, (), "", ("sweep",), published, FIGURE)

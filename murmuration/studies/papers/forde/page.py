@@ -16,16 +16,16 @@ from murmuration.reports.page import framed
 from murmuration.reports.sections.input_space import LineField, PlaneField, common_reach, line_figure, plane_figure
 from murmuration.studies.papers.forde.cells import load_columns
 from murmuration.studies.papers.forde.claims import NAMES, Results
-from murmuration.studies.papers.forde.published import ALPHA_FORMS, DATA_SETS, FIGURE, WORK, printed
+from murmuration.studies.papers.forde.published import ALPHA_FORMS, ALPHA_PANELS, DATA_SETS, FIGURE, WORK, printed
 from murmuration.studies.papers.forde.settings import REFERENCE, TUNED, Setting, arm_of
 from murmuration.studies.papers.forde.tables import (
     MEASURES,
-    PANELS,
     SCORES,
     alpha_columns,
     alpha_rows,
     gain_text,
     mean_text,
+    panels,
     published_gain,
     toy_rows,
 )
@@ -61,8 +61,8 @@ def sweep_section(results: Results) -> Markup:
     seeds = results.seeds_of(REFERENCE, *map(arm_of, ALPHAS))
     if not seeds:
         return Markup("")
-    panels = [sweep_panel(results, part, name) for name in SCORES for part in PANELS]
-    published = [published_panel(part) for part in PANELS]
+    plots = [sweep_panel(results, part, name, title) for name in SCORES for part, title in panels(results).items()]
+    published = [published_panel(part) for part in ALPHA_PANELS]
     chosen = [(results.arm(TUNED, seed) or MISSING).removeprefix("forde-") for seed in seeds]
     rows = [(alpha, cells) for alpha, *cells in alpha_rows(results)]
     reading = (
@@ -71,13 +71,13 @@ def sweep_section(results: Results) -> Markup:
         "slope is paired. Below: the published figure, CIFAR-100 and ten ResNet-18, as read from it. "
         f"Validation chose {', '.join(chosen)}, seed by seed. {ALPHA_FORMS}"
     )
-    body = [grid(map(figure, panels)), tag("h3", "As published"), grid(map(figure, published))]
+    body = [grid(map(figure, plots)), tag("h3", "As published"), grid(map(figure, published))]
     return section(
-        "sweep", "Lengthscales", reading, join([*body, table("By alpha", ["Alpha", *alpha_columns()], rows)])
+        "sweep", "Lengthscales", reading, join([*body, table("By alpha", ["Alpha", *alpha_columns(results)], rows)])
     )
 
 
-def sweep_panel(results: Results, part: str, name: str) -> Figure | None:
+def sweep_panel(results: Results, part: str, name: str, title: str) -> Figure | None:
     """Return one score of one group of severities against alpha."""
     scale = 100 if name == "accuracy" else 1
     intervals = [mean_interval(results.scores(arm_of(alpha), part, name)) for alpha in ALPHAS]
@@ -86,7 +86,7 @@ def sweep_panel(results: Results, part: str, name: str) -> Figure | None:
         return None
     means = [scale * mean for mean, _, _ in intervals]
     halves = [scale * (high - low) / 2 for _, low, high in intervals]
-    return alpha_figure(f"sweep-{name}-{part}", f"{SCORES[name]}, {PANELS[part]}", means, scale * reference, halves)
+    return alpha_figure(f"sweep-{name}-{part}", f"{SCORES[name]}, {title}", means, scale * reference, halves)
 
 
 def published_panel(part: str) -> Figure:
@@ -94,7 +94,7 @@ def published_panel(part: str) -> Figure:
     rows = [f"{alpha:g}" for alpha in ALPHAS]
     *means, reference = [WORK.number(FIGURE, row, part) for row in (*rows, REFERENCE)]
     values = [math.nan if number is None else number.value for number in means]
-    title = f"published accuracy, percent, {PANELS[part]}"
+    title = f"published accuracy, percent, {ALPHA_PANELS[part]}"
     return alpha_figure(f"published-{part}", title, values, math.nan if reference is None else reference.value)
 
 

@@ -7,7 +7,7 @@ from murmuration.core.coupling.input_gradients import ALPHAS
 from murmuration.reports.formatting import MINUS, MISSING
 from murmuration.studies.papers.forde.claims import NAMES, Results
 from murmuration.studies.papers.forde.published import WORK
-from murmuration.studies.papers.forde.settings import REFERENCE, arm_of
+from murmuration.studies.papers.forde.settings import GROUPS, REFERENCE, arm_of
 from murmuration.studies.papers.forde.toys import RECIPES, TOYS
 from murmuration.studies.verdicts import crossed_interval, mean_interval
 
@@ -19,7 +19,6 @@ MEASURES = {  # of the tables -> part of a cell and its score
     "cNLL": ("corrupted", "nll"),
     "cECE": ("corrupted", "ece"),
 }
-PANELS = {"clean": "clean", "low": "severities 1 to 3", "high": "severities 4 and 5"}
 SCORES = {"accuracy": "accuracy, percent", "nll": "NLL"}
 
 
@@ -33,16 +32,30 @@ def record_tables(results: Results) -> list[dict[str, Any]]:
     tables = {
         "methods": (["method", *MEASURES], scores),
         "gains over the deep ensemble": (["method", *NAMES.values()], gains),
-        "by alpha": (["alpha", *alpha_columns()], alpha_rows(results)),
+        "by alpha": (["alpha", *alpha_columns(results)], alpha_rows(results)),
     }
     for name, build in TOYS.items():
         tables[name] = (["recipe", *build().places], toy_rows(results, name))
     return [{"title": title, "columns": heads, "rows": rows} for title, (heads, rows) in tables.items() if rows]
 
 
-def alpha_columns() -> list[str]:
+def panels(results: Results) -> dict[str, str]:
+    """Return the groups of severities in a record, and clean images, with their titles.
+
+    >>> panels(Results({"setting": {"severities": [3, 4, 5]}}, lambda arm, seed: {}))
+    {'clean': 'clean', 'low': 'severity 3', 'high': 'severities 4, 5'}
+    """
+    titles = {"clean": "clean"}
+    for group, severities in GROUPS.items():
+        if own := [str(severity) for severity in results.record["setting"]["severities"] if severity in severities]:
+            titles[group] = f"{'severity' if len(own) == 1 else 'severities'} {', '.join(own)}"
+    return titles
+
+
+def alpha_columns(results: Results) -> list[str]:
     """Return the heads of the columns of `alpha_rows` after the first."""
-    return [*(f"{SCORES[name]}, {PANELS[part]}" for name in SCORES for part in PANELS), "validation NLL"]
+    titles = panels(results).values()
+    return [*(f"{score}, {title}" for score in SCORES.values() for title in titles), "validation NLL"]
 
 
 def alpha_rows(results: Results) -> list[list[str]]:
@@ -50,7 +63,7 @@ def alpha_rows(results: Results) -> list[list[str]]:
     rows = []
     for arm in [*map(arm_of, ALPHAS), REFERENCE]:
         if seeds := results.seeds_of(arm):
-            cells = [mean_text(results, arm, part, name) for name in SCORES for part in PANELS]
+            cells = [mean_text(results, arm, part, name, digits=2) for name in SCORES for part in panels(results)]
             validation = mean_interval([results.cells[arm, seed]["validation_nll"] for seed in seeds])
             rows.append([arm.removeprefix("forde-"), *cells, spread_text(*validation)])
     return rows if len(rows) > 1 else []
@@ -74,9 +87,9 @@ def gain_text(results: Results, method: str, column: str) -> str:
     return f"{value} ({low} to {high})"
 
 
-def mean_text(results: Results, method: str, part: str, name: str, *, interval: bool = True) -> str:
-    """Return the mean of a score over seeds with half its 95 % interval; accuracies in percent."""
-    scale, digits = (100, 1) if name == "accuracy" else (1, 3)
+def mean_text(results: Results, method: str, part: str, name: str, *, interval: bool = True, digits: int = 1) -> str:
+    """Return the mean of a score over seeds with half its 95 % interval; accuracies in percent, of so many digits."""
+    scale, digits = (100, digits) if name == "accuracy" else (1, 3)
     mean, *limits = (scale * bound for bound in mean_interval(results.scores(method, part, name)))
     low, high = limits if interval else (math.nan, math.nan)
     return spread_text(mean, low, high, digits)
