@@ -18,6 +18,7 @@ from murmuration.studies.papers import reproduce
 from murmuration.studies.papers.forde import reproduce as command
 from murmuration.studies.papers.forde.cells import Laboratory, load_columns, score_split
 from murmuration.studies.papers.forde.claims import TOY_BASELINES, TOY_PLACES, Results, verdicts
+from murmuration.studies.papers.forde.page import measured_item
 from murmuration.studies.papers.forde.published import ALPHA_FIGURE, FIGURE, TABLE_1, TABLE_2, WORK
 from murmuration.studies.papers.forde.settings import METHODS, PARTS, PROFILES, Setting, arm_of
 from murmuration.studies.papers.forde.tables import published_gain
@@ -70,7 +71,7 @@ def test_a_run_leaves_every_part_on_the_page(made):
         assert words in page, words
     assert {verdict["verdict"] for verdict in record["verdicts"]} == {"cannot tell"}  # one seed decides nothing
     assert [table["title"] for table in record["tables"]] == [
-        *("methods", "gains over the deep ensemble", "by alpha", "gaps-1d", "five-gaussians")
+        *("methods", "gains over the deep ensemble", "alpha of forde-tuned", "by alpha", "gaps-1d", "five-gaussians")
     ]
     assert record["cpu_seconds"] > 0
 
@@ -115,6 +116,7 @@ def test_the_same_command_computes_only_what_is_new(made, tiny, tmp_path, monkey
     again = reproduce("forde", options | {"seeds": (0, 1)}, tmp_path, silent, "").record
     assert arms[1:] == [("deep-ensemble", 1)]
     assert again["cells"][0] == first["cells"][0]
+    assert again["setting"]["seeds"] == [0, 1]
     more = reproduce("forde", {"parts": ("tables",), "methods": ("forde-identity",)}, tmp_path, silent, "").record
     assert arms[2:] == [("forde-0", 0)]
     assert [row[0] for row in more["tables"][0]["rows"]] == ["deep-ensemble", "forde-identity"]
@@ -144,6 +146,7 @@ def test_a_killed_cell_is_trained_on_and_not_anew(tiny, tmp_path, monkeypatch):
         ({"parts": ("table",)}, "unknown part 'table'"),
         ({"members": 1}, "members=1"),
         ({"data": "two-moons"}, "expected images with classes"),
+        ({"device": "abacus"}, "abacus"),
         ({"data": "diabetes"}, "expected images with classes"),
         ({"widths": (1,)}, "does not use it"),
         ({"cifar_c": "nowhere"}, "no folder 'nowhere'"),
@@ -179,9 +182,9 @@ def test_official_corruptions_take_the_place_of_generated_ones(tmp_path, monkeyp
     assert outcome.record["data"]["corruptions"] == ["fog"]
     assert "fog; severities 3, 5, official files" in outcome.page
     np.save(folder / "labels.npy", np.tile((labels + 1) % 10, 5))
-    other = reproduce("forde", {**options, "data": str(tmp_path / "colour.npz")}, tmp_path / "y", silent, "")
-    assert other.record["cells"][0]["clean"] == outcome.record["cells"][0]["clean"]
-    assert other.record["cells"][0]["corrupted"] != outcome.record["cells"][0]["corrupted"]
+    with pytest.raises(Misuse, match="has other labels than the 20 test images"):
+        reproduce("forde", {**options, "data": str(tmp_path / "colour.npz")}, tmp_path / "y", silent, "")
+    assert not (tmp_path / "y").exists()
     with pytest.raises(Misuse):  # images in colour do not fit a run on grey ones
         reproduce("forde", options, tmp_path / "z", silent, "")
 
@@ -347,6 +350,11 @@ def test_a_calibration_error_is_that_of_the_library():
     scores = score_split(ensemble, data.test)
     for name, value in scores.summary().items():
         assert value == pytest.approx(float(mm.score(ensemble.predict(data.test), data.test.y)[name]), abs=1e-6)
+
+
+def test_values_stand_in_the_table_of_their_data():
+    tables = {"cifar-10-batches-bin": "table 2", "/data/cifar-100-binary": "table 1", "CIFAR100": None, "digits": None}
+    assert {name: measured_item({"name": name}) for name in tables} == tables
 
 
 def test_arms_are_trained_once_for_sweep_and_tables():

@@ -4,7 +4,6 @@ Scores by example go into an `.npz` beside the record, so that intervals are pai
 """
 
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from murmuration.data import Data, ImagePreparation, Split, open_data
@@ -80,6 +80,10 @@ class Laboratory:
         return replace(data, train=data.train[: setting.train], val=data.val[: setting.val])
 
     @cached_property
+    def test(self) -> Split:
+        return self.data.test[: self.setting.examples]
+
+    @cached_property
     def suite(self) -> ShiftSuite:
         setting = self.setting
         selection: Any = {"severities": setting.severities, "examples": setting.examples}
@@ -91,9 +95,14 @@ class Laboratory:
         return [Split(None, self.data.val.y, inputs) for inputs in validation_inputs(self.data)]
 
     def about(self) -> dict[str, Any]:
-        """Return name, fingerprint, sizes and corruptions of the data."""
-        sizes = {part: len(getattr(self.data, part)) for part in ("train", "val")}
-        sizes["test"] = len(self.data.test[: self.setting.examples])
+        """Return name, fingerprint, sizes and corruptions of the data; refuse corrupted images of other data."""
+        test, corrupted = self.test, self.corrupt(*self.suite.cells[0])
+        if not torch.equal(test.y, corrupted.y):
+            advice = f"expected the corrupted test images of {self.setting.data}, in the same order"
+            raise Misuse(f"{self.setting.cifar_c} has other labels than the {len(test)} test images: {advice}")
+        sizes = {
+            part: len(split) for part, split in (("train", self.data.train), ("val", self.data.val), ("test", test))
+        }
         about = {"name": self.data.name, "fingerprint": self.data.fingerprint, "examples": sizes}
         classes, shape = len(self.data.classes), list(self.data.input_shape)
         return {**about, "classes": classes, "inputs": shape, "corruptions": list(self.suite.names)}
@@ -127,7 +136,7 @@ class Laboratory:
         """Return the entry of one ensemble in the record, and store its scores by example."""
         start = cpu_seconds()
         ensemble = self.train(arm, seed)
-        parts = {"clean": [score_split(ensemble, self.data.test[: self.setting.examples])]}
+        parts = {"clean": [score_split(ensemble, self.test)]}
         parts |= {"corrupted": [], **{group: [] for group in GROUPS}}
         for turn, (name, severity) in enumerate(self.suite.cells):
             self.show(f"{arm}, seed {seed}, {name} {severity}", turn, len(self.suite.cells))
@@ -135,9 +144,6 @@ class Laboratory:
             parts["corrupted"].append(scores)
             parts[next(group for group, severities in GROUPS.items() if severity in severities)].append(scores)
         means = {part: Scores.mean(scores) for part, scores in parts.items() if scores}
-        if len({len(scores.nll) for scores in means.values()}) > 1:
-            sizes = ", ".join(f"{part} {len(scores.nll)}" for part, scores in means.items())
-            raise Misuse(f"test images and corrupted ones differ in number ({sizes}): expected the same images")
         arrays = {f"{part}.{name}": getattr(s, name) for part, s in means.items() for name in ("nll", "correct")}
         save_columns(self.out, f"{arm}-{seed}", arrays)
         validation = [score_split(ensemble, split).nll.mean() for split in self.validation]
@@ -148,7 +154,10 @@ class Laboratory:
             **{part: scores.summary() for part, scores in means.items()},
             "validation_nll": float(np.mean(validation)),
             "push_to_loss": interaction.get("push_to_loss"),
-            "cpu_seconds": {"training": finite(ensemble.manifest.cpu_seconds), "all": round(cpu_seconds() - start, 1)},
+            "cpu_seconds": {
+                "training": round(ensemble.manifest.cpu_seconds, 1),
+                "all": round(cpu_seconds() - start, 1),
+            },
         }
 
     def measure_toy(self, toy_name: str, recipe: str, seed: int) -> dict[str, Any]:
@@ -157,7 +166,7 @@ class Laboratory:
         epochs = setting.toy_epochs or toy.epochs
         predictive = toy.fit(recipe, setting.toy_members, epochs, seed, setting.device)
         uncertainty = toy.uncertainty(predictive)
-        means = {"mean": np.asarray(predictive.mean[:, 0])} if toy.noise else {}
+        means = {"mean": predictive.mean[:, 0].cpu().numpy()} if toy.noise else {}
         save_columns(self.out, f"{toy_name}-{recipe}-{seed}", {"uncertainty": uncertainty, **means})
         entry = {"toy": toy_name, "recipe": recipe, "seed": seed, **toy.by_place(uncertainty)}
         return {**entry, "cpu_seconds": {"all": round(cpu_seconds() - start, 1)}}
@@ -176,8 +185,3 @@ def load_columns(out: Path, name: str) -> Columns:
     """Return the arrays of one cell in double precision."""
     with np.load(out / COLUMNS / f"{name}.npz", allow_pickle=False) as archive:
         return {key: archive[key].astype(float) for key in archive.files}
-
-
-def finite(value: float | None) -> float:
-    """Return a number of a record, NaN for None."""
-    return math.nan if value is None else float(value)

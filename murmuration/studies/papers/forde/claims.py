@@ -56,7 +56,11 @@ class Results:
         """
         if method == TUNED:
             candidates = {arm: self.cells.get((arm, seed)) for arm in map(arm_of, ALPHAS)}
-            known = {arm: cell["validation_nll"] for arm, cell in candidates.items() if cell is not None}
+            known = {
+                arm: math.inf if cell["validation_nll"] is None else cell["validation_nll"]
+                for arm, cell in candidates.items()
+                if cell is not None
+            }
             return min(known, key=lambda arm: known[arm]) if len(known) == len(candidates) else None
         arm = arm_of(ALPHA_OF[method]) if method in ALPHA_OF else method
         return arm if (arm, seed) in self.cells else None

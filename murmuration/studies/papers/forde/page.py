@@ -17,12 +17,13 @@ from murmuration.reports.sections.input_space import LineField, PlaneField, comm
 from murmuration.studies.papers.forde.cells import load_columns
 from murmuration.studies.papers.forde.claims import NAMES, Results
 from murmuration.studies.papers.forde.published import ALPHA_FORMS, ALPHA_PANELS, DATA_SETS, FIGURE, WORK, printed
-from murmuration.studies.papers.forde.settings import REFERENCE, TUNED, Setting, arm_of
+from murmuration.studies.papers.forde.settings import REFERENCE, Setting, arm_of
 from murmuration.studies.papers.forde.tables import (
     MEASURES,
     SCORES,
     alpha_columns,
     alpha_rows,
+    chosen_alpha,
     gain_text,
     mean_text,
     panels,
@@ -63,7 +64,7 @@ def sweep_section(results: Results) -> Markup:
         return Markup("")
     plots = [sweep_panel(results, part, name, title) for name in SCORES for part, title in panels(results).items()]
     published = [published_panel(part) for part in ALPHA_PANELS]
-    chosen = [(results.arm(TUNED, seed) or MISSING).removeprefix("forde-") for seed in seeds]
+    chosen = [chosen_alpha(results, seed) for seed in seeds]
     rows = [(alpha, cells) for alpha, *cells in alpha_rows(results)]
     reading = (
         "Alpha leads from equal lengthscales (0) to those of principal components (1). Dotted: the deep ensemble. "

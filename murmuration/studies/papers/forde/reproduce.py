@@ -23,10 +23,12 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     setting = choose_settings(PROFILES, options)
     check_least(setting, members=2, epochs=1, examples=2 if setting.examples is not None else 0)
     check_parts(setting.parts, PARTS)
+    setting.plan(0)  # refuses an unknown device or schedule before anything is written
     record = run(out, setting, show)
     results = read_results(record, out)
     judged = verdicts(results)
     spent = sum(entry["cpu_seconds"]["all"] for entry in (*record["cells"], *record["toys"]))
+    record["setting"]["seeds"] = sorted({entry["seed"] for entry in (*record["cells"], *record["toys"])})
     full_record = plain_json(
         {**record, "verdicts": judged, "tables": record_tables(results), "cpu_seconds": round(spent, 1)}
     )

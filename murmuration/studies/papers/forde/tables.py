@@ -7,7 +7,7 @@ from murmuration.core.coupling.input_gradients import ALPHAS
 from murmuration.reports.formatting import MINUS, MISSING
 from murmuration.studies.papers.forde.claims import NAMES, Results
 from murmuration.studies.papers.forde.published import WORK
-from murmuration.studies.papers.forde.settings import GROUPS, REFERENCE, arm_of
+from murmuration.studies.papers.forde.settings import GROUPS, REFERENCE, TUNED, arm_of
 from murmuration.studies.papers.forde.toys import RECIPES, TOYS
 from murmuration.studies.verdicts import crossed_interval, mean_interval
 
@@ -29,14 +29,21 @@ def record_tables(results: Results) -> list[dict[str, Any]]:
     ]
     methods = [method for method in results.methods if method != REFERENCE and results.seeds_of(method, REFERENCE)]
     gains = [[method, *(gain_text(results, method, column) for column in NAMES)] for method in methods]
+    tuned = results.seeds_of(TUNED)
     tables = {
         "methods": (["method", *MEASURES], scores),
         "gains over the deep ensemble": (["method", *NAMES.values()], gains),
+        "alpha of forde-tuned": (["seed", "alpha"], [[str(seed), chosen_alpha(results, seed)] for seed in tuned]),
         "by alpha": (["alpha", *alpha_columns(results)], alpha_rows(results)),
     }
     for name, build in TOYS.items():
         tables[name] = (["recipe", *build().places], toy_rows(results, name))
     return [{"title": title, "columns": heads, "rows": rows} for title, (heads, rows) in tables.items() if rows]
+
+
+def chosen_alpha(results: Results, seed: int) -> str:
+    """Return the alpha that validation images choose at one seed."""
+    return (results.arm(TUNED, seed) or MISSING).removeprefix("forde-")
 
 
 def panels(results: Results) -> dict[str, str]:

@@ -46,7 +46,7 @@ class Toy:
     def uncertainty(self, predictive: Predictive) -> np.ndarray:
         """Return the epistemic deviation of a regression, or the entropy of classes, on the grid (G,)."""
         values = predictive.epistemic_var[:, 0].sqrt() if self.noise else predictive.entropy
-        return np.asarray(values)
+        return np.asarray(values.cpu())
 
     def by_place(self, uncertainty: np.ndarray) -> dict[str, float]:
         """Return the mean uncertainty of each place."""
