@@ -264,10 +264,13 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "calibration-harm-tables": ("calibration", harm_on_tables),
     **{name: ("tables", maker) for name, maker in TABLE_MAKERS.items()},
 }
+WHOLE: dict[str, Callable[[], str]] = {"recipes": recipes_table}  # places whose makers read several records
 if find_spec("murmuration.studies"):  # the second floor can be removed; its tables are then left as they are
+    from papers_page import MAKERS as PAPER_MAKERS, papers_table
     from study_tables import MAKERS as STUDY_MAKERS
 
-    MAKERS |= STUDY_MAKERS
+    MAKERS |= STUDY_MAKERS | PAPER_MAKERS
+    WHOLE["papers"] = papers_table
 
 
 @cache
@@ -282,7 +285,7 @@ def tables() -> dict[str, str]:
         "superres": (superres_table, "superres-"),
     }
     made |= {name: maker(_records(prefix)) for name, (maker, prefix) in several.items()}
-    return made | {"recipes": recipes_table()}
+    return made | {name: maker() for name, maker in WHOLE.items()}
 
 
 def _records(prefix: str) -> dict[str, dict[str, Any]]:
@@ -320,6 +323,11 @@ def main() -> None:
 
         kept = landscape_record(json.loads(file.read_text()))
         (RESULTS / f"landscape-{name}.json").write_text(json.dumps(kept) + "\n")
+    rewrite()
+
+
+def rewrite() -> None:
+    """Fill the tables of all pages anew."""
     for page in PAGES:
         page.write_text(with_tables(page.read_text()))
 

@@ -2,6 +2,7 @@
 
 python examples/repulsion_toys.py                 80 s on one core; with --seeds 0,1,2 three times as long
 
+The toys and their training are those of `murmur reproduce forde --parts toys`, which has another page and verdicts.
 It writes repulsion-line.png (regression with two gaps) and repulsion-plane.png (five classes in the plane), a panel a
 recipe, prints how much the members disagree near the data and away from it, and writes that to repulsion-toys.json,
 the record of the table in docs/results/repulsion.md. Pictures are of the first seed.
@@ -9,28 +10,17 @@ the record of the table in docs/results/repulsion.md. Pictures are of the first 
 
 import argparse
 import tempfile
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
-from torch import nn
 
 import murmuration as mm
-from murmuration.data.builtin import GAPS, gaps_features
-from murmuration.models.nets import build_net
+from murmuration.studies.papers.forde.toys import MEMBERS, Toy, line, plane
 from murmuration.system.files import write_json
 
 RECIPES = ("deep-ensemble", "weight-rde", "function-rde", "feature-rde", "svgd", "forde-identity", "forde-pca")
 QUICK = ("deep-ensemble", "function-rde", "feature-rde", "forde-identity")
-MEMBERS = 16
-# The loss of the line is that of noise of deviation 1, as in the toy's source (Izmailov et al. 2019): the noise in the
-# data is smaller, and with its true size 400 points would leave repulsion little to say. Adam makes a full step of the
-# smallest gradient: without decay, repelled weights of units that no example reaches would walk off.
-PLAN = mm.Plan(batch_size=50, lr=5e-3, weight_decay=1e-4, batch_order="same", engine="stacked")
-NOISE = 1.0
-
 PAPER, INK, LINE, POINT = (255, 255, 255), (40, 44, 52), (31, 78, 160), (214, 96, 36)
 BANDS = ((214, 227, 247), (166, 193, 235))  # two standard deviations and one
 CLASSES = ((214, 96, 36), (46, 139, 87), (190, 60, 140), (120, 90, 40), (30, 110, 190))
@@ -38,50 +28,6 @@ HEAT = ((255, 255, 255), (143, 177, 222), (28, 45, 105))  # no doubt to all the 
 FRAME = (190, 196, 206)
 SHARP = 2  # drawn so many times larger, then shrunk: smooth edges
 SIDE, HEAD, GUTTER, COLUMNS = 250 * SHARP, 26 * SHARP, 10 * SHARP, 4  # of panels
-
-
-@dataclass(frozen=True)
-class Toy:
-    """A data set, and the inputs on which ensembles of it are looked at."""
-
-    name: str
-    epochs: int
-    grid: np.ndarray  # (G,) or (G, 2), in the source's units
-    inputs: torch.Tensor  # (G, 2), as the network sees them
-    places: dict[str, np.ndarray]  # "near" the data and away from it -> which of the grid (G,)
-    noise: float | None = None
-
-    def net(self) -> nn.Module:
-        return build_net("mlp", (2,), 1 if self.noise else 5, hidden=(50, 50))
-
-
-def line() -> Toy:
-    """Three clusters of numbers, two gaps between them."""
-    x = np.linspace(-10, 10, 401)
-    near = np.any([(x >= low) & (x <= high) for low, high, _ in GAPS], axis=0)
-    places = {"near": near, "gap": (abs(x) > 2) & (abs(x) < 4), "far": abs(x) > 8.5}
-    return Toy("gaps-1d", 200, x, torch.from_numpy(gaps_features(x)).float(), places, NOISE)
-
-
-def plane() -> Toy:
-    """Five clusters of points on a circle."""
-    along = np.linspace(-12, 12, 61)
-    grid = np.stack(np.meshgrid(along, along[::-1]), axis=-1).reshape(-1, 2)  # rows from the top
-    train = mm.open_data("five-gaussians").train.prepared.numpy()
-    nearest = np.linalg.norm(grid[:, None] - train, axis=-1).min(1)
-    places = {"near": nearest < 0.5, "middle": np.linalg.norm(grid, axis=1) < 1.5, "far": nearest > 4}
-    return Toy("five-gaussians", 100, grid, torch.from_numpy(grid).float(), places)
-
-
-def look(toy: Toy, name: str, members: int, epochs: int, seed: int = 0) -> tuple[mm.Predictive, dict[str, float]]:
-    """What an ensemble says on the grid, and its mean doubt by place: epistemic deviation or entropy."""
-    data = mm.open_data(toy.name)
-    decay = PLAN.weight_decay / (members if name == "svgd" else 1)  # SVGD divides the loss by M, so the prior must be
-    plan = replace(PLAN, members=members, epochs=epochs, weight_decay=decay, seed=seed)
-    ensemble = mm.fit(toy.net, data, recipe=name, plan=plan, noise_std=toy.noise, posthoc=None)
-    predictive = ensemble.predict(toy.inputs)
-    doubt = (predictive.epistemic_var[:, 0].sqrt() if toy.noise else predictive.entropy).numpy()
-    return predictive, {place: float(doubt[there].mean()) for place, there in toy.places.items()}
 
 
 def line_panel(toy: Toy, predictive: mm.Predictive) -> Image.Image:
@@ -176,7 +122,8 @@ def study(
     found: dict[str, dict[str, float]] = {}
     print(f"{toy.name}, seed {seed}: {'epistemic deviation' if toy.noise else 'entropy'} {', '.join(toy.places)}")
     for name in recipes:
-        predictive, found[name] = look(toy, name, members, epochs, seed)
+        predictive = toy.fit(name, members, epochs, seed)
+        found[name] = toy.by_place(toy.uncertainty(predictive))
         panels[name] = panel(toy, predictive)
         print(f"  {name:16}", "  ".join(f"{value:.3f}" for value in found[name].values()), flush=True)
     return sheet({**panels, "": line_legend() if toy.noise else plane_legend()}), found

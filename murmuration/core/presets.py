@@ -114,7 +114,7 @@ PRESETS: dict[str, Preset] = {
             recipe("forde-tuned", coupling="input-gradients:lengthscales=tuned"),
             "between the two, chosen on corrupted validation examples",
             "as forde, with the length scales chosen on validation examples",
-            "trains several ensembles to choose: ten to sixty times the training time",
+            "trains several ensembles to choose: 15 to 25 times the training time",
         ),
         Preset(
             recipe("batch-ensemble", sharing="rank-one"),

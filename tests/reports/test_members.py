@@ -1,5 +1,6 @@
 """Members, training curves, coupling, weights and provenance, against numbers written down by hand and a real run."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from check_report import elements, report_check
 from report_reading import figures, section_names, tables
 
 import murmuration as mm
+from murmuration.core.coupling import input_gradients
 from murmuration.core.recipe import make_recipe
 from murmuration.data import Data, open_data
 from murmuration.evaluation import evaluate_ensemble
@@ -151,6 +153,18 @@ def test_a_real_run_fills_the_section() -> None:
         assert drawn.data[0]["x"] == [1, 2]
         assert all(low <= value <= high for value in drawn.data[0]["y"])
     assert "coupling" in section_names(elements(render(report)))
+
+
+def test_the_alpha_that_a_run_chose_is_marked_in_its_report(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(input_gradients, "ALPHAS", (0.0, 0.4, 1.0))
+    data, plan = mm.open_data("five-gaussians"), Plan(members=2, epochs=1)
+    mm.fit("mlp", data, recipe="forde-tuned", plan=plan, posthoc=None, out=tmp_path)
+    ensemble = mm.load(tmp_path, posthoc=False)
+    chosen = json.loads((tmp_path / "run.json").read_text())["chosen"]
+    assert ensemble.manifest.chosen == chosen in ("0", "0.4", "1")
+    cells = tables(coupling(made.report(evaluate_ensemble(ensemble, data))))
+    (sweep,) = [rows for rows in cells if rows[0] == ["Alpha", "Validation NLL"]]
+    assert [alpha for alpha, nll in sweep[1:] if nll.endswith("★")] == [chosen]
 
 
 # Weights

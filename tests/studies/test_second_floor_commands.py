@@ -17,6 +17,10 @@ FAST = {  # options that make a command quick; they replace those of the command
     "explore sizes": ("--examples", "4", "--samples", "2"),
     "explore factorial": ("--examples", "4", "--runs", "1", "--rates", "0.001", "--epochs", "1"),
     "reproduce embedded": ("--epochs", "1", "--widths", "0.5", "--models", "1,2", "--arms", "naive", "--seeds", "0"),
+    "reproduce forde": (
+        *("--net", "mlp", "--epochs", "1", "--members", "2", "--examples", "20", "--seeds", "0"),
+        *("--parts", "tables", "--methods", "deep-ensemble", "--device", "cpu"),
+    ),
     "reproduce landscape": ("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity"),
     "continual": (
         *("--epochs", "1", "--couplings", "2", "--hidden", "4", "--settle", "1", "--members", "2"),

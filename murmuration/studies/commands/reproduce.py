@@ -57,6 +57,8 @@ def reproduce(
         murmur reproduce embedded
         murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0
         murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons
+        murmur reproduce forde --parts sweep --seeds 0,1,2
+        murmur reproduce forde --profile paper --data cifar-10-batches-bin --device cuda --out runs/forde
         murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
         murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape
     """

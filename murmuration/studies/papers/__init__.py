@@ -42,6 +42,7 @@ EXPERIMENTS = {  # folder in papers/, whose `reproduce.py` has `reproduce(option
     "(Shridhar et al. 2019)",
     "embedded": "embedded ensembles by width, number of members and regime, against separate networks "
     "(Velikanov et al. 2022)",
+    "forde": "repulsion of input gradients: robustness by lengthscale, tables of methods, toys (Trinh et al. 2024)",
     "hcl": "continual learning by one flow (HCL): streams of tasks, detection of changes (Kirichenko et al. 2021)",
     "longtail": "rare classes: re-sampling, losses, transfer from common classes (Cui, Cao, Kang, Menon et al.)",
     "landscape": "deep ensembles from the perspective of the loss landscape: similarity, planes, tunnels, diversity, "

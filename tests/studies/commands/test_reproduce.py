@@ -55,7 +55,7 @@ def test_bad_requests_are_one_line(murmur, tmp_path, words, told):
 
 def test_experiments_are_listed(murmur):
     ended = murmur("list", "experiments", "--json")
-    assert list(json.loads(ended.out)) == ["bayes-cnn", "embedded", "hcl", "longtail", "landscape"]
+    assert list(json.loads(ended.out)) == ["bayes-cnn", "embedded", "forde", "hcl", "longtail", "landscape"]
 
 
 def test_an_interrupt_after_the_report_is_written(murmur, tmp_path, monkeypatch):
