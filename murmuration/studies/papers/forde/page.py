@@ -68,14 +68,13 @@ def sweep_section(results: Results) -> Markup:
     rows = [(alpha, cells) for alpha, *cells in alpha_rows(results)]
     reading = (
         "Alpha leads from equal lengthscales (0) to those of principal components (1). Dotted: the deep ensemble. "
-        "Whiskers are 95 % intervals over seeds, which vary more between seeds than between alphas: the verdict on the "
-        "slope is paired. Below: the published figure, CIFAR-100 and ten ResNet-18, as read from it. "
+        "Whiskers are 95 % intervals over seeds, unpaired; the verdict on the slope is paired. Below: the published "
+        "figure, CIFAR-100 and ten ResNet-18, as read from it. "
         f"Validation chose {', '.join(chosen)}, seed by seed. {ALPHA_FORMS}"
     )
     body = [grid(map(figure, plots)), tag("h3", "As published"), grid(map(figure, published))]
-    return section(
-        "sweep", "Lengthscales", reading, join([*body, table("By alpha", ["Alpha", *alpha_columns(results)], rows)])
-    )
+    body.append(table("By alpha", ["Alpha", *alpha_columns(results)], rows))
+    return section("sweep", "Lengthscales", reading, join(body))
 
 
 def sweep_panel(results: Results, part: str, name: str, title: str) -> Figure | None:
