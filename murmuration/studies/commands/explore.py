@@ -45,6 +45,7 @@ class StudyOptions:
     beside: Annotated[Names, option("Other runs in the same figures, such as SWAG draws.", PANEL, "RUN")] = None
     ood: Annotated[Names, option("Out-of-distribution inputs; a list for several.", PANEL, "DATA")] = None
     severities: Annotated[Names, option("Severities of corruptions, such as 1,3,5.", PANEL, "LIST")] = None
+    cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", PANEL, "DIR")] = None
     runs: Annotated[int | None, option("Networks of every cell of the factorial; 3 if left out.", PANEL, "N")] = None
     rates: Annotated[Names, option("Learning rates of the factorial.", PANEL, "LIST")] = None
     epochs: Annotated[int | None, option("Epochs of the factorial; 10 if left out.", PANEL, "N")] = None
@@ -65,6 +66,7 @@ class StudyOptions:
             "ood": lambda texts: ood_splits(listed(texts), ensemble),
             "severities": lambda texts: numbers("severities", listed(texts), int),
             "rates": lambda texts: numbers("rates", listed(texts), float),
+            "cifar_c": str,
         }
         read |= {name: partial(at_least_one, name) for name in ("grid", "samples", "runs", "epochs")}
         return Choices(**{name: read[name](value) for name, value in self.given().items() if name in read})

@@ -34,9 +34,11 @@ def reproduce(
     epochs: Annotated[int | None, option("Passes over the training examples.", SCALE, "N")] = None,
     seed: Annotated[int | None, option("Random seed of one run.", SCALE, "N")] = None,
     seeds: Annotated[Names, option("Random seeds, at least three for intervals over seeds.", SCALE, "LIST")] = None,
+    train: Annotated[int | None, option("Training examples, the first ones; all if left out.", SCALE, "N")] = None,
     examples: Annotated[int | None, option("Test examples; those of the profile if left out.", SCALE, "N")] = None,
     device: Annotated[str | None, option("cpu, cuda, cuda:1 or mps.", SCALE, "NAME")] = None,
     prepare: Annotated[str | None, option("Scaling of images: unit, standardise or none.", SCALE, "WAY")] = None,
+    optimizer: Annotated[str | None, option("adam or sgd; that of the profile if left out.", SCALE, "NAME")] = None,
     ood: Annotated[str | None, option("Out-of-distribution inputs.", SCALE, "DATA")] = None,
     cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", SCALE, "DIR")] = None,
     widths: Annotated[Names, option("Multiples of the base width.", GRID, "LIST")] = None,
@@ -57,7 +59,8 @@ def reproduce(
         murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0
         murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons
         murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
-        murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape
+        murmur reproduce landscape --data cifar-10-batches-bin --out runs/landscape
+        murmur reproduce landscape --profile paper --device cuda --ood svhn/test.npz --cifar-c CIFAR-10-C
     """
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked

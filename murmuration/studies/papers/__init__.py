@@ -12,8 +12,8 @@ Show = Callable[[str, int, int], None]
 Options = Mapping[str, Any]  # of the command line, parsed; those that were left out are missing
 S = TypeVar("S")
 OPTIONS = {  # of the command line
-    *("profile", "parts", "data", "net", "methods", "members", "epochs", "seed", "seeds", "examples"),
-    *("device", "prepare", "ood", "cifar_c", "widths", "models", "arms"),
+    *("profile", "parts", "data", "net", "methods", "members", "epochs", "seed", "seeds", "train", "examples"),
+    *("device", "prepare", "optimizer", "ood", "cifar_c", "widths", "models", "arms"),
 }
 
 

@@ -54,7 +54,7 @@ def test_a_tunnel_leaves_page_and_numbers(murmur, run):
     ended = murmur("explore", run, "tunnel", "--examples", 40)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("estimated time on 40 examples")
-    assert "low loss along the tunnel path" in ended.out
+    assert "the tunnel path connects the optima at low loss: " in ended.out
     assert report_check(run / "explore" / "tunnel.html") == []
 
 
