@@ -59,6 +59,12 @@ def test_a_record_without_intervals_decides_nothing():
     assert (verdict.word, verdict.note) == ("cannot tell", "the record has no interval")
 
 
+def test_a_part_that_ran_without_a_claim_says_that_it_could_not_be_decided():
+    good = Verdict("size", "", (estimate(1, 2),))
+    verdict = next(verdict for verdict in verdicts({"sizes": part(good)}) if verdict.name == "out of distribution")
+    assert (verdict.word, verdict.note) == ("cannot tell", "these runs do not have what it needs")
+
+
 def test_all_estimates_of_a_claim_count():
     good, bad = (Verdict("out of distribution", "", (estimate(*ends),)) for ends in ((1, 2), (-2, -1)))
     assert word_of({"sizes": part(good, good)}, "out of distribution") == "holds"
@@ -205,11 +211,15 @@ def test_a_small_reproduction_continues_and_judges(tmp_path):
         ({"widths": (1.0,)}, "--widths .*: this experiment does not use it; it takes --cifar-c"),
         ({"data": "diabetes", "prepare": "standardise"}, "is a regression"),
         ({"optimizer": "rmsprop", **SMALL}, "rmsprop"),
+        ({**SMALL, "data": "nowhere"}, "nowhere"),
+        ({**SMALL, "ood": "nothing.npz"}, "nothing.npz"),
+        ({**SMALL, "data": "digits", "prepare": "unit", "net": "small-cnn", "cifar_c": "no-folder"}, "no-folder"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path, request_, told):
     with pytest.raises(Misuse, match=told):
         run(request_, tmp_path / "lab")
+    assert not (tmp_path / "lab").exists()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from murmuration.studies.papers.published import QUALITATIVE
 from murmuration.studies.verdicts import Verdict
 
 NO_INTERVAL = "the record has no interval"
+UNDECIDED = "these runs do not have what it needs"
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,9 @@ def verdict(claim: Claim, parts: Mapping[str, Any]) -> Verdict:
     if claim.part not in parts:
         note = f"needs the part {claim.part}"
         return Verdict(claim.name, claim.claim, (), note, missing=(claim.part,), **known)
-    records = [row for row in parts[claim.part].get("verdicts", []) if row.get("name") == claim.name]
-    judged = [Verdict.from_json(row) for row in records if "estimates" in row]
+    records = parts[claim.part].get("verdicts")
+    judged = [Verdict.from_json(row) for row in records or () if row.get("name") == claim.name]
     estimates = tuple(estimate for one in judged for estimate in one.estimates)
-    note = "; ".join(dict.fromkeys(one.note for one in judged if one.note)) if judged else NO_INTERVAL
+    missing = UNDECIDED if records is not None and all("estimates" in row for row in records) else NO_INTERVAL
+    note = "; ".join(dict.fromkeys(one.note for one in judged if one.note)) if judged else missing
     return Verdict(claim.name, claim.claim, estimates, note, **known)

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from murmuration.core.recipe import make_recipe
-from murmuration.data import Data, Split, open_data
+from murmuration.data import Data, Split, open_data, open_inputs
+from murmuration.evaluation import eval_set_of, shift_suite
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
 from murmuration.runs.directory import MANIFEST
@@ -38,9 +39,10 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     setting, plan = chosen_setting(options)
     check_least(setting, members=2, epochs=1, examples=1)
     check_parts(setting.parts, PARTS)
+    laboratory = Laboratory(setting, out, show)
+    laboratory.check()
     record = open_record(out, "landscape", setting, extends=("parts", "device"), parts={})
     warn(plan)
-    laboratory = Laboratory(setting, out, show)
     bodies: dict[str, Markup] = {}
     for part in setting.parts:
         result, bodies[part] = laboratory.compute(part)
@@ -66,6 +68,14 @@ class Laboratory:
         if data.task != "classification":
             raise Misuse(f"--data {setting.data} is a {data.task}: the experiment compares predicted classes")
         return data if setting.train is None else replace(data, train=data.train[: setting.train])
+
+    def check(self) -> None:
+        """Open data, OOD inputs and corrupted images, so that those that do not fit are refused before training."""
+        preparation = self.data.preparation
+        if self.setting.ood is not None:
+            open_inputs(self.setting.ood, preparation=preparation, adapt=True)
+        if self.setting.cifar_c is not None:
+            shift_suite(eval_set_of(self.data), severities=self.setting.severities, official=self.setting.cifar_c)
 
     @cached_property
     def test(self) -> Split:
