@@ -142,6 +142,11 @@ def test_contradictions_to_the_plan_are_announced():
     )
     assert setting.plan().epochs == 8
     assert "differs: epochs 8 (published 40), learning rate 0.02 (published 0.0016), optimizer sgd" in line
+    paper, _ = chosen_setting({"profile": "paper", "optimizer": "sgd"})
+    assert (paper.prepare, paper.lr) == ("unit", 0.02)  # on raw pixels SGD diverges
+    assert differences(paper)["pixels"] == ("0 to 1", "0 to 255")
+    with pytest.raises(Misuse, match="write --prepare unit"):
+        chosen_setting({"optimizer": "sgd", "prepare": "none"})
     _, line = chosen_setting({})
     assert line.startswith("no plan is published for small-cnn on digits")
 

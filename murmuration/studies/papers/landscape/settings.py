@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from murmuration.studies.papers import Options, choose_settings
+from murmuration.system.errors import Misuse
 from murmuration.training.plan import Plan
 
 PARTS = ("similarity", "tsne", "plane", "tunnel", "trade-off", "sizes", "factorial", "chains")
@@ -190,7 +191,9 @@ def chosen_setting(options: Options) -> tuple[Setting, str]:
     published = published_plan(setting)
     setting = replace(setting, **{name: value for name, value in published.items() if name not in options})
     if setting.optimizer == "sgd" and published.get("optimizer") != "sgd":
-        setting = replace(setting, lr=SGD_LR)
+        if options.get("prepare") == "none":
+            raise Misuse("--optimizer sgd with --prepare none: networks on raw pixels diverge; write --prepare unit")
+        setting = replace(setting, lr=SGD_LR, prepare=options.get("prepare", "unit"))
     where = f"{setting.net} on {setting.data}"
     if not published:
         return setting, f"no plan is published for {where}: {plan_text(setting)}"
