@@ -60,7 +60,7 @@ def reproduce(
         murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons
         murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
         murmur reproduce landscape --data cifar-10-batches-bin --out runs/landscape
-        murmur reproduce landscape --profile paper --device cuda --ood svhn/test.npz --cifar-c CIFAR-10-C
+        murmur reproduce landscape --profile paper --device cuda --ood svhn/test.npz --out runs/paper
     """
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked
