@@ -6,11 +6,16 @@ import numpy as np
 import pandas as pd
 from table_text import markdown
 
-from murmuration.studies.papers.landscape.claims import SVHN
-from murmuration.studies.papers.landscape.settings import NOT_ATTEMPTED
+from murmuration.studies.diversity import Exponent, TradeOff
+from murmuration.studies.papers.landscape.claims import CLAIMS, NO_INTERVAL, verdicts
+from murmuration.studies.papers.landscape.published import SVHN, WORK
+from murmuration.studies.papers.page import estimate_text
+from murmuration.studies.randomness import Factorial
+from murmuration.studies.verdicts import Verdict
+from murmuration.system.records import plain_json
 
 SIZES = ("methods", "sizes", "measures", "severities", "conditions", "scores", "divergences", "together")
-KEPT = ("experiment", "setting", "versions", "networks", "claims")
+KEPT = ("experiment", "setting", "versions", "networks", "plan", "verdicts")
 
 
 def landscape_record(record: dict[str, Any]) -> dict[str, Any]:
@@ -30,25 +35,72 @@ def landscape_record(record: dict[str, Any]) -> dict[str, Any]:
     return small | {"setting": setting | files}
 
 
+def judged(record: dict[str, Any]) -> list[Verdict]:
+    """Return the verdicts of a record; of one made before verdicts had intervals, those its numbers still decide."""
+    if "verdicts" in record:
+        return [Verdict.from_json(row) for row in record["verdicts"]]
+    parts: dict[str, Any] = {part: {} for part in record["setting"]["parts"]}
+    if "factorial" in record:
+        kept = {
+            name: np.array(record["factorial"][name]) for name in ("disagreement", "diversity", "cosine", "accuracy")
+        }
+        setting = tuple(record["factorial"]["lrs"]), record["factorial"]["runs"], record["setting"]["examples"], {}
+        study = Factorial(*setting, **kept, distance=kept["disagreement"])  # distances of weights were not kept
+        parts["factorial"] = {"verdicts": plain_json(study.verdicts)}
+    if "trade-off" in record:
+        fits = {name: Exponent(**fit) for name, fit in record["trade-off"]["exponents"].items()}
+        study = TradeOff(record["trade-off"]["reference"], 10, record["setting"]["examples"], {}, fits)
+        parts["trade-off"] = {"verdicts": plain_json(study.verdicts)}
+    parts |= {claim.part: parts.get(claim.part, {}) for claim in CLAIMS if old_numbers(record, claim.name)}
+    return verdicts(parts)
+
+
+def old_numbers(record: dict[str, Any], name: str) -> str:
+    """Return the numbers of a claim in a record without intervals; empty if there are none."""
+    return next((row["measured"].rstrip(".") for row in record.get("claims", []) if row["name"] == name), "")
+
+
 def claims(record: dict[str, Any]) -> pd.DataFrame:
     """Return the claims of the paper, one per row."""
-    columns = ["statement", "verdict", "measured", "published", "figure"]
-    return pd.DataFrame(record["claims"])[columns].rename(columns={"statement": "claim", "verdict": "here"})
+    rows = []
+    for verdict in judged(record):
+        numbers = "; ".join(f"{estimate.what}: {estimate_text(estimate)}" for estimate in verdict.estimates)
+        measured = numbers or old_numbers(record, verdict.name) or "not measured"
+        here = f"{verdict.word}: {NO_INTERVAL}" if verdict.note == NO_INTERVAL else verdict.word
+        measured = "not run" if verdict.missing else measured
+        rows.append((verdict.claim, here, measured, verdict.published, verdict.source))
+    return pd.DataFrame(rows, columns=["claim", "here", "measured", "published", "source"])
 
 
 def claims_table(record: dict[str, Any]) -> str:
     """Tabulate every claim of the paper."""
-    return markdown(claims(record).replace({"measured": {"": "not run"}}))
+    return markdown(claims(record))
 
 
 def run_claims_table(record: dict[str, Any]) -> str:
-    """Tabulate the claims that were judged on these networks, without the published numbers."""
-    return markdown(claims(record).query("here != 'not run'").drop(columns="published"))
+    """Tabulate the claims that these networks have numbers of, without the published ones."""
+    return markdown(claims(record).query("measured not in ('not run', 'not measured')").drop(columns="published"))
 
 
-def not_attempted_table(record: dict[str, Any]) -> str:
-    """Tabulate figures of the paper that are missing, and what they would take; the same for every record."""
-    return markdown(NOT_ATTEMPTED.items(), ["figure", "what it would take"])
+def figures_table(record: dict[str, Any]) -> str:
+    """Tabulate the figures of the paper with the commands that reproduce them; the same for every record."""
+    rows = [(item.name, item.about, f"`{item.full_scale}`", item.needs) for item in WORK.items]
+    return markdown(rows, ["figure", "what it shows", "command at the published scale", "what it takes"])
+
+
+def ood_table(record: dict[str, Any]) -> str:
+    """Tabulate divergence on SVHN along training, by network and checkpoint."""
+    rows = []
+    for net, found in record["nets"].items():
+        shown = sorted({0, found["half"], len(found["path"]) // 2, len(found["path"]) - 1})
+        for place in shown:
+            at = found["path"][place]
+            divergence = f"{at['divergence']:.3f} ({at['low']:.3f} to {at['high']:.3f})"
+            accuracies = f"{at['train_accuracy']:.1%}", f"{at['test_accuracy']:.1%}"
+            rows.append((net, f"{at['epoch']:g}", *accuracies, f"{at['entropy']:.2f}", divergence))
+    return markdown(
+        rows, ["network", "epoch", "training accuracy", "test accuracy", "entropy on SVHN", "divergence on SVHN"]
+    )
 
 
 def sizes_table(record: dict[str, Any]) -> str:

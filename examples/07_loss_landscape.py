@@ -50,7 +50,7 @@ studies.plots.plane(plane, "agreement_0")
 
 # %%
 for verdict in plane.verdicts:
-    print("yes" if verdict.holds else "no", "-", verdict.claim)
+    print(verdict)
 
 # %% [markdown]
 # [The guide](landscape.md) has the same at the command line, [the results](results/landscape-cifar10.md) the claims of

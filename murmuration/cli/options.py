@@ -189,8 +189,8 @@ class RecipeOptions:
             moped (Gaussian around trained weights); see `murmur list weights`.
         coupling: Interaction between members during training: none, or repulsion in weight, output, feature or
             input-gradient space (weights, outputs, features, input-gradients); see `murmur list couplings`.
-        dynamics: Training algorithm and the weights it keeps: optimizer (the last), ivon, swa, swag, snapshot, csgmcmc
-            or csghmc; see `murmur list dynamics`.
+        dynamics: Training algorithm and the weights it keeps: optimizer (the last), ivon, swa, swag, snapshot, fge,
+            csgmcmc or csghmc; see `murmur list dynamics`.
     """
 
     sharing: Annotated[str | None, documented("Recipe", "ANSWER")] = None

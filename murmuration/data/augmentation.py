@@ -27,7 +27,28 @@ def flip(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(mirrored.view(-1, 1, 1, 1), x.flip(-1), x)
 
 
-AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {"pad-crop": pad_crop, "flip": flip}
+def shift(x: Tensor, generator: torch.Generator, *, fraction: float = 0.1) -> Tensor:
+    """Shift each image (N, C, H, W) by up to a fraction of its sides; the nearest edge pixel fills what is left.
+
+    Shifts are uniform and not whole pixels: values are interpolated linearly (the augmentation of the Keras examples).
+    """
+    for axis in (2, 3):
+        size, shape = x.shape[axis], [len(x), 1, 1, 1]
+        shape[axis] = size
+        draws = torch.rand(len(x), generator=generator, device=generator.device).to(x.device)
+        steps = torch.arange(size, device=x.device) + fraction * size * (2 * draws[:, None] - 1)  # (N, size)
+        places = steps.clamp(0, size - 1).view(shape)
+        low = places.long()
+        first, second = (x.gather(axis, i.expand_as(x)) for i in (low, (low + 1).clamp(max=size - 1)))
+        x = torch.lerp(first, second, (places - low).to(x))
+    return x
+
+
+AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "pad-crop": pad_crop,
+    "shift": shift,
+    "flip": flip,
+}
 
 
 def augment(x: Tensor, names: tuple[str, ...], generator: torch.Generator) -> Tensor:

@@ -52,6 +52,7 @@ from murmuration.studies.trajectory import (
     open_trajectory as open_trajectory,
     trajectory_of as trajectory_of,
 )
+from murmuration.studies.uncertainty import UncertaintyPath as UncertaintyPath, uncertainty_path as uncertainty_path
 from murmuration.studies.weight_space import (
     PointOutputs as PointOutputs,
     Points as Points,

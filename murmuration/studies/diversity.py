@@ -18,7 +18,7 @@ independent curve is no maximum; the hard upper bound is min(1, 2 - a - a*).
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,15 +26,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from murmuration.likelihoods import CLASSIFICATION, Categorical
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Result, Show, Verdict, digest, long_frame, silent
+from murmuration.studies.landscape import Result, Show, digest, long_frame, silent
 from murmuration.studies.similarity import disagreement_bounds, normalised_diversity
 from murmuration.studies.subspaces import PLANE, PLANE_COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
-from murmuration.studies.weight_space import Networks, blocks, labelled_outputs, points_of
+from murmuration.studies.verdicts import Estimate, Verdict, jackknife_estimate
+from murmuration.studies.weight_space import Networks, PointOutputs, blocks, labelled_outputs, points_of
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json
 
@@ -216,12 +219,18 @@ class SampledNetworks:
 
     accuracy: Array  # (n,)
     disagreement: Array  # (n,) with the reference
+    divergence: Array  # (n,) KL(reference | network) of the predictions, in nats
+    terms: Mapping[str, Array] = field(default_factory=dict)  # (n, N) of "diversity" and "divergence", by example
     DERIVED: ClassVar[tuple[str, ...]] = ("diversity",)
 
     @property
     def diversity(self) -> Array:
         """D (n,), NaN for a network without errors."""
         return normalised_diversity(self.disagreement, self.accuracy)
+
+    def to_json(self) -> dict[str, Any]:
+        columns = ("accuracy", "disagreement", "divergence", "diversity")
+        return plain_json({name: getattr(self, name) for name in columns})
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,36 +272,36 @@ class TradeOff(Result):
             within.append(((networks.disagreement >= low - 1e-9) & (networks.disagreement <= high + 1e-9)).all())
         return all(within)
 
+    def near(self, name: str) -> Array:
+        """Return which networks (n,) of a method are within 2 points of the independent ones' mean accuracy."""
+        networks, level = self.methods[name], self.methods[INDEPENDENT].accuracy.mean()
+        return (np.abs(networks.accuracy - level) <= MATCHED) & np.isfinite(networks.diversity)
+
     @property
     def matched(self) -> dict[str, tuple[float, int]]:
-        """By method the mean D of networks of equal accuracy, and their number; empty without other members.
-
-        Equal is within 2 points of the mean accuracy of the independent networks.
-        """
+        """By method the mean D of networks of equal accuracy, and their number; empty without other members."""
         if INDEPENDENT not in self.methods:
             return {}
-        level = self.methods[INDEPENDENT].accuracy.mean()
         means = {}
         for name, networks in self.methods.items():
-            near = (np.abs(networks.accuracy - level) <= MATCHED) & np.isfinite(networks.diversity)
+            near = self.near(name)
             means[name] = (float(networks.diversity[near].mean()) if near.any() else math.nan, int(near.sum()))
         return means
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
-        verdicts = [] if (matched := matched_verdict(self)) is None else [matched]
+        """Claims of Fort et al. (2019) that these networks can decide, with intervals over networks and examples."""
+        verdicts = [matched_verdict(self, "diversity"), matched_verdict(self, "divergence")]
         if SUBSPACES in self.exponents:
             fit = self.exponents[SUBSPACES]
-            sentence = (
-                f"the best exponent is e = {fit.value:.2f} (95 % interval {fit.low:.2f} to {fit.high:.2f}, resampling "
-                f"samples), with a root mean square distance of {fit.residual:.2g} from the curve"
-            )
+            note = f"root mean square distance of {fit.residual:.2g} from the curve"
             singles = [single.value for name, single in self.exponents.items() if name not in (SUBSPACES, INDEPENDENT)]
             if len(singles) > 1:
-                sentence += f"; by sampler it is {min(singles):.2f} to {max(singles):.2f}"
-            verdicts.append(Verdict("wrong labels change more easily than right ones", fit.high < 1, sentence))
-        return tuple(verdicts)
+                note += f"; by sampler e is {min(singles):.2f} to {max(singles):.2f}"
+            exponent = Estimate("exponent e", fit.value, fit.low, fit.high, -math.inf, 1.0, f"{fit.points} samples")
+            claim = "wrong labels change more easily than right ones: the fitted exponent is below 1"
+            verdicts.append(Verdict("exponent", claim, (exponent,), note))
+        return tuple(verdict for verdict in verdicts if verdict is not None)
 
     def to_json(self) -> dict[str, Any]:
         matched = {name: {"diversity": value, "networks": count} for name, (value, count) in self.matched.items()}
@@ -303,30 +312,49 @@ class TradeOff(Result):
         parts = []
         for name, networks in self.methods.items():
             scores = {"accuracy": networks.accuracy, "disagreement": networks.disagreement}
-            scores["diversity"] = networks.diversity
+            scores |= {"diversity": networks.diversity, "divergence": networks.divergence}
             parts.append(long_frame(scores, {"method": name, "network": range(len(networks.accuracy))}))
         return pd.concat(parts, ignore_index=True)
 
 
-def matched_verdict(record: TradeOff) -> Verdict | None:
-    """Return whether independent networks are more diverse than all samples of equal accuracy.
+MATCHED_CLAIMS = {  # measure -> name, claim
+    "diversity": (
+        "diversity at equal accuracy",
+        "at equal accuracy independent networks are more diverse than samples",
+    ),
+    "divergence": (
+        "equivalent conclusions",
+        "the Kullback-Leibler divergence leads to the same conclusion: at equal accuracy it is larger between "
+        "independent networks",
+    ),
+}
+
+
+def matched_verdict(record: TradeOff, measure: str) -> Verdict | None:
+    """Return whether independent networks are further from the reference than the samples of equal accuracy.
 
     None if nothing is equal.
     """
-    diversities = {name: value for name, (value, count) in record.matched.items() if count}
-    if INDEPENDENT not in diversities or len(diversities) == 1:
+    if INDEPENDENT not in record.methods:
         return None
-    own, counts = diversities.pop(INDEPENDENT), {name: count for name, (_, count) in record.matched.items()}
-    best = max(diversities, key=diversities.__getitem__)
-    missing = [name for name in record.methods if name not in diversities and name != INDEPENDENT]
-    left_out = f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
-    sentence = (
-        f"within {100 * MATCHED:.0f} points of accuracy {record.methods[INDEPENDENT].accuracy.mean():.1%}, D is "
-        f"{own:.3g} for independent networks ({counts[INDEPENDENT]}) and {diversities[best]:.3g} for {best} "
-        f"({counts[best]}), the most diverse sampler{left_out}"
-    )
-    claim = "at equal accuracy independent networks are more diverse than samples"
-    return Verdict(claim, own > diversities[best], sentence)
+    near = {name: record.near(name) for name in record.methods}
+    compared = [name for name in record.methods if name != INDEPENDENT and near[name].any()]
+    if not compared or not near[INDEPENDENT].any():
+        return None
+    tables = {name: record.methods[name].terms[measure][near[name]] for name in (INDEPENDENT, *compared)}  # (n, N)
+    estimates = []
+    for name in compared:
+        own, sampled = tables[INDEPENDENT], tables[name]
+        sizes = {"runs": len(own), f"{name} samples": len(sampled)}
+        gap = lambda runs, samples, own=own, sampled=sampled: own[runs].mean(0) - sampled[samples].mean(0)  # noqa: E731
+        means = f"{own.mean():.3g} less {sampled.mean():.3g}"
+        label = {"diversity": "D", "divergence": "KL"}[measure]
+        estimates.append(jackknife_estimate(f"{label} of runs less {name} ({means})", gap, sizes, 0.0, math.inf))
+    missing = [name for name in record.methods if name not in tables]
+    note = f"within {100 * MATCHED:.0f} points of accuracy {record.methods[INDEPENDENT].accuracy.mean():.1%}"
+    note += f"; no sample of {', '.join(missing)} is as accurate" if missing else ""
+    name, claim = MATCHED_CLAIMS[measure]
+    return Verdict(name, claim, tuple(estimates), note)
 
 
 def trade_off(
@@ -382,21 +410,60 @@ def trade_off(
     about = {"reference": reference, "count": count, "seed": seed, "settings": sampler_settings}
     about["trajectory"] = [] if trajectory is None else list(trajectory.steps)
     digests = {"weights": digest(points.vectors, *further.values()), "data": digest(outputs.x, y)}
-    cells = Cells(folder, digests | about)
-    own = outputs.scores([points.vectors[reference]], y)
+    cells = Cells(folder, digests | about | {"kept": "labels and divergences of examples"})
+    (own,) = log_probabilities(outputs, [points.vectors[reference]])
+    own_labels, width = own.argmax(-1), own.shape[-1]
 
     def compared(vectors: list[Tensor]) -> Arrays:
-        scores = outputs.scores(vectors, y)
-        return {"accuracy": scores.accuracy.numpy(), "disagreement": 1 - scores.agreement(own.labels[0]).numpy()}
+        rows = list(log_probabilities(outputs, vectors))
+        divergences = [(own.exp() * (own - row)).sum(-1).float() for row in rows]
+        labels = [row.argmax(-1).to(torch.int16) for row in rows]
+        return {"labels": torch.stack(labels).numpy(), "divergences": torch.stack(divergences).numpy()}
 
     methods = {}
     for done, (name, vectors) in enumerate(sources.items()):
         show(name, done, len(sources))
         if parts := [cells(f"{name}-{part}", partial(compared, block)) for part, block in enumerate(blocks(vectors()))]:
-            methods[name] = SampledNetworks(*(np.concatenate([part[key] for part in parts]) for key in parts[0]))
-    accuracy, stored = own.accuracy.item(), {**sampler_settings, "count": count, "seed": seed}
-    exponents = fitted_exponents(methods, names, accuracy, own.width)
-    return TradeOff(accuracy, own.width, len(y), methods, exponents, stored)
+            labels, divergences = (np.concatenate([part[key] for part in parts]) for key in ("labels", "divergences"))
+            methods[name] = sampled_networks(labels, divergences, own_labels.numpy(), y.numpy())
+    accuracy = (own_labels == y).double().mean().item()
+    stored = {**sampler_settings, "count": count, "seed": seed}
+    exponents = fitted_exponents(methods, names, accuracy, width)
+    return TradeOff(accuracy, width, len(y), methods, exponents, stored)
+
+
+def log_probabilities(outputs: PointOutputs, vectors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield logarithms of class probabilities (N, K) at each of some vectors (P,)."""
+    for output in outputs(vectors):
+        likelihood = outputs.points.likelihood or Categorical(output.shape[-1])
+        if likelihood.task != CLASSIFICATION:
+            raise Misuse(f"networks for {likelihood.task}: diversity compares predicted classes")
+        yield likelihood.logits(output).double().log_softmax(-1)
+
+
+def diversity_terms(labels: Array, reference: Array, y: Array) -> Array:
+    """Return terms (n, N) of D = d / (1 - a), which is no mean over examples.
+
+    Their mean is D, their variance that of D by first-order expansion in d and a.
+
+    Args:
+        labels: Classes (n, N) predicted by some networks.
+        reference: Classes (N,) predicted by the reference.
+        y: Labels (N,).
+    """
+    right, differs = labels == y, labels != reference
+    accuracy = right.mean(1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        diversity = normalised_diversity(differs.mean(1), accuracy)[:, None]
+        return diversity + (differs - diversity * ~right) / (1 - accuracy[:, None])
+
+
+def sampled_networks(labels: Array, divergences: Array, reference: Array, y: Array) -> SampledNetworks:
+    """Return networks with predicted classes (n, N) beside a reference of classes (N,), for labels (N,)."""
+    kept: dict[str, Array] = {"diversity": diversity_terms(labels, reference, y).astype(np.float32)}
+    kept["divergence"] = divergences
+    accuracy, disagreement = (labels == y).mean(1), (labels != reference).mean(1)
+    return SampledNetworks(accuracy, disagreement, divergences.astype(float).mean(1), kept)
 
 
 def fitted_exponents(
@@ -409,8 +476,8 @@ def fitted_exponents(
     sampled = {name: methods[name] for name in samplers if name in methods}
     if not sampled or not 1 / classes < reference < 1:
         return {}
-    pairs = [(networks.accuracy, networks.disagreement) for networks in sampled.values()]
-    everything = SampledNetworks(*np.concatenate(pairs, axis=1))
+    columns = [(networks.accuracy, networks.disagreement, networks.divergence) for networks in sampled.values()]
+    everything = SampledNetworks(*np.concatenate(columns, axis=1))
     return {
         name: fit_exponent(networks.accuracy, networks.diversity, reference, classes)
         for name, networks in {SUBSPACES: everything, **sampled}.items()

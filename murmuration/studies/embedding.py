@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.likelihoods import Categorical
-from murmuration.studies.landscape import Result, Verdict
+from murmuration.studies.landscape import Result
 from murmuration.studies.similarity import LATE
 from murmuration.studies.subspaces import COUNT, draw_vectors, neighbourhood
 from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.verdicts import Verdict, estimate, jackknife_estimate
 from murmuration.studies.weight_space import Networks, labelled_outputs
 from murmuration.system.errors import Misuse
 
 Array = NDArray[np.float64]
 Kind = Literal["path", "sample"]
 PERPLEXITY = 30.0
+STAY = 0.95  # share of samples that have to stay at their run
 HALVINGS = 64  # of the range of precisions in which a perplexity is sought
 
 
@@ -127,6 +129,7 @@ class Separation:
     between: float  # mean distance of late checkpoints of different runs
     within: float  # mean distance of late checkpoints of one run
     own_run: float  # fraction of samples whose nearest checkpoint is of their own run; NaN without samples
+    own_runs: tuple[float, ...]  # the same for the samples of each run that has any
     DERIVED: ClassVar[tuple[str, ...]] = ("ratio",)
 
     @property
@@ -141,12 +144,39 @@ def separation(squared: Array, runs: Sequence[int], kinds: Sequence[Kind], late:
     pairs = np.outer(latest & path, latest & path) & ~np.eye(len(run), dtype=bool)
     same_run = run[:, None] == run[None, :]
     samples = np.flatnonzero(~path)
-    nearest = run[path][distance[np.ix_(samples, np.flatnonzero(path))].argmin(1)] if len(samples) else []
+    nearest = run[path][distance[np.ix_(samples, np.flatnonzero(path))].argmin(1)] if len(samples) else run[:0]
+    stays = np.asarray(nearest == run[samples], dtype=float)
     return Separation(
         mean_of(distance[pairs & ~same_run]),
         mean_of(distance[pairs & same_run]),
-        mean_of(np.asarray(nearest == run[samples], dtype=float)),
+        mean_of(stays),
+        tuple(float(stays[run[samples] == one].mean()) for one in np.unique(run[samples])),
     )
+
+
+def map_verdicts(squared: Array, rows: Sequence["Row"], apart: Separation, on_map: Separation) -> tuple[Verdict, ...]:
+    """Return claims of Fort et al. (2019) on networks with these squared distances, with intervals over runs."""
+    runs, verdicts = list(dict.fromkeys(row.run for row in rows)), []
+
+    def ratio(chosen: list[int]) -> float:
+        names = [runs[place] for place in chosen]
+        kept = [place for place, row in enumerate(rows) if row.run in names]
+        columns = zip(*((rows[place].run, rows[place].kind, rows[place].late) for place in kept), strict=True)
+        return separation(squared[np.ix_(kept, kept)], *columns).ratio
+
+    if math.isfinite(apart.ratio):
+        further = jackknife_estimate(
+            "distance between runs over that within one", ratio, {"runs": len(runs)}, 1.0, math.inf
+        )
+        note = f"late checkpoints; {on_map.ratio:.3g} on the map"
+        verdicts.append(Verdict("clusters", "runs end apart from one another in their predictions", (further,), note))
+    if apart.own_runs:
+        what = "share of samples nearest to a checkpoint of their own run"
+        stays = estimate(what, apart.own_runs, STAY, math.inf, "runs")
+        note = f"in predictions; {on_map.own_run:.1%} on the map"
+        claim = f"samples of a subspace stay at their own run (at least {STAY:.0%} of them)"
+        verdicts.append(Verdict("subspaces stay", claim, (stays,), note))
+    return tuple(verdicts)
 
 
 def mean_of(values: Array) -> float:
@@ -168,24 +198,7 @@ class Embedding(Result):
     kl: float  # the objective of t-SNE at the positions
     perplexity: float
     examples: int
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) that these networks can decide, each with a sentence of numbers."""
-        verdicts = []
-        if math.isfinite(self.predictions.between) and math.isfinite(self.predictions.within):
-            sentence = (
-                f"late checkpoints of different runs are {self.predictions.ratio:.3g} times as far apart as those of "
-                f"one run in predictions, {self.map.ratio:.3g} times on the map"
-            )
-            verdicts.append(Verdict("runs end in functions of their own", self.predictions.ratio > 1, sentence))
-        if math.isfinite(self.predictions.own_run):
-            sentence = (
-                f"{self.predictions.own_run:.1%} of the samples are nearest to a checkpoint of their own run in "
-                f"predictions, {self.map.own_run:.1%} on the map"
-            )
-            verdicts.append(Verdict("samples of a subspace stay at their run", self.predictions.own_run == 1, sentence))
-        return tuple(verdicts)
+    verdicts: tuple[Verdict, ...] = ()
 
     def frame(self) -> pd.DataFrame:
         """Return one row for each number: run, kind, method, epoch, measure ("x" or "y") and value."""
@@ -219,7 +232,8 @@ def embed(
     apart = separation(squared, runs, kinds, late)
     on_map = separation(squared_distances(positions), runs, kinds, late)
     kl = kl_objective(squared, positions, perplexity)
-    return Embedding(positions, runs, kinds, methods, epochs, apart, on_map, kl, perplexity, examples)
+    verdicts = map_verdicts(squared, rows, apart, on_map)
+    return Embedding(positions, runs, kinds, methods, epochs, apart, on_map, kl, perplexity, examples, verdicts)
 
 
 def embed_paths(

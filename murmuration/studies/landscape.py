@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,15 +25,6 @@ SCORED = 5000  # training examples at most that a loss or accuracy is a mean ove
 
 def silent(text: str, done: int, total: int) -> None:
     """Show nothing."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A claim about the landscape, whether the numbers support it, and a sentence with these numbers."""
-
-    claim: str
-    holds: bool
-    sentence: str
 
 
 class Result:
@@ -58,12 +49,17 @@ class Landscape:
     test: Split
     train: Split | None
     references: Tensor  # (R, N) int16, classes predicted by the reference networks; (R, 0) of a regression
+    marks: Tensor = field(default_factory=lambda: torch.empty(0, 0))  # (R, N), 1 where they are right, or their losses
 
     def __call__(self, vectors: Iterable[Tensor]) -> Arrays:
         """Return at m vectors (P,).
 
         Loss (m,), accuracy (m,), agreement (R, m); of training examples the first two as well.
         """
+        return {name: values for name, values in self.scores(vectors).items() if name != "losses"}
+
+    def scores(self, vectors: Iterable[Tensor]) -> Arrays:
+        """Return the same with losses (m, N'), of the training examples where they are given."""
         parts = []
         for block in blocks(vectors):
             test = self.outputs(self.test).scores(block, self.test.y)
@@ -72,15 +68,21 @@ class Landscape:
                 for labels in self.references
             ]
             part = {"loss": test.loss.numpy(), "accuracy": test.accuracy.numpy(), "agreement": np.array(agreement)}
+            part["losses"] = test.losses.numpy()
             if self.train is not None:
                 examples = scored(self.train)
                 train = self.outputs(examples).scores(block, examples.y)
                 part |= {"train_loss": train.loss.numpy(), "train_accuracy": train.accuracy.numpy()}
+                part["losses"] = train.losses.numpy()
             parts.append(part)
-        return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in parts[0]}
+        return {name: np.concatenate([p[name] for p in parts], 0 if name == "losses" else -1) for name in parts[0]}
 
     def along(self, vectors: Iterable[Tensor]) -> Arrays:
-        """Return scores, lengths and norms at the vectors (P,) of a path, which are gone through once."""
+        """Return scores, lengths and norms at the vectors (P,) of a path, which are gone through once.
+
+        `excess` (N',) is by how much the loss of every example exceeds the line between its losses at the ends, at the
+        point of the path where the mean of that is highest.
+        """
         steps, norms = [0.0], []
 
         def measured() -> Iterator[Tensor]:
@@ -93,8 +95,12 @@ class Landscape:
                 before = exact
                 yield vector
 
-        scores = self(measured())
-        return scores | {"length": np.cumsum(steps), "norm": np.array(norms)}
+        scores, length = self.scores(measured()), np.cumsum(steps)
+        losses = scores.pop("losses")  # (m, N')
+        fraction = (length / length[-1] if length[-1] else np.linspace(0, 1, len(length)))[:, None]
+        above = losses - ((1 - fraction) * losses[0] + fraction * losses[-1])
+        excess = above[above.mean(1).argmax()]
+        return scores | {"length": length, "norm": np.array(norms), "excess": excess}
 
     def outputs(self, split: Split) -> PointOutputs:
         """Return the outputs at any weight vectors on some examples."""
@@ -133,7 +139,8 @@ def landscape_of(
     training = None if train is None else Split(*examples_of(networks, train))
     landscape = Landscape(points, test, training, torch.empty(0, 0))
     scores = landscape.outputs(test).scores(points.vectors[list(references)], test.y)
-    return replace(landscape, references=scores.labels)
+    marks = (scores.labels == test.y).float() if scores.labels.shape[1] else scores.losses
+    return replace(landscape, references=scores.labels, marks=marks)
 
 
 def digest(*tensors: Tensor) -> str:

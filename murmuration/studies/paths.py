@@ -20,7 +20,8 @@ from torch import Tensor
 import murmuration.studies.connectors as connectors
 from murmuration.studies.alignment import align
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Array, Result, Show, Verdict, digest, landscape_of, long_frame, silent
+from murmuration.studies.landscape import Array, Result, Show, digest, landscape_of, long_frame, silent
+from murmuration.studies.verdicts import Estimate, Verdict, jackknife_estimate
 from murmuration.studies.weight_space import Networks
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.records import plain_json
@@ -52,6 +53,7 @@ class ScoredPath:
     norm: Array  # (n,), length of the weight vector
     scores: Arrays  # loss (n,), accuracy (n,), agreement (2, n), train_loss (n,), train_accuracy (n,)
     vertices: tuple[int, ...] = ()  # points that are vertices of a chain, both ends included
+    excess: Array = field(default_factory=lambda: np.empty(0))  # (N',) of `Landscape.along`
 
     @property
     def fraction(self) -> Array:
@@ -64,6 +66,11 @@ class ScoredPath:
         """The loss that barriers are of: that of training examples where they were given."""
         return "train_loss" if "train_loss" in self.scores else "loss"
 
+    @property
+    def split(self) -> str:
+        """The examples that this loss is a mean over."""
+        return "training" if self.measure == "train_loss" else "test"
+
     def barrier(self, measure: str | None = None) -> Barrier:
         """Return the barrier of "train_loss" or "loss" (of test examples)."""
         name = measure or self.measure
@@ -72,7 +79,8 @@ class ScoredPath:
 
     def to_json(self) -> dict[str, Any]:
         barriers = {"barrier": self.barrier(), "test_barrier": self.barrier("loss")}
-        return plain_json(vars(self) | barriers | {"summary": self.summary()})
+        kept = {name: value for name, value in vars(self).items() if name != "excess"}
+        return plain_json(kept | barriers | {"summary": self.summary()})
 
     def summary(self) -> dict[str, float]:
         """Return lowest, highest, mean, and mean over the length, of every score along the path."""
@@ -129,7 +137,7 @@ class Paths(Result):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) on paths between optima, each with a sentence of numbers."""
+        """Claims of Fort et al. (2019) on paths between optima, with intervals over examples."""
         named = {path.name: path for path in self.paths}
         linear = named.get("linear")
         verdicts = [] if linear is None else [linear_verdict(linear)]
@@ -153,44 +161,43 @@ class Paths(Result):
 
 def linear_verdict(path: ScoredPath) -> Verdict:
     """Return whether the straight line between the networks has a barrier."""
-    line, split = path.barrier(), "training" if path.measure == "train_loss" else "test"
-    holds = line.excess > SMALLEST_BARRIER
-    drop = "" if math.isnan(line.accuracy_drop) else f", and the accuracy falls by {line.accuracy_drop:.1%}"
-    sentence = (
-        f"On the straight line the {split} loss rises by {line.excess:.3g} above the line between the ends{drop}."
-        if holds
-        else f"The straight line has no barrier: the {split} loss rises by {line.excess:.2g} at most."
+    drop = path.barrier().accuracy_drop
+    note = "" if math.isnan(drop) else f"the accuracy falls by {drop:.1%}"
+    rise = path_estimate(
+        f"{path.split} loss above the line between the ends", path.excess, SMALLEST_BARRIER, math.inf, path
     )
-    return Verdict("barrier on the straight line", holds, sentence)
+    return Verdict("barrier", "the straight line between optima has a barrier", (rise,), note)
 
 
 def connection_verdict(path: ScoredPath, linear: ScoredPath) -> Verdict:
-    """Return whether a path has a barrier below a fifth of that of the straight line."""
+    """Return whether a path has a barrier below a fifth of that of the straight line, on the same examples."""
     excess, straight = path.barrier().excess, linear.barrier().excess
-    share = excess / straight if straight > 0 else 0.0
-    holds = excess <= max(LOW * straight, SMALLEST_BARRIER)
     longer = path.length[-1] / linear.length[-1] if linear.length[-1] else 1.0
-    sentence = (
-        f"On the {path.name} path the barrier is {excess:.3g}, {share:.0%} of that of the straight line; the path is "
-        f"{longer:.2f} times as long."
-    )
-    return Verdict(f"low loss along the {path.name} path", bool(holds), sentence)
+    share = f"{excess / straight:.0%} of" if straight > 0 else "beside"
+    note = f"barrier {excess:.3g}, {share} the straight line's {straight:.3g}; path {longer:.2f} times as long"
+    allowed = LOW * linear.excess if LOW * straight > SMALLEST_BARRIER else SMALLEST_BARRIER
+    what = f"barrier less {LOW:g} times the straight line's" if LOW * straight > SMALLEST_BARRIER else "barrier"
+    below = path_estimate(what, path.excess - allowed, -math.inf, 0.0, path)
+    return Verdict(path.name, f"the {path.name} path connects the optima at low loss", (below,), note)
+
+
+def path_estimate(what: str, values: Array, least: float, most: float, path: ScoredPath) -> Estimate:
+    """Return the mean of values (N',) of the examples that the barriers of a path are of, with its interval."""
+    return jackknife_estimate(what, lambda: values, {}, least, most, f"{path.split} examples")
 
 
 def function_verdict(path: ScoredPath, examples: int) -> Verdict:
-    """Return whether the ends of a path are different functions, and how predictions change along it.
-
-    A fraction d of N examples on which two networks differ has a standard error of about sqrt(d / N).
-    """
+    """Return whether the ends of a path are different functions, and how predictions change along it."""
     first, last = path.scores["agreement"]
-    middle, apart = int(np.abs(path.fraction - 0.5).argmin()), 1 - float(first[-1])
-    holds = apart > 2 * math.sqrt(apart / examples)
-    sentence = (
-        f"Along the {path.name} path agreement with the first network goes from 100.0% to {first[middle]:.1%} halfway "
-        f"and {first[-1]:.1%} at the end, agreement with the second from {last[0]:.1%} to {last[middle]:.1%} and "
-        f"100.0%{'' if holds else '; the networks differ on too few examples to tell'}."
+    middle, apart = int(np.abs(path.fraction - 0.5).argmin()), round(examples * (1 - float(first[-1])))
+    differs = np.arange(examples) < apart
+    note = (
+        f"agreement with the first network goes from 100.0% to {first[middle]:.1%} halfway and {first[-1]:.1%} at the "
+        f"end, agreement with the second from {last[0]:.1%} to {last[middle]:.1%} and 100.0%"
     )
-    return Verdict(f"functions change along the {path.name} path", holds, sentence)
+    changed = jackknife_estimate("share of examples on which the ends differ", lambda: differs, {}, 0.0, math.inf)
+    claim = f"predictions change along the {path.name} path"
+    return Verdict(f"functions along the {path.name}", claim, (changed,), note)
 
 
 def straight(first: Tensor, last: Tensor, points: int) -> Iterator[Tensor]:
@@ -269,6 +276,7 @@ def paths_between(
     settings |= {"curve_lr": curve_lr, "weight_decay": weight_decay, "batch_size": batch_size, "dropout": dropout}
     settings |= {"seed": seed}
     about = {"examples": landscape.digest(), "networks": digest(first, last), "settings": settings}
+    about["excess"] = "by example"
     cells, vertices = Cells(folder, about), list[connectors.Node]()
 
     def scored(name: str, vectors: Iterable[Tensor], marks: Iterable[int] = ()) -> ScoredPath:
@@ -276,7 +284,8 @@ def paths_between(
         show(f"scores of the {name} path", 0, 1)
         scores = dict(cells(f"path-{name}", partial(landscape.along, vectors)))
         show("", 1, 1)
-        return ScoredPath(name, scores.pop("length"), scores.pop("norm"), scores, tuple(marks))
+        length, norm, excess = (scores.pop(name) for name in ("length", "norm", "excess"))
+        return ScoredPath(name, length, norm, scores, tuple(marks), excess)
 
     def optimised(name: Any) -> ScoredPath:
         """Return the scores of the tunnel, or of a kind of curve."""

@@ -22,12 +22,14 @@ import torch
 from torch import Tensor
 
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Array, Result, Show, Verdict, digest, landscape_of, long_frame, silent
+from murmuration.studies.landscape import Array, Result, Show, digest, landscape_of, long_frame, silent
 from murmuration.studies.similarity import normalised_diversity
+from murmuration.studies.verdicts import Estimate, Verdict, estimate, jackknife_estimate, student
 from murmuration.studies.weight_space import Networks, Points
 from murmuration.system.errors import Misuse, unknown
 
 Origin = Literal["zero", "anchor"]
+ALIKE_ACCURACY, ALIKE_LOSS = 0.03, 0.1  # differences, of losses relative ones, that count as none
 COLLINEAR = 1e-6  # of the length of the second anchor: an orthogonal part below this is rounding
 Kind = Literal["anchors", "trajectory", "samples"]
 
@@ -126,6 +128,8 @@ class Plane(Result):
     anchors: Overlay  # the plane's centre and the reference networks
     overlays: tuple[Overlay, ...]  # trajectories and samples
     examples: int
+    marks: Tensor  # (R, N) of `Landscape`
+    growth: Array  # (m,) of every network with a trajectory: length of its weights over that at the first checkpoint
 
     @property
     def normalised_disagreement(self) -> Array:
@@ -134,11 +138,10 @@ class Plane(Result):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) on the radial plane, each with a sentence of numbers."""
-        trajectories = [overlay for overlay in self.overlays if overlay.kind == "trajectory" and len(overlay.norm) > 1]
+        """Claims of Fort et al. (2019) on the radial plane, with intervals over examples or runs."""
         verdicts = [similar_scores(self)]
         if self.origin == "zero":
-            verdicts += map(outward, trajectories)
+            verdicts += [outward(self)] if len(self.growth) else []
             verdicts += [] if np.isnan(self.scores["agreement"]).all() else [agreement_regions(self)]
         return tuple(verdicts)
 
@@ -241,68 +244,71 @@ def plane(
         overlays.append(Overlay(name, kind, place[0], place[1], place[2], place[3], scores))
     show("", total, total)
     scores = {name: np.stack([row[name] for row in grid_rows], axis=-2) for name in grid_rows[0]}
-    return Plane(origin, names, x, y, scores, overlays[0], tuple(overlays[1:]), len(landscape.test))
+    about_networks = len(landscape.test), landscape.marks, path_growth(landscape.points, trajectory)
+    return Plane(origin, names, x, y, scores, overlays[0], tuple(overlays[1:]), *about_networks)
+
+
+def path_growth(points: Points, trajectory: Checkpoints | None) -> Array:
+    """Return the length of the weights (m,) of every network over that of its first checkpoint."""
+    if trajectory is None:
+        return np.empty(0)
+    firsts = [next(iter(trajectory.vectors(member)), None) for member in range(len(points))]
+    pairs = [(end, first) for end, first in zip(points.vectors, firsts, strict=True) if first is not None]
+    return np.array([float(end.double().norm() / first.double().norm()) for end, first in pairs])
 
 
 def similar_scores(plane: Plane) -> Verdict:
-    """Return whether the accuracies (or, of regressions, losses) of the networks are equal within two standard errors.
+    """Return whether two networks have equal accuracies (or, of regressions, losses), paired over examples."""
+    first = 1 if plane.origin == "zero" else 0
+    one, two = plane.marks[:2].double().numpy()
+    if math.isnan(plane.anchors.scores["accuracy"][first]):
+        change = (two - one) / max(abs(float(one.mean())), np.finfo(float).tiny)
+        apart = jackknife_estimate(
+            "test loss, change from one to the other", lambda: change, {}, -ALIKE_LOSS, ALIKE_LOSS
+        )
+        return Verdict("similar loss", "different optima have similar losses", (apart,))
+    accuracies = " and ".join(f"{value:.1%}" for value in plane.anchors.scores["accuracy"][first : first + 2])
+    differ = 1 - float(plane.anchors.scores["agreement"][0][first + 1])
+    note = f"accuracies {accuracies}; predictions differ for {differ:.1%} of the examples"
+    apart = jackknife_estimate("accuracy, one less the other", lambda: one - two, {}, -ALIKE_ACCURACY, ALIKE_ACCURACY)
+    return Verdict("similar accuracy", "different optima have similar accuracies", (apart,), note)
 
-    Two classifiers that disagree on a fraction d of N examples differ in accuracy by a mean of N numbers -1, 0 and 1,
-    whose standard error is at most sqrt(d / N).
-    """
-    scores, first = plane.anchors.scores, 1 if plane.origin == "zero" else 0
-    one, two = (scores["accuracy"][first + turn] for turn in (0, 1))
-    if math.isnan(one):
-        losses = scores["loss"][first], scores["loss"][first + 1]
-        sentence = f"The two networks have test losses of {losses[0]:.3g} and {losses[1]:.3g}."
-        return Verdict("similar loss", bool(np.isclose(*losses, rtol=0.1)), sentence)
-    apart = 1 - scores["agreement"][0][first + 1]
-    error = math.sqrt(apart / plane.examples)
-    holds = abs(one - two) <= 2 * error
-    sentence = (
-        f"The two networks have accuracies of {one:.1%} and {two:.1%}, "
-        f"{'equal within' if holds else 'different by more than'} two standard errors ({2 * error:.1%}), and predict "
-        f"different classes for {apart:.1%} of the examples."
+
+def outward(plane: Plane) -> Verdict:
+    """Return whether the lengths of the weight vectors grow in training, and how near to the plane trajectories are."""
+    trajectories = [overlay for overlay in plane.overlays if overlay.kind == "trajectory"]
+    beside = max((overlay.residual[0] for overlay in trajectories), default=math.nan)
+    note = f"up to {beside:.0%} of the first checkpoint's length is outside the plane"
+    grown = estimate(
+        "length at the end over that of the first checkpoint", plane.growth.tolist(), 1.0, math.inf, "runs"
     )
-    return Verdict("similar accuracy", bool(holds), sentence)
-
-
-def outward(trajectory: Overlay) -> Verdict:
-    """Return whether the length of the weight vector grows in training, and how near to the plane the trajectory is."""
-    norm = trajectory.norm
-    growing = float(np.mean(np.diff(norm) > 0)) if len(norm) > 1 else 0.0
-    holds = len(norm) > 1 and bool(norm[-1] > norm[0])
-    sentence = (
-        f"The {trajectory.name} moves {'away from' if holds else 'towards'} the origin: the weights' length goes from "
-        f"{norm[0]:.3g} to {norm[-1]:.3g}, growing in {growing:.0%} of the steps between checkpoints; "
-        f"{trajectory.residual[0]:.0%} of the first checkpoint's length is outside the plane."
-    )
-    return Verdict("radial movement outward", holds, sentence)
+    return Verdict("radial", "training moves weights outward from the origin", (grown,), note)
 
 
 def agreement_regions(plane: Plane) -> Verdict:
     """Return whether the points of the plane in the direction of one network agree with it more than with the other.
 
     A point belongs to the network whose direction from the origin is nearer; points nearer to the origin than a quarter
-    of the networks' length are left out.
+    of the networks' length are left out. An example counts only if the networks differ on it, and by at most 1: the
+    interval is that of the largest variance these leave.
     """
     x, y = np.meshgrid(plane.x, plane.y)
     ends = np.stack([plane.anchors.x[1:], plane.anchors.y[1:]], 1)
     length = np.hypot(x, y)
     cosines = np.stack([(x * a + y * b) / np.hypot(a, b) for a, b in ends]) / np.where(length > 0, length, 1)
     away = (length > np.hypot(*ends.T).min() / 4) & (cosines.max(0) > math.sqrt(0.5))
-    own = [away & (cosines.argmax(0) == turn) for turn in (0, 1)]
-    means = [[float(plane.scores["agreement"][other][region].mean()) for other in (0, 1)] for region in own]
-    apart = 1 - float(plane.anchors.scores["agreement"][0][2])  # only examples on which the networks differ count
-    error = math.sqrt(apart / plane.examples)
-    holds = min(means[0][0] - means[0][1], means[1][1] - means[1][0]) > 2 * error
-    sentence = (
-        f"In the direction of {plane.names[0]}, points of the plane agree with it on {means[0][0]:.1%} of the examples "
-        f"and with {plane.names[1]} on {means[0][1]:.1%}; in the direction of {plane.names[1]}, with it on "
-        f"{means[1][1]:.1%} and with {plane.names[0]} on {means[1][0]:.1%}. Differences "
-        f"{'exceed' if holds else 'do not both exceed'} two standard errors ({2 * error:.1%})."
-    )
-    return Verdict("each direction agrees with its own optimum", holds, sentence)
+    apart = 1 - float(plane.anchors.scores["agreement"][0][2])
+    estimates, agreement = [], plane.scores["agreement"]
+    for own, other in ((0, 1), (1, 0)):
+        region = away & (cosines.argmax(0) == own)
+        means = [float(agreement[network][region].mean()) for network in (own, other)]
+        gap = means[0] - means[1]
+        half = student(plane.examples - 1) * math.sqrt(max(apart - gap**2, 0.0) / plane.examples)
+        first, second = plane.names[own], plane.names[other]
+        what = f"towards {first}, agreement with it ({means[0]:.1%}) less that with {second} ({means[1]:.1%})"
+        estimates.append(Estimate(what, gap, gap - half, gap + half, 0.0, math.inf, f"{plane.examples:,} examples"))
+    claim = "the plane around each optimum agrees with it and not with the other"
+    return Verdict("own directions", claim, tuple(estimates))
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,9 @@ from murmuration.models.nets.source import Net
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.runs import directory as run_files
 from murmuration.studies.cells import Arrays, Cells
-from murmuration.studies.landscape import Array, Result, Show, Verdict, silent
+from murmuration.studies.landscape import Array, Result, Show, silent
 from murmuration.studies.similarity import network_similarity
+from murmuration.studies.verdicts import Estimate, Verdict, estimate
 from murmuration.studies.weight_space import points_of
 from murmuration.system.errors import Misuse, require_integer
 from murmuration.system.records import plain_json
@@ -70,30 +71,38 @@ class Factorial(Result):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019); an effect holds if it is more than two standard errors over runs above zero."""
-        apart, moved = self.disagreement[:, 0, 0].max(), self.distance[:, 0, 0].max()
-        sentence = (
-            f"with the same initialisation and batches, members disagree on at most {apart:.1%} of the inputs and "
-            f"their weights differ by at most {moved:.2g} of their norm"
+        """Claims of Fort et al. (2019), with intervals over runs, which cells share."""
+        what = "largest disagreement or distance of weights"
+        worst = float(
+            np.nanmax([self.disagreement[:, 0, 0], self.distance[:, 0, 0]])
+        )  # equal or not: an exact statement, which one run refutes
+        exact = Estimate(what, worst, worst, worst, 0.0, 0.0, f"all {self.disagreement[:, 0, 0].size} pairs of cells")
+        claim = "the same initialisation and the same batches give the same network"
+        verdicts = [Verdict("determinism", claim, (exact,))]
+        start, order, both = (
+            self.disagreement[:, 1, 0],
+            self.disagreement[:, 0, 1],
+            self.disagreement[:, 1, 1],
+        )  # (L, R)
+        gap = estimate(
+            "disagreement, by initialisation less by batches", trained((start - order).mean(0)), 0.0, math.inf, "runs"
         )
-        verdicts = [Verdict("the same numbers give the same network", bool(apart == moved == 0), sentence)]
-        start, order = self.disagreement[:, 1, 0], self.disagreement[:, 0, 1]  # (L, R), one factor alone differs
-        (by_start, _), (by_order, _) = over_runs(start.mean(0)), over_runs(order.mean(0))
-        gap, error = over_runs((start - order).mean(0))
-        sentence = (
-            f"members disagree on {by_start:.1%} of the inputs if initialisation alone differs and on {by_order:.1%} "
-            f"if batches alone differ; difference {gap:.3f}, standard error {error:.3f} over {self.runs} runs"
-        )
-        verdicts.append(Verdict("initialisation matters more than batch order", bool(gap > 2 * error), sentence))
+        note = f"disagreement {np.nanmean(start):.1%} by initialisation alone, {np.nanmean(order):.1%} by batches alone"
+        verdicts.append(Verdict("initialisation", "initialisation matters more than batch order", (gap,), note))
+        gains = [
+            estimate(f"both less {alone} alone, learning rate {rate:g}", trained(values), 0.0, math.inf, "runs")
+            for rate, *rows in zip(self.lrs, both - start, both - order, strict=True)
+            for alone, values in zip(("initialisation", "batches"), rows, strict=True)
+        ]
+        claim = "initialisation and batch order are complementary: both together give more diversity than either alone"
+        verdicts.append(Verdict("complementary", claim, tuple(gains)))
         if len(self.lrs) > 1:
             octaves = np.log2(self.lrs) - np.log2(self.lrs).mean()  # (L,)
-            slope, error = over_runs(octaves @ order / (octaves @ octaves))
-            sentence = (
-                f"disagreement by batch order alone changes by {slope:.3f} for twice the learning rate, standard error "
-                f"{error:.3f} over {self.runs} runs"
+            slopes = octaves @ order / (octaves @ octaves)
+            slope = estimate(
+                "disagreement by batches alone, change a doubling of the rate", trained(slopes), 0.0, math.inf, "runs"
             )
-            claim = "batch order matters more at a larger learning rate"
-            verdicts.append(Verdict(claim, bool(slope > 2 * error), sentence))
+            verdicts.append(Verdict("batch order", "batch order matters more at a larger learning rate", (slope,)))
         return tuple(verdicts)
 
     def frame(self) -> pd.DataFrame:
@@ -114,6 +123,11 @@ class Factorial(Result):
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"levels": list(LEVELS)}
+
+
+def trained(values: Array) -> list[float]:
+    """Return the values of the runs whose members could be trained."""
+    return values[np.isfinite(values)].tolist()
 
 
 def over_runs(values: Array) -> tuple[Array, Array]:

@@ -12,9 +12,8 @@ Matrices (m, m) are filled block by block, so that the number of networks does n
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -24,8 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from murmuration.evaluation.ood import module_features
-from murmuration.studies.landscape import Result, Verdict
+from murmuration.studies.landscape import Result
 from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.verdicts import Verdict, estimate, jackknife_estimate
 from murmuration.studies.weight_space import AT_ONCE, Networks, PointOutputs, labelled_outputs
 from murmuration.system.errors import Misuse
 
@@ -203,6 +203,7 @@ class Similarity(Result):
     accuracy: Array  # (m,)
     classes: int
     examples: int
+    labels: Tensor  # (m, N) int16, predicted classes
     cka: Array | None = None  # (m, m) of features
     DERIVED: ClassVar[tuple[str, ...]] = ("diversity", "verdicts")
 
@@ -236,37 +237,59 @@ class Similarity(Result):
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) on these networks, each with a sentence of numbers; none for one network."""
-        if len(self.names) < 2:
+        """Claims of Fort et al. (2019) on these networks, or groups of them, with intervals over these and examples.
+
+        None for one network; those on a path are of `run_verdicts`.
+        """
+        if len(self.names) < 2 or self.subject == "path":
             return ()
-        if self.subject == "path":
-            if len(self.names) < 2 * LEAST_LATE:
-                return ()  # a path without a beginning and an end
-            late = slice(-min(LATE, len(self.names) // 2), None)
-            late_cosine, moved = (np.nanmean(without_diagonal(m[late, late])) for m in (self.cosine, self.disagreement))
-            last = f"the last {len(self.names[late])} of {len(self.names)} checkpoints"
-            sentence = (
-                f"{last} have a mean cosine of {late_cosine:.3f} and disagree on {moved:.1%} of the inputs; the first "
-                f"and the last have {self.cosine[0, -1]:.3f} and {self.disagreement[0, -1]:.1%}"
-            )
-            return (Verdict("the end of a path is one function at one place", bool(late_cosine > ALIKE), sentence),)
-        grouped = 1 < len(set(self.groups)) < len(self.groups)
-        means = partial(self.mean, same_group=False if grouped else None)
-        cosine, apart, diversity = map(means, ("cosine", "disagreement", "diversity"))
-        pair = "networks of different groups" if grouped else f"two {self.subject}"
-        sentence = (
-            f"{pair} have weights of cosine {cosine:.3f} on average and disagree on {apart:.1%} of the inputs, "
-            f"{diversity:.2f} times the error rate"
+        groups = list(dict.fromkeys(self.groups))
+        noun = {"groups" if len(groups) < len(self.groups) else "runs": len(groups)}
+        if len(groups) < 2:  # samples around one network
+            return ()
+        orthogonal = jackknife_estimate(
+            "cosine of weights of different groups" if "groups" in noun else "cosine of weights of two runs",
+            lambda rows: self.between(self.cosine, [groups[row] for row in rows]),
+            noun,
+            -math.inf,
+            ORTHOGONAL,
         )
-        verdicts = [Verdict("independent networks are orthogonal in weight space", cosine < ORTHOGONAL, sentence)]
-        if grouped:
-            inside = self.mean("disagreement", same_group=True)
-            sentence = (
-                f"networks disagree on {inside:.1%} of the inputs within a group and on {apart:.1%} between groups"
+        note = f"they disagree on {self.mean('disagreement', same_group=False):.1%} of the examples, "
+        note += f"{self.mean('diversity', same_group=False):.2f} times the error rate"
+        verdicts = [Verdict("orthogonal", "independent networks are orthogonal in weight space", (orthogonal,), note)]
+        if "groups" in noun:
+            inside, apart = (self.mean("disagreement", same_group=same) for same in (True, False))
+            note = f"networks disagree on {inside:.1%} of the examples within a group and on {apart:.1%} between groups"
+            twice = jackknife_estimate(
+                "disagreement between groups less twice that within them",
+                lambda rows: (
+                    self.by_example([groups[r] for r in rows], False)
+                    - 2 * self.by_example([groups[r] for r in rows], True)
+                ),
+                noun,
+                0.0,
+                math.inf,
             )
-            claim = "groups differ at least twice as much as their networks"
-            verdicts.append(Verdict(claim, apart >= 2 * inside, sentence))
+            verdicts.append(Verdict("groups", "groups differ at least twice as much as their networks", (twice,), note))
         return tuple(verdicts)
+
+    def between(self, matrix: Array, groups: Sequence[str], same: bool = False) -> float:
+        """Return the mean of a matrix over pairs of networks of different groups, or of the same, among some groups."""
+        pairs = self.pairs(groups, same)
+        return float(matrix[tuple(pairs.T)].mean()) if len(pairs) else math.nan
+
+    def by_example(self, groups: Sequence[str], same: bool = False) -> Array:
+        """Return the share (N,) of these pairs of networks that disagree on each example."""
+        pairs, share = self.pairs(groups, same), np.zeros(self.examples)
+        for first, second in pairs:
+            share += (self.labels[first] != self.labels[second]).numpy()
+        return share / max(len(pairs), 1)
+
+    def pairs(self, groups: Sequence[str], same: bool) -> NDArray[np.int64]:
+        """Return pairs (n, 2) of networks of different groups, or of the same one, among some groups."""
+        rows = [row for row, group in enumerate(self.groups) if group in groups]
+        pairs = [(a, b) for a, b in itertools.combinations(rows, 2) if (self.groups[a] == self.groups[b]) == same]
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     def to_json(self) -> dict[str, Any]:
         record = super().to_json()
@@ -288,6 +311,67 @@ def without_diagonal(matrix: Array) -> Array:
     copy = np.array(matrix, dtype=float)
     np.fill_diagonal(copy, np.nan)
     return copy
+
+
+def run_verdicts(members: Similarity, paths: Sequence[Similarity]) -> tuple[Verdict, ...]:
+    """Return claims of Fort et al. (2019) that compare runs with late checkpoints of one run.
+
+    Args:
+        members: The ends of all runs.
+        paths: Checkpoints of the first runs, on the same examples.
+
+    Returns:
+        Two verdicts; none without two runs, or with paths that are too short to have an end beside a beginning.
+    """
+    late = [min(LATE, len(path.names) // 2) for path in paths]
+    if not late or min(late) < LEAST_LATE or len(members.names) < 2:
+        return ()
+    ends = [np.arange(len(path.names))[-count:] for path, count in zip(paths, late, strict=True)]
+    cosines = [
+        float(path.cosine[np.ix_(end, end)][np.triu_indices(len(end), 1)].mean())
+        for path, end in zip(paths, ends, strict=True)
+    ]
+    moved = np.stack(
+        [late_disagreement(path.labels[torch.from_numpy(end)]) for path, end in zip(paths, ends, strict=True)]
+    )
+
+    def apart(runs: list[int]) -> Array:
+        return members.by_example([members.groups[run] for run in runs])
+
+    def twice(runs: list[int]) -> Array:
+        names = [members.groups[run] for run in runs]
+        kept = [row for row, path in enumerate(paths) if path.groups[0] in names]
+        return apart(runs) - 2 * (moved[kept] if kept else moved).mean(0)
+
+    everything = list(range(len(members.names)))
+    alike = estimate(f"cosine of the last {late[0]} checkpoints of a run", cosines, ALIKE, math.inf, "runs")
+    more = jackknife_estimate(
+        "disagreement of runs less twice that of late checkpoints", twice, {"runs": len(everything)}, 0.0, math.inf
+    )
+    note = f"runs disagree on {apart(everything).mean():.1%} of the examples, late checkpoints on {moved.mean():.1%}"
+    return (
+        Verdict("one end", "late checkpoints of a run point the same way", (alike,)),
+        Verdict(
+            "different functions", "runs disagree at least twice as often as late checkpoints of one", (more,), note
+        ),
+    )
+
+
+def verdicts_of(records: Mapping[str, Similarity]) -> tuple[Verdict, ...]:
+    """Return the verdicts on sets of networks, and of members with their own paths."""
+    members = [record for record in records.values() if record.subject == "members"]
+    paths = [record for record in records.values() if record.subject == "path"]
+    together = run_verdicts(members[0], paths) if len(members) == 1 else ()
+    if len(records) > len(members) + len(paths):  # samples by the name of their sampler
+        named = [replace(v, claim=f"{name}: {v.claim}") for name, record in records.items() for v in record.verdicts]
+        return (*named, *together)
+    return (*itertools.chain.from_iterable(record.verdicts for record in records.values()), *together)
+
+
+def late_disagreement(labels: Tensor) -> Array:
+    """Return the share (N,) of pairs of networks that disagree on each example, from labels (m, N)."""
+    pairs = list(itertools.combinations(labels, 2))
+    return torch.stack([(a != b).double() for a, b in pairs]).mean(0).numpy()
 
 
 def network_similarity(
@@ -363,4 +447,5 @@ def measured(outputs: PointOutputs, y: Tensor, read: From[Tensor], cka: bool, **
     sample = PointOutputs(outputs.points, outputs.x[:FEATURE_INPUTS], outputs.train_x, outputs.engine)
     about |= {"cosine": cosines(read), "disagreement": disagreements(scores.labels)}
     about |= {"cka": feature_alignment(sample, read) if cka else None, "accuracy": scores.accuracy.numpy()}
+    about["labels"] = scores.labels
     return Similarity(**about, classes=scores.width, examples=len(y))

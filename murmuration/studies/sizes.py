@@ -38,9 +38,10 @@ from murmuration.prediction.ensemble import Ensemble, MemberGroup
 from murmuration.studies.cells import Arrays, Cells
 from murmuration.studies.divergence import SUBSETS, mean_divergence, subsets_of
 from murmuration.studies.diversity import INDEPENDENT, MATCHED
-from murmuration.studies.landscape import Result, Show, Verdict, digest, silent
-from murmuration.studies.subspaces import COUNT, LAST, Accepted, sample_subspace
+from murmuration.studies.landscape import Result, Show, digest, silent
+from murmuration.studies.subspaces import COUNT, LAST, Accepted, Rejected, sample_subspace
 from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.verdicts import Verdict, jackknife_estimate
 from murmuration.studies.weight_space import Networks, examples_of, inputs_of, points_of
 from murmuration.system.errors import Failure, Misuse
 
@@ -52,7 +53,7 @@ ORIGINAL, AVERAGE, PATH = "original", "average", "trajectory"  # methods beside 
 TOGETHER = 5  # M, networks whose Jensen-Shannon divergence is taken
 LEAST = 1e-12  # probability that a logarithm is taken of
 BYTES = 1 << 27  # of networks in memory
-SAMPLED = ("random", "diagonal", "pca", "pca-random")
+SAMPLED = ("random", "dropout", "diagonal", "pca", "pca-random")
 
 
 def point_scores(probs: Any, labels: Tensor, measures: Sequence[str] = SCORED) -> Array:
@@ -131,7 +132,8 @@ class Sizes(Result):
     together: int  # M, networks of a divergence
     examples: int
     settings: Mapping[str, Any] = field(default_factory=dict)
-    DERIVED: ClassVar[tuple[str, ...]] = ("severities", "verdicts")
+    verdicts: tuple[Verdict, ...] = ()
+    DERIVED: ClassVar[tuple[str, ...]] = ("severities",)
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -159,11 +161,6 @@ class Sizes(Result):
         conditions = itertools.chain.from_iterable(self.divergences.values())
         return tuple(dict.fromkeys(condition.name for condition in conditions if condition.ood))
 
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Claims of Fort et al. (2019) that these scores can decide, each with a sentence of numbers."""
-        return tuple(filter(None, [growth_verdict(self), addition_verdict(self), divergence_verdict(self)]))
-
     def to_json(self) -> dict[str, Any]:
         divergences = {
             group: [{**vars(condition), "value": value} for condition, value in by_condition.items()]
@@ -190,69 +187,159 @@ class Sizes(Result):
         return pd.DataFrame(rows, columns=names)
 
 
-def growth_verdict(record: Sizes) -> Verdict | None:
-    """Return whether scores improve with the number of runs."""
-    sizes = sizes_of(record, ORIGINAL)
-    if len(sizes) < 2:
+RIGHT, BRIER = 0, 1  # rows of scores by example
+Place = tuple[str, int]  # name of OOD inputs or "", severity
+
+
+@dataclass(frozen=True)
+class ByExample:
+    """What intervals of the verdicts need: scores and divergences of every example."""
+
+    scores: Mapping[str, Mapping[tuple[int, ...], Array]]  # method -> runs of an ensemble -> (2, N), on clean inputs
+    divergences: Mapping[str, Mapping[Place, Array]]  # group -> (R, N), mean over corruptions; independent: (1, N)
+
+    def runs(self, method: str) -> int:
+        """Return the number of runs of a method."""
+        return max(map(len, self.scores.get(method, {(): None})))
+
+    def single(self, method: str, runs: Sequence[int], row: int) -> Array:
+        """Return a score (N,) of one run, mean over some runs."""
+        return np.mean([self.scores[method][(run,)][row] for run in runs], axis=0)
+
+    def ensemble(self, method: str, runs: Sequence[int], row: int) -> Array:
+        """Return a score (N,) of the ensemble of some runs."""
+        return self.scores[method][tuple(runs)][row]
+
+
+def example_scores(probs: Tensor, labels: Tensor) -> dict[tuple[int, ...], Array]:
+    """Return whether it is right and the Brier score (2, N) of single runs, of all, and of all but one.
+
+    From probabilities (R, N, K) of R runs.
+    """
+    everything = tuple(range(len(probs)))
+    scores = {}
+    for runs in {everything, *((run,) for run in everything), *itertools.combinations(everything, len(probs) - 1)}:
+        if runs:
+            mean = probs[list(runs)].double().mean(0)
+            scores[runs] = np.stack([(mean.argmax(-1) == labels).double().numpy(), brier(mean, labels).numpy()])
+    return scores
+
+
+def size_verdicts(record: Sizes, values: ByExample) -> tuple[Verdict, ...]:
+    """Return claims of Fort et al. (2019) that these scores can decide, with intervals over runs and examples."""
+    judged = [growth_verdict(values), addition_verdict(record, values), divergence_verdict(record, values)]
+    return tuple(verdict for verdict in [*judged, *order_verdicts(record, values)] if verdict is not None)
+
+
+def growth_verdict(values: ByExample) -> Verdict | None:
+    """Return whether an ensemble of all runs is better than one run."""
+    runs = values.runs(ORIGINAL)
+    if runs < 2:
         return None
-    accuracy, errors = ([record.score(ORIGINAL, k, name) for k in sizes] for name in ("accuracy", "brier"))
-    holds = bool((np.diff(errors) <= 0).all()) and accuracy[-1] >= accuracy[0]
-    sentence = (
-        f"from 1 to {sizes[-1]} runs accuracy goes from {accuracy[0]:.1%} to {accuracy[-1]:.1%} and the Brier score "
-        f"from {errors[0]:.3f} to {errors[-1]:.3f}"
+
+    def gain(row: int) -> Callable[[list[int]], Array]:
+        return lambda rows: values.ensemble(ORIGINAL, rows, row) - values.single(ORIGINAL, rows, row)
+
+    estimates = (
+        jackknife_estimate(f"Brier score, {runs} runs less one", gain(BRIER), {"runs": runs}, -math.inf, 0.0),
+        jackknife_estimate(f"accuracy, {runs} runs less one", gain(RIGHT), {"runs": runs}, 0.0, math.inf),
     )
-    return Verdict("every run improves the Brier score, and all together the accuracy", holds, sentence)
+    note = "the mean Brier score over subsets cannot rise with their size (Jensen's inequality)"
+    return Verdict(
+        "size", "an ensemble of all runs has a better Brier score and accuracy than one run", estimates, note
+    )
 
 
-def sizes_of(record: Sizes, method: str) -> list[int]:
-    """Return the ensemble sizes that a method has runs for."""
-    if method not in record.methods:
-        return []
-    return [k for k, count in zip(record.sizes, record.subsets[record.methods.index(method)], strict=True) if count]
+def addition_verdict(record: Sizes, values: ByExample) -> Verdict | None:
+    """Return whether sampling improves one run and the ensemble, and ensembling more than sampling.
 
-
-def addition_verdict(record: Sizes) -> Verdict | None:
-    """Return whether sampling improves the ensemble too, and less than ensembling improves one run."""
-    size = max(sizes_of(record, ORIGINAL), default=1)
-    errors = {name: record.score(name, size, "brier") for name in record.samplers if size in sizes_of(record, name)}
-    if not errors or size < 2:
+    Of the paper's best sampler, random subspaces; the first one where it is missing.
+    """
+    runs = values.runs(ORIGINAL)
+    samplers = [name for name in record.samplers if values.runs(name) == runs]
+    if not samplers or runs < 2:
         return None
-    best = min(errors, key=errors.__getitem__)
-    base, sampled = (record.score(name, 1, "brier") for name in (ORIGINAL, best))
-    ensemble, both = record.score(ORIGINAL, size, "brier"), errors[best]
-    sentence = (
-        f"Brier scores are {base:.3f} for one run, {sampled:.3f} with samples ({best}), {ensemble:.3f} for {size} runs "
-        f"and {both:.3f} with both"
+    sampler = "random" if "random" in samplers else samplers[0]
+
+    def gap(better: tuple[str, bool], worse: tuple[str, bool]) -> Callable[[list[int]], Array]:
+        """Return the Brier score (N,) of one variant less another's; a variant is a method, alone or as an ensemble."""
+        score = {True: values.ensemble, False: values.single}
+        return lambda rows: score[better[1]](better[0], rows, BRIER) - score[worse[1]](worse[0], rows, BRIER)
+
+    base, sampled, ensemble, both = (ORIGINAL, False), (sampler, False), (ORIGINAL, True), (sampler, True)
+    compared = {
+        f"ensemble with {sampler} subspaces less ensemble": (both, ensemble),
+        f"ensemble less {sampler} subspace": (ensemble, sampled),
+        f"{sampler} subspace less one run": (sampled, base),
+    }
+    estimates = tuple(
+        jackknife_estimate(f"Brier score, {what}", gap(*pair), {"runs": runs}, -math.inf, 0.0)
+        for what, pair in compared.items()
     )
-    return Verdict("gains of ensembling and sampling add up", both <= ensemble <= sampled <= base, sentence)
+    errors = {name: record.score(name, runs, "brier") for name in (ORIGINAL, *samplers)}
+    note = f"Brier scores of {runs} runs: {', '.join(f'{name} {error:.3f}' for name, error in errors.items())}"
+    return Verdict(
+        "benefits add up", "gains of ensembling and sampling add up, and ensembling gains more", estimates, note
+    )
 
 
-def divergence_verdict(record: Sizes) -> Verdict | None:
+def divergence_verdict(record: Sizes, values: ByExample) -> Verdict | None:
     """Return whether independent runs diverge more than networks around one run, the more so under corruption.
 
     Groups whose mean prediction is less accurate than one run, by more than 2 points, do not count: bad networks
     diverge.
     """
-    last, groups = record.severities[-1], [group for group in record.divergences if group != INDEPENDENT]
-    level = record.score(ORIGINAL, 1, "accuracy") if ORIGINAL in record.methods else math.nan
-    own = record.divergence(INDEPENDENT, last)
-    accurate = [group for group in groups if record.score(group, 1, "accuracy") >= level - MATCHED]
-    divergences = {group: record.divergence(group, last) for group in accurate}
-    if not divergences or not math.isfinite(own):
+    last, groups = record.severities[-1], [group for group in values.divergences if group in record.methods]
+    if INDEPENDENT not in values.divergences or not groups:
         return None
-    best = max(divergences, key=divergences.__getitem__)
-    gaps = [record.divergence(INDEPENDENT, severity) - record.divergence(best, severity) for severity in (0, last)]
-    place = f"at severity {last}" if last else "on clean inputs"
-    growing = f"; the gap is {gaps[0]:.3f} on clean inputs and {gaps[1]:.3f} there" if last else ""
-    worse = [group for group in groups if group not in divergences]
-    left_out = f"; {', '.join(worse)} does not count, being less accurate than one run" if worse else ""
-    sentence = (
-        f"{place} the Jensen-Shannon divergence of {record.together} networks is {own:.3f} for independent runs and "
-        f"{divergences[best]:.3f} for {best}{growing}{left_out}"
-    )
-    holds = own > divergences[best] and (last == 0 or gaps[1] > gaps[0])
-    under = "independent runs diverge most, the more so under corruption"
-    return Verdict(under if last else "independent runs diverge most", bool(holds), sentence)
+    level = record.score(ORIGINAL, 1, "accuracy")
+    accurate = [group for group in groups if record.score(group, 1, "accuracy") >= level - MATCHED]
+    worse = [group for group in groups if group not in accurate]
+
+    def gap(group: str, severity: int, rows: list[int]) -> Array:
+        place = "", severity
+        return values.divergences[INDEPENDENT][place][0] - values.divergences[group][place][rows].mean(0)
+
+    estimates = []
+    for group in accurate:
+        above: dict[str, Any] = {"sizes": {"runs": values.runs(group)}, "least": 0.0, "most": math.inf}
+        own, theirs = (record.divergence(name, last) for name in (INDEPENDENT, group))
+        what = f"independent less {group}{f', severity {last}' if last else ''} ({own:.3g} less {theirs:.3g})"
+        estimates.append(jackknife_estimate(what, partial(gap, group, last), **above))
+        clean = values.divergences[group]["", 0]
+        if last and clean.shape == values.divergences[group]["", last].shape:  # official files may have other images
+            grown = lambda rows, group=group: gap(group, last, rows) - gap(group, 0, rows)  # noqa: E731
+            estimates.append(jackknife_estimate(f"the same less that on clean inputs, {group}", grown, **above))
+    note = f"divergence of {record.together} networks"
+    note += f"; {', '.join(worse)} does not count, being less accurate than one run" if worse else ""
+    claim = "independent runs diverge most" + (", the more so under corruption" if last else "")
+    return Verdict("shift", claim, tuple(estimates), note)
+
+
+ORDER = (  # of divergences on OOD inputs (Fort et al. 2019, section 5)
+    (INDEPENDENT, PATH),
+    (INDEPENDENT, "random"),
+    (PATH, "pca"),
+    ("random", "pca"),
+    ("pca", "diagonal"),
+)
+
+
+def order_verdicts(record: Sizes, values: ByExample) -> Iterator[Verdict]:
+    """Yield for each set of OOD inputs whether divergences are in the published order."""
+    claim = "on OOD inputs independent runs diverge most, then path and random samples, then PCA, then diagonal"
+    for name in record.ood_names if {group for pair in ORDER for group in pair} <= values.divergences.keys() else ():
+        estimates = []
+        for more, less in ORDER:
+            first, second = (values.divergences[group][name, 0] for group in (more, less))  # (R, N)
+
+            def gap(rows: list[int], first: Array = first, second: Array = second) -> Array:
+                return (first if len(first) == 1 else first[rows]).mean(0) - second[rows].mean(0)
+
+            means = f"{first.mean():.3g} less {second.mean():.3g}"
+            sizes = {"runs": len(second)}
+            estimates.append(jackknife_estimate(f"{more} less {less} ({means})", gap, sizes, 0.0, math.inf))
+        yield Verdict("out of distribution", claim, tuple(estimates), f"{name}, {record.together} networks")
 
 
 def run_methods(
@@ -280,10 +367,10 @@ def run_methods(
         own_options = (settings or {}).get(name, {})
         points_of_run = sample_subspace(networks, trajectory, run, name, **options, **own_options)
         if not len(points_of_run):
-            raise Misuse(
+            text = (
                 f"no sample of {name} around member {run} is accurate enough: give it a lower threshold or a smaller "
-                "radius by settings="
             )
+            raise Rejected(name, f"{text}radius by settings=")
         return points_of_run.ensemble(like)
 
     def checkpoints(run: int) -> Ensemble:
@@ -334,15 +421,16 @@ class Task:
 def predictions_of(ensemble: Ensemble, x: Tensor, y: Tensor, *, together: int, seed: int, eps: float) -> Arrays:
     """Compute mean probabilities (N, K), the mean divergence of `together` networks, and labels (N,).
 
-    The divergence is NaN if there are fewer. A few inputs at a time are unfolded in memory.
+    The divergence (N,) is NaN if there are fewer. A few inputs at a time are unfolded in memory.
     """
-    means, total = [], 0.0
+    means, divergences = [], []
     for pred in ensemble.stream(x, calibrated=False, prepared=True):
         probs = pred.probs
         means.append(pred.mean_probs.float())
         too_few = len(probs) < together or together < 2
-        total += math.nan if too_few else mean_divergence(probs, together, seed=seed, eps=eps).sum().item()
-    return {"probs": torch.cat(means).numpy(), "divergence": np.array(total / len(x)), "labels": y.numpy()}
+        none = probs.new_full((probs.shape[1],), math.nan).double()
+        divergences.append(none if too_few else mean_divergence(probs, together, seed=seed, eps=eps))
+    return {"probs": torch.cat(means).numpy(), "divergence": torch.cat(divergences).numpy(), "labels": y.numpy()}
 
 
 def together_in_memory(tasks: Iterable[Task], limit: int = BYTES) -> Iterator[list[tuple[Task, Ensemble]]]:
@@ -487,6 +575,7 @@ def ensemble_sizes(
         "conditions": list(map(astuple, inputs.conditions)),
         "suite": str(inputs.suite),
         "trajectory": [] if trajectory is None else list(trajectory.steps),
+        "divergences": "by example",
         **facts,
     }
     tasks = [Task(name, run, source) for name, runs in methods.items() for run, source in enumerate(runs)]
@@ -533,6 +622,17 @@ def scored_sizes(
     scores = np.full((len(methods), len(sizes), len(labelled), len(SCORED)), np.nan)
     deviations, examples = scores.copy(), 0
     divergences: dict[str, dict[Condition, float]] = {INDEPENDENT: {}, **{name: {} for name in methods}}
+    by_example: dict[str, dict[Place, Array]] = {name: {} for name in divergences}
+    clean: dict[str, dict[tuple[int, ...], Array]] = {}
+    corruptions = Counter(condition.severity for condition in labelled)
+
+    def add(group: str, condition: Condition, values: Array) -> None:
+        """Add divergences (R, N) of a group."""
+        divergences[group][condition] = float(values.mean())
+        at, share = (condition.name if condition.ood else "", condition.severity), 1.0
+        share /= 1 if condition.ood else corruptions[condition.severity]
+        by_example[group][at] = by_example[group].get(at, 0.0) + share * values
+
     for (place, condition), (row, (name, runs)) in itertools.product(enumerate(conditions), enumerate(methods.items())):
         stored = [cells(keys[name, run][place], absent) for run in range(runs)]
         probs, labels = torch.from_numpy(np.stack([cell["probs"] for cell in stored])), stored[0]["labels"]
@@ -540,13 +640,17 @@ def scored_sizes(
             by_size = size_scores(probs, torch.from_numpy(labels), sizes, most=most, seed=seed)
             scores[row, :, place], deviations[row, :, place] = by_size
             examples = max(examples, len(labels))
-        divergences[name][condition] = float(np.mean([cell["divergence"] for cell in stored]))
+            if condition.severity == 0:
+                clean[name] = example_scores(probs, torch.from_numpy(labels))
+        add(name, condition, np.stack([cell["divergence"] for cell in stored]))
         if name == ORIGINAL and 2 <= facts["together"] <= runs:
             parts = probs.split(MOST_ROWS, dim=1)
             own = [mean_divergence(part, facts["together"], seed=seed, eps=facts["eps"]) for part in parts]
-            divergences[INDEPENDENT][condition] = torch.cat(own).mean().item()
+            add(INDEPENDENT, condition, torch.cat(own).numpy()[None])
     counts = np.array([[min(math.comb(runs, size), most + 1) for size in sizes] for runs in methods.values()])
     subsets, exact = np.minimum(counts, most), (counts > 0) & (counts <= most)
     known = {name: row for name, row in divergences.items() if row and np.isfinite(list(row.values())).all()}
     axes = tuple(methods), sizes, labelled, SCORED
-    return Sizes(*axes, scores, deviations, subsets, exact, known, facts["together"], examples, facts)
+    record = Sizes(*axes, scores, deviations, subsets, exact, known, facts["together"], examples, facts)
+    values = ByExample(clean, {name: by_example[name] for name in known})
+    return replace(record, verdicts=size_verdicts(record, values))

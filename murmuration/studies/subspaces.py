@@ -50,6 +50,14 @@ PLANE: dict[str, dict[str, Any]] = {
 PLANE_COUNT = 50
 
 
+class Rejected(Misuse):
+    """A sampler whose samples are not accurate enough to be accepted."""
+
+    def __init__(self, sampler: str, message: str) -> None:
+        super().__init__(message)
+        self.sampler = sampler
+
+
 @dataclass(frozen=True)
 class Neighbourhood:
     """What samplers draw around: a member's final weights, the end of its path, and validation examples."""
@@ -255,7 +263,8 @@ def pca_random_samples(
     """Draws as in `pca_samples`, with the principal directions of the samples of `random_samples` at these settings."""
     accepted = accepted_draws(around, count, radius, **acceptance)
     if len(accepted) <= rank:
-        raise Misuse(f"rank={rank}: {len(accepted)} random samples were accepted; give a lower threshold or radius")
+        text = f"rank={rank}: {len(accepted)} random samples were accepted; give a lower threshold or radius"
+        raise Rejected("pca-random", text)
     beside = replace(around, path=lambda: (random_step(around, *draw, radius) for draw in accepted.items()))
     principal = principal_directions(beside.path, beside.moments[0], rank)
     return gaussian_samples(around, "pca-random", count, principal, scale, scaling)

@@ -8,7 +8,7 @@ estimate: without an interval the word is "cannot tell".
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,6 +98,20 @@ class Verdict:
         facts = {"name": self.name, "claim": self.claim, "verdict": self.word, "estimates": estimates}
         return facts | {"note": self.note, "published": self.published, "source": self.source}
 
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "Verdict":
+        """Return the verdict that `to_json` wrote; JSON has None for numbers that are not finite."""
+        absent = {"value": math.nan, "low": math.nan, "high": math.nan, "least": -math.inf, "most": math.inf}
+        rows = [{name: value for name, value in row.items() if name != "verdict"} for row in record["estimates"]]
+        numbers = [{name: absent[name] for name in absent if row[name] is None} for row in rows]
+        estimates = tuple(Estimate(**row | known) for row, known in zip(rows, numbers, strict=True))
+        texts = {name: record[name] for name in ("note", "published", "source")}
+        return cls(record["name"], record["claim"], estimates, **texts)
+
+    def __str__(self) -> str:
+        facts = [*map(str, self.estimates), *filter(None, [self.note])]
+        return f"{self.claim}: {self.word}" + (f" ({'; '.join(facts)})" if facts else "")
+
 
 def tally(verdicts: Sequence[Verdict]) -> str:
     """Return how many verdicts there are of each word, as one clause.
@@ -127,7 +141,7 @@ def standard_error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
 
 
-def student(degrees: int) -> float:
+def student(degrees: float) -> float:
     """Return the two-sided quantile of Student's t at the level of all intervals."""
     from scipy.stats import t
 
@@ -161,3 +175,57 @@ def crossed_interval(values: ArrayLike) -> tuple[float, float, float]:
     half = student((runs if runs > 1 else examples) - 1) * math.hypot(*errors)
     mean = float(table.mean())
     return mean, mean - half, mean + half
+
+
+def jackknife_estimate(
+    what: str,
+    statistic: Callable[..., ArrayLike],
+    sizes: Mapping[str, int],
+    least: float,
+    most: float,
+    examples: str = "examples",
+) -> Estimate:
+    """Return a statistic of groups of networks on examples, with its interval over both, against a region.
+
+    Args:
+        what: What the estimate is of.
+        statistic: Function of one list of indices per group. It returns a number, or one value per example whose mean
+            is the estimate; comparisons of the same examples are thereby paired.
+        sizes: Size of each group by what it consists of, such as {"runs": 5}.
+        least: Lower end of the predicted region.
+        most: Upper end.
+        examples: What examples are called.
+
+    Returns:
+        The estimate. Its squared standard error is the sum of the delete-one jackknife of every group and of the
+        variance over examples; the quantile is Student's with the degrees of freedom of Welch and Satterthwaite. A
+        group of fewer than three is not resampled, and `over` names it behind the examples.
+
+    >>> jackknife_estimate("mean", lambda rows: sum([1, 2, 3][i] for i in rows) / len(rows), {"runs": 3}, 0, 9).low
+    -0.484...
+    """
+    everything = [list(range(count)) for count in sizes.values()]
+    values = np.atleast_1d(np.asarray(statistic(*everything), dtype=float))
+    squares, degrees, over, few = list[float](), list[int](), list[str](), list[str]()
+
+    def left_out(place: int, row: int) -> float:
+        rows = [[i for i in group if (at, i) != (place, row)] for at, group in enumerate(everything)]
+        return float(np.asarray(statistic(*rows), dtype=float).mean())
+
+    for place, (noun, count) in enumerate(sizes.items()):
+        if count < MIN_SEEDS:
+            few.append(f"{count} {noun if count != 1 else noun.removesuffix('s')}")
+            continue
+        squares.append((count - 1) * float(np.var([left_out(place, row) for row in range(count)])))
+        degrees.append(count - 1)
+        over.append(f"{count:,} {noun}")
+    if len(values) > 1:
+        squares.append(float(values.var(ddof=1)) / len(values))
+        degrees.append(len(values) - 1)
+        over.append(f"{len(values):,} {examples}")
+    mean, total = float(values.mean()), sum(squares)
+    decided = bool(squares) and (total > 0 or mean not in (least, most))  # no variation, and at the edge: not known
+    freedom = total**2 / sum(s**2 / d for s, d in zip(squares, degrees, strict=True)) if total else 1
+    half = student(freedom) * math.sqrt(total) if decided else math.nan
+    text = " and ".join(over) + (f" of {' and '.join(few)}" if few else "")
+    return Estimate(what, mean, mean - half, mean + half, least, most, text.removeprefix(" "))

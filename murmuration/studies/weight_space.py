@@ -285,6 +285,7 @@ class PointScores:
     loss: Tensor  # (m,) float64, mean negative log-likelihood
     accuracy: Tensor  # (m,) float64, NaN of a regression
     labels: Tensor  # (m, N) int16, predicted classes; (m, 0) of a regression
+    losses: Tensor  # (m, N) float32, negative log-likelihood of every example
     width: int  # K, outputs of a network
 
     def agreement(self, labels: Tensor) -> Tensor:
@@ -303,14 +304,16 @@ def score_points(outputs: Iterable[Tensor], y: Tensor, likelihood: Likelihood | 
         likelihood: Likelihood of the outputs; by default classification over K classes.
 
     Returns:
-        Loss, accuracy and predicted classes of every network.
+        Loss, accuracy, predicted classes and losses of every network.
     """
-    loss, accuracy, labels = [], [], []
+    losses, accuracy, labels = [], [], []
     for output in outputs:
         judge = likelihood or Categorical(output.shape[-1])
         classifies = judge.task == CLASSIFICATION
         predicted = judge.logits(output).argmax(-1) if classifies else y.new_empty(0, dtype=torch.int16)
-        loss.append(-judge.log_prob(output.unsqueeze(0), y).double().mean())
+        losses.append(-judge.log_prob(output.unsqueeze(0), y)[0].double())
         accuracy.append((predicted == y).double().mean() if classifies else torch.tensor(math.nan).double())
         labels.append(predicted.to(torch.int16))
-    return PointScores(torch.stack(loss), torch.stack(accuracy), torch.stack(labels), output.shape[-1])
+    loss = torch.stack([values.mean() for values in losses])
+    examples = torch.stack([values.float() for values in losses])
+    return PointScores(loss, torch.stack(accuracy), torch.stack(labels), examples, output.shape[-1])

@@ -97,7 +97,7 @@ class Plan:
     ] = ()
     augment: Annotated[
         tuple[str, ...],
-        Doc("Augmentation of images: pad-crop (with a border of the mean colour), flip."),
+        Doc("Augmentation of images: pad-crop (with a border of the mean colour), shift (by up to 10 %), flip."),
         OneOf(imported("murmuration.data", "AUGMENTATIONS"), "augmentation"),
     ] = ()
     patience: Annotated[

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
+import scipy.ndimage
 import torch
 
-from murmuration.data.augmentation import augment, flip, pad_crop
+from murmuration.data.augmentation import augment, flip, pad_crop, shift
 from murmuration.system.errors import Misuse
 
 
@@ -52,10 +54,22 @@ def test_half_of_the_images_are_mirrored() -> None:
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 4000)
 
 
+def test_a_shift_is_that_of_scipy_with_nearest_fill() -> None:
+    x, size = images(count=12, side=20).double(), (20, 21)
+    out, draws = shift(x, generator(4)), generator(4)
+    moved = [0.1 * side * (2 * torch.rand(len(x), generator=draws) - 1) for side in size]
+    for i in range(len(x)):
+        by = (0, -moved[0][i].item(), -moved[1][i].item())
+        expected = scipy.ndimage.shift(x[i].numpy(), by, order=1, mode="nearest")
+        np.testing.assert_allclose(out[i].numpy(), expected, atol=1e-5)
+    assert max(float(one.abs().max()) for one in moved) > 1.5  # up to a tenth of the sides
+    assert torch.equal(shift(x, generator(), fraction=0.0), x)
+
+
 def test_same_generator_same_images_and_inputs_untouched() -> None:
     x = images()
     before = x.clone()
-    names = ("pad-crop", "flip")
+    names = ("pad-crop", "shift", "flip")
     first, again, other = (augment(x, names, generator(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -37,6 +37,9 @@ def quick(text: str, number: int) -> list[str]:
     if name == "explore" and f"explore {words[2]}" in FAST:
         name = f"explore {words[2]}"
     faster = list(FAST.get(name, ()))
+    for option in ("--device", "--ood", "--cifar-c") if name == "reproduce landscape" else ():
+        if option in words:  # a GPU, and files of its own
+            del words[words.index(option) : words.index(option) + 2]
     if "--recipe" in words and "--members" in faster:  # the recipe may have its own number
         del faster[faster.index("--members") : faster.index("--members") + 2]
     if "--tolerance" in words:

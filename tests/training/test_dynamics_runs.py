@@ -26,10 +26,11 @@ from murmuration.training import Progress, TrainSpec, begin, train
 from murmuration.training.plan import plan_for
 
 PLAN = mm.Plan(members=2, epochs=4, batch_size=32, drop_last=True, engine="loop", lr=1e-2)
-DYNAMICS = {  # of 24 steps; the last one is always collected
+DYNAMICS = {  # of 24 steps; but for fge the last one is always collected
     "swa": "swa:start=0.5,collections=4",
     "swag": "swag:start=0.5,collections=6,rank=3,draws=3",
     "snapshot": "snapshot:cycles=3",
+    "fge": "fge:period=2,low=0.1",
     "csgmcmc": "csgmcmc:cycles=2,samples=2,sampling=0.5",
 }
 
@@ -84,6 +85,7 @@ def test_the_steps_of_these_runs_and_their_collections(little: Data):
         "swa": [15, 18, 21, 24],
         "swag": [14, 16, 18, 20, 22, 24],
         "snapshot": [8, 16, 24],
+        "fge": [5, 13, 21],  # after the steps with the lowest learning rate
         "csgmcmc": [9, 12, 21, 24],
     }
 
@@ -152,7 +154,7 @@ def test_averaged_members_have_statistics_of_their_own_weights(name, little: Dat
             torch.testing.assert_close(tensor, member.state_dict()[key], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["snapshot", "csgmcmc"])
+@pytest.mark.parametrize("name", ["snapshot", "fge", "csgmcmc"])
 def test_points_of_the_path_keep_the_statistics_they_had(name, little: Data, normalised_net):
     ensemble = fit(little, DYNAMICS[name], normalised_net, posthoc=None)
     counts = tensors(ensemble)["buffers/norm.num_batches_tracked"].tolist()
@@ -304,6 +306,9 @@ def test_weight_decay_reaches_mixed_langevin_gradients(little: Data):
         ("csgmcmc", {"l1": 0.1}, "l1 with dynamics csgmcmc: .* leave it out"),
         ("swa", {"epochs": 1}, "swa would collect weights 1 times in 4 steps"),
         ("swag", {"epochs": 1}, "swag would collect weights 1 times in 4 steps"),
+        ("fge", {"schedule": "cosine"}, "schedule cosine with dynamics fge: its cycles are .* leave it out"),
+        ("fge:period=9", {"epochs": 1}, "no minimum of the learning rate within the run"),
+        ("fge:low=0", {}, "period=2.0, low=0.0"),
         ("snapshot", {"epochs": 1}, "cycles=5 of dynamics snapshot in 4 steps: train longer"),
         ("csgmcmc:cycles=5,samples=1", {"epochs": 1}, "cycles=5 of dynamics csgmcmc in 4 steps: train longer"),
         (

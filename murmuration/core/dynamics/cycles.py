@@ -3,6 +3,9 @@
 Snapshot ensembles (Huang et al. 2017): one run, the weights at the end of every cycle. The optimizer is that of plain
 training, under a cosine schedule with warm restarts; M trained members give M x cycles members of the ensemble.
 
+Fast geometric ensembling (FGE, Garipov et al. 2018): the learning rate falls and rises linearly, every `period` epochs,
+and the weights are kept at each minimum. Published for networks that are trained already.
+
 Cyclical stochastic-gradient MCMC (cSG-MCMC, Zhang et al. 2020): Langevin steps under a cyclical learning rate.
 
 Every cycle explores first, without noise, at a high learning rate; in its last part (`sampling`) noise makes the steps
@@ -34,8 +37,35 @@ from murmuration.core.population import Population
 from murmuration.system.errors import Misuse
 
 
+class Collected(Dynamics):
+    """Training on a cyclical learning rate whose members are points of the path."""
+
+    name: ClassVar[str]
+
+    def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
+        base.refuse_early_stopping(self.name, early)
+        if schedule is not None and schedule != self.schedule():
+            problem = f"its cycles are the schedule {self.schedule()}; leave it out"
+            raise Misuse(f"schedule {schedule} with dynamics {self.name}: {problem}")
+
+    def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
+        """Collect a copy of the members at these rows as one more point."""
+        name = str(len(path.points))
+        path.points[name] = population.clone()
+        path.counts[name] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
+
+    def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
+        """Return all collected points as members, in order; a member that was never collected has its last weights."""
+        counts = [path.counts[name] for name in path.points]
+        never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
+        rows = [count.nonzero().flatten() for count in (*counts, never)]
+        points = zip((*path.points.values(), population), rows, strict=True)
+        parts = [point.with_own_copies().take(members) for point, members in points if len(members)]
+        return Population.concatenate(parts), torch.cat(rows)
+
+
 @dataclass(frozen=True)
-class Snapshot(Dynamics):
+class Snapshot(Collected):
     """Plain training that collects the weights at the end of every learning-rate cycle.
 
     Attributes:
@@ -52,10 +82,7 @@ class Snapshot(Dynamics):
             raise Misuse(f"cycles={self.cycles}: need at least 1")
 
     def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
-        base.refuse_early_stopping(self.name, early)
-        if schedule is not None and schedule != self.schedule():
-            problem = f"its cycles are the schedule {self.schedule()}; leave it out"
-            raise Misuse(f"schedule {schedule} with dynamics {self.name}: {problem}")
+        super().check(total=total, stochastic=stochastic, schedule=schedule, own_rule=own_rule, early=early)
         if self.copies(total) > total.step:
             cycles = f"cycles={self.copies(total)} of dynamics {self.name}"
             raise Misuse(f"{cycles} in {total.step} steps: train longer, or write fewer cycles")
@@ -69,20 +96,51 @@ class Snapshot(Dynamics):
     def copies(self, total: TrainTime) -> int:
         return self.cycles
 
-    def collect(self, path: WeightPath, population: Population, rows: Tensor) -> None:
-        """Collect a copy of the members at these rows as one more point."""
-        name = str(len(path.points))
-        path.points[name] = population.clone()
-        path.counts[name] = torch.zeros(population.members, dtype=torch.int64).index_fill(0, rows, 1)
 
-    def finish(self, path: WeightPath, population: Population, streams: Streams) -> tuple[Population, Tensor]:
-        """Return all collected points as members, in order; a member that was never collected has its last weights."""
-        counts = [path.counts[name] for name in path.points]
-        never = (torch.stack(counts).sum(0) if counts else torch.zeros(population.members)) == 0
-        rows = [count.nonzero().flatten() for count in (*counts, never)]
-        points = zip((*path.points.values(), population), rows, strict=True)
-        parts = [point.with_own_copies().take(members) for point, members in points if len(members)]
-        return Population.concatenate(parts), torch.cat(rows)
+@dataclass(frozen=True)
+class Fge(Collected):
+    """Plain training on a triangular learning rate that collects the weights at each of its minima.
+
+    Attributes:
+        name: Name of the dynamics.
+        period: Epochs of a cycle.
+        low: Lowest learning rate over the first one.
+    """
+
+    name: ClassVar[str] = "fge"
+
+    period: float = 2.0
+    low: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.period) and self.period > 0 and 0 < self.low <= 1):
+            need = "need a number of epochs above 0, and a ratio above 0 and at most 1"
+            raise Misuse(f"period={self.period}, low={self.low} of dynamics fge: {need}")
+
+    def check(self, *, total: TrainTime, stochastic: bool, schedule: str | None, own_rule: bool, early: bool) -> None:
+        super().check(total=total, stochastic=stochastic, schedule=schedule, own_rule=own_rule, early=early)
+        if not self.minima(total):
+            problem = "no minimum of the learning rate within the run; train longer, or write a shorter period"
+            raise Misuse(f"period={self.period:g} epochs of dynamics fge in {total.step} steps: {problem}")
+
+    def schedule(self) -> str:
+        return f"triangle:{self.period:g},{self.low:g}"
+
+    def minima(self, time: TrainTime) -> list[int]:
+        """Return the steps after those with the lowest learning rate.
+
+        >>> Fge(period=2).minima(TrainTime(0, 4, 6))
+        [5, 13, 21]
+        """
+        length, total = self.period * time.steps_per_epoch, time.steps_per_epoch * time.epochs
+        ends = (math.floor((cycle + 0.5) * length) + 1 for cycle in range(math.ceil(total / length)))
+        return sorted({end for end in ends if end <= total})
+
+    def keep(self, time: TrainTime) -> bool:
+        return time.step in self.minima(time)
+
+    def copies(self, total: TrainTime) -> int:
+        return len(self.minima(total))
 
 
 def cycle_ends(cycles: int, time: TrainTime) -> list[int]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = 2000  # test inputs, unless told
 PANEL = "Loss landscape"
 # Studies of the loss landscape; `pages/studies.py` has them, and the help of the command describes them.
-WHATS = ("similarity", "subspaces", "plane", "tunnel", "trade-off", "tsne", "sizes", "factorial")
+WHATS = ("similarity", "subspaces", "plane", "tunnel", "trade-off", "tsne", "sizes", "uncertainty", "factorial")
 KERNELS, KERNEL_EXAMPLES = "kernels", 32
 WHERE_HELP = f"A run directory, or data: {options.DATA_HELP[0].lower()}{options.DATA_HELP[1:]}"
 
@@ -45,6 +45,7 @@ class StudyOptions:
     beside: Annotated[Names, option("Other runs in the same figures, such as SWAG draws.", PANEL, "RUN")] = None
     ood: Annotated[Names, option("Out-of-distribution inputs; a list for several.", PANEL, "DATA")] = None
     severities: Annotated[Names, option("Severities of corruptions, such as 1,3,5.", PANEL, "LIST")] = None
+    cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", PANEL, "DIR")] = None
     runs: Annotated[int | None, option("Networks of every cell of the factorial; 3 if left out.", PANEL, "N")] = None
     rates: Annotated[Names, option("Learning rates of the factorial.", PANEL, "LIST")] = None
     epochs: Annotated[int | None, option("Epochs of the factorial; 10 if left out.", PANEL, "N")] = None
@@ -65,6 +66,7 @@ class StudyOptions:
             "ood": lambda texts: ood_splits(listed(texts), ensemble),
             "severities": lambda texts: numbers("severities", listed(texts), int),
             "rates": lambda texts: numbers("rates", listed(texts), float),
+            "cifar_c": str,
         }
         read |= {name: partial(at_least_one, name) for name in ("grid", "samples", "runs", "epochs")}
         return Choices(**{name: read[name](value) for name, value in self.given().items() if name in read})
@@ -184,6 +186,8 @@ def explore(
 
     sizes: ensembles, subspaces and averages against ensemble size, under corruption and on --ood inputs.
 
+    uncertainty: aleatoric and epistemic uncertainty, accuracy and weights by checkpoint, by --samples draws.
+
     factorial: initialisation, batch order and learning rate as sources of diversity; trains small ensembles anew.
 
     All but kernels write RUN/explore/WHAT.html, with the numbers as .json and .parquet; a killed command continues.
@@ -257,7 +261,7 @@ def study_run(what: str, request: Request, landscape: StudyOptions, out: Path | 
     target = options.named_targets(request.reading.target)
     split = data.held_out if request.on is None else eval_set_for(ensemble, request.on, target).split
     test = split[: request.examples]
-    if ensemble.recipe.weights.stochastic:
+    if ensemble.recipe.weights.stochastic and what != "uncertainty":
         text = "weights or masks of the members are random: networks with their means are explored"
         warn(text)
     page = out or path / "explore" / f"{what}.html"

@@ -38,6 +38,7 @@ def reproduce(
     examples: Annotated[int | None, option("Test examples; those of the profile if left out.", SCALE, "N")] = None,
     device: Annotated[str | None, option("cpu, cuda, cuda:1 or mps.", SCALE, "NAME")] = None,
     prepare: Annotated[str | None, option("Scaling of images: unit, standardise or none.", SCALE, "WAY")] = None,
+    optimizer: Annotated[str | None, option("adam or sgd; that of the profile if left out.", SCALE, "NAME")] = None,
     ood: Annotated[str | None, option("Out-of-distribution inputs.", SCALE, "DATA")] = None,
     cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", SCALE, "DIR")] = None,
     widths: Annotated[Names, option("Multiples of the base width.", GRID, "LIST")] = None,
@@ -60,7 +61,8 @@ def reproduce(
         murmur reproduce forde --parts sweep --seeds 0,1,2
         murmur reproduce forde --profile paper --data cifar-10-batches-bin --device cuda --out runs/forde
         murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
-        murmur reproduce landscape --data cifar-10-batches-bin --prepare unit --out runs/landscape
+        murmur reproduce landscape --data cifar-10-batches-bin --out runs/landscape
+        murmur reproduce landscape --profile paper --device cuda --ood svhn/test.npz --out runs/paper
     """
     from murmuration.reports.report import this_command
     from murmuration.runs.locks import locked

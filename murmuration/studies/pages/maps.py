@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from murmuration.reports.figures import HEAT, axis, layout, numbers, plot_text, scatter
-from murmuration.reports.html import Markup, join, section, tag
-from murmuration.studies.landscape import Verdict
+from murmuration.reports.html import Markup, section, tag
+from murmuration.studies.papers.page import STANDARD, verdict_board
+from murmuration.studies.verdicts import Verdict
 
 MAP_HEIGHT = 470
+NONE = "These networks are too few to decide a claim."
 LABELS = {
     "accuracy": "test accuracy",
     "loss": "test loss",
@@ -21,13 +23,8 @@ LABELS = {
 
 
 def verdict_section(verdicts: Sequence[Verdict], title: str, reading: str) -> Markup:
-    """Return the claims, whether they hold, and their sentences."""
-
-    def item(each: Verdict) -> Markup:
-        claim, sentence = (f"{text[0].upper()}{text[1:]}" for text in (each.claim, each.sentence.rstrip(".")))
-        return tag("li", join([tag("strong", f"{claim}: {'yes' if each.holds else 'no'}."), f"{sentence}."]))
-
-    return section("verdict", title, reading, tag("ul", join(map(item, verdicts))))
+    """Return the claims with their verdicts, estimates and intervals."""
+    return section("verdict", title, f"{reading} {STANDARD}", verdict_board(verdicts) if verdicts else tag("p", NONE))
 
 
 def contour(

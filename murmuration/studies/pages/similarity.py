@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from murmuration.reports.figures import Figure, axis, heat, layout, plot_text
 from murmuration.reports.formatting import finite_mean, number, percent
 from murmuration.reports.html import Markup, details, figure, grid, join, section, table
 from murmuration.studies.pages.maps import verdict_section
-from murmuration.studies.similarity import Similarity, without_diagonal
+from murmuration.studies.similarity import Similarity, verdicts_of, without_diagonal
 
 WRITTEN = 12  # networks up to which cells hold their numbers
 
@@ -46,12 +45,7 @@ def similarity_sections(records: Mapping[str, Similarity]) -> Markup:
         "Networks can be far apart in weight space and alike in what they predict, or the other way round: a "
         "permutation of hidden units changes all weights and no prediction."
     )
-    verdicts = [
-        replace(verdict, claim=f"{heading(name, record)}: {verdict.claim}")
-        for name, record in records.items()
-        for verdict in record.verdicts
-    ]
-    parts = [verdict_section(verdicts, "What the networks have in common", reading)]
+    parts = [verdict_section(verdicts_of(records), "What the networks have in common", reading)]
     headings = [(record, place, heading(name, record)) for place, (name, record) in enumerate(records.items())]
     return join([*parts, *itertools.starmap(maps_section, headings), *itertools.starmap(means_section, headings)])
 

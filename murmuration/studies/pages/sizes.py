@@ -12,6 +12,7 @@ from murmuration.reports.html import Markup, details, figure, grid, join, sectio
 from murmuration.studies.pages.maps import verdict_section
 from murmuration.studies.sizes import AVERAGE, ORIGINAL, Condition, Sizes
 
+BY_SEVERITY = ("severity-accuracy", "severity-brier", "divergence-severity")  # the panels of figure 9
 NAMES = {ORIGINAL: "runs", AVERAGE: "weight averages", "trajectory": "late checkpoints"}
 
 
@@ -35,13 +36,14 @@ def sizes_sections(record: Sizes) -> Markup:
     corruptions = len({condition.name for condition in record.conditions if condition.name})
     by_severity = (
         f"Means over {corruptions} corruptions at each severity; 0 is clean. Dotted lines are one run, solid lines "
-        f"ensembles of {record.sizes[-1]}."
+        f"ensembles of {record.sizes[-1]}; divergences are of {record.together} networks (figure 9 of the paper)."
     )
     plots = {name: figure(drawing) for name, drawing in sizes_figures(record).items()}
-    sizes, severities, divergences = (
-        grid(plot for name, plot in plots.items() if name.startswith(kind))
-        for kind in ("size-", "severity-", "divergence")
-    )
+    sizes = grid(plot for name, plot in plots.items() if name.startswith("size-"))
+    severities = grid(plots[name] for name in BY_SEVERITY if name in plots)
+    others = [plot for name, plot in plots.items() if name.startswith("severity-") and name not in BY_SEVERITY]
+    severities = join([severities, details("Other scores", grid(others))]) if others else severities
+    divergences = grid(plots[name] for name in ("divergence-ood",) if name in plots)
     parts = [
         verdict_section(record.verdicts, "What ensembles and subspaces gain", reading),
         section("sizes", "Ensemble size", by_size, sizes),

@@ -6,7 +6,7 @@ sentences. Pieces that are computed are kept in a folder, so that a killed study
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 
 from murmuration.data import Data, Split, open_inputs
 from murmuration.data.shift import CORRUPTIONS
+from murmuration.evaluation import eval_set_for, shift_suite
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.figures import Figure
 from murmuration.reports.html import Markup, join
@@ -23,7 +24,7 @@ from murmuration.reports.page import framed
 from murmuration.studies.alignment import permutation_groups
 from murmuration.studies.diversity import DRAWN, WITHOUT_PATH, trade_off as compute_trade_off
 from murmuration.studies.embedding import embed_paths
-from murmuration.studies.landscape import SCORED, Show, Verdict, silent
+from murmuration.studies.landscape import SCORED, Show, silent
 from murmuration.studies.pages.embedding import embedding_figures, embedding_sections
 from murmuration.studies.pages.factorial import factorial_figures, factorial_sections
 from murmuration.studies.pages.paths import paths_figures, paths_sections
@@ -32,16 +33,28 @@ from murmuration.studies.pages.similarity import similarity_figures, similarity_
 from murmuration.studies.pages.sizes import sizes_figures, sizes_sections
 from murmuration.studies.pages.stitched import stitched_figures, stitched_sections
 from murmuration.studies.pages.trade_off import trade_off_figures, trade_off_sections
+from murmuration.studies.pages.uncertainty import uncertainty_figures, uncertainty_sections
 from murmuration.studies.paths import PATHS, paths_between
 from murmuration.studies.planes import plane as compute_plane, stitched_view
 from murmuration.studies.randomness import factorial as compute_factorial
-from murmuration.studies.similarity import Similarity, network_similarity, path_similarity
+from murmuration.studies.similarity import Similarity, network_similarity, path_similarity, verdicts_of
 from murmuration.studies.sizes import SAMPLED, ensemble_sizes
-from murmuration.studies.subspaces import RANK, SAMPLERS, draw_vectors, neighbourhood, sample_subspace
+from murmuration.studies.subspaces import (
+    PAPER,
+    PLANE,
+    RANK,
+    SAMPLERS,
+    Rejected,
+    draw_vectors,
+    neighbourhood,
+    sample_subspace,
+)
 from murmuration.studies.trajectory import Trajectory
+from murmuration.studies.uncertainty import uncertainty_path
+from murmuration.studies.verdicts import Verdict
 from murmuration.studies.weight_space import labelled_outputs, points_of
 from murmuration.system.devices import CPU
-from murmuration.system.errors import Misuse, unknown
+from murmuration.system.errors import Misuse, unknown, warn
 from murmuration.system.records import plain_json
 from murmuration.training.plan import plan_from_json
 
@@ -51,6 +64,7 @@ STEP = 6  # a training step, in predictions on as many inputs: between 4 (CIFAR-
 PATHS_SHOWN = 3  # members whose path is compared with itself
 NOTEBOOK_LENGTH = 23.4  # of the initial weights of MediumCNN, for which the notebook's distances were chosen
 Options = dict[str, Any]  # of an analysis
+SEVERITIES = (1, 2, 3, 4, 5)
 MARGIN = 0.05  # of validation accuracy that a random sample may lose
 
 
@@ -68,6 +82,8 @@ class Choices:
     runs: int = 3  # networks of every cell of the factorial
     rates: tuple[float, ...] = (4e-4, 8e-4, 1.6e-3, 3.2e-3)  # learning rates of the factorial
     epochs: int = 10  # of the factorial
+    cifar_c: str | None = None  # folder of the official corrupted images, which take the place of generated ones
+    paper: bool = False  # constants of samplers as published, not in proportion to the length of the weights
 
 
 @dataclass(frozen=True)
@@ -103,9 +119,10 @@ class Records:
     """Records of several analyses as one."""
 
     parts: Mapping[str, Any]  # each has frame() and to_json()
+    verdicts: tuple[Verdict, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return plain_json(self.parts)
+        return plain_json({**self.parts, "verdicts": self.verdicts})
 
     def frame(self) -> pd.DataFrame:
         """Return the rows of all parts, with the name of the part in the last column."""
@@ -173,8 +190,10 @@ def sampler_settings(subject: Subject, *, wide: bool = False) -> dict[str, dict[
     """Return settings by sampler: the notebook's distances in proportion to the length of the initial weights.
 
     With `wide` those of the diversity-accuracy plane, where all samples are accepted. Without a trajectory the length
-    of the final weights counts.
+    of the final weights counts. If the paper's constants are chosen, those as they are.
     """
+    if subject.choices.paper:
+        return PLANE if wide else PAPER
     points, member = points_of(subject.ensemble), subject.choices.anchors[0]
     start = points.vectors[member] if subject.trajectory is None else subject.trajectory.start(member)
     unit = float(start.norm()) / NOTEBOOK_LENGTH
@@ -185,14 +204,9 @@ def sampler_settings(subject: Subject, *, wide: bool = False) -> dict[str, dict[
     return {"random": near, "pca": {"scale": unit}, "pca-random": {"scale": unit, **near}}
 
 
-def sentences(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the sentences of verdicts, each after its claim and whether it holds."""
-    return [f"{verdict.claim}: {'yes' if verdict.holds else 'no'}; {verdict.sentence}" for verdict in verdicts]
-
-
 def outcome_of(record: Any, body: Markup, figures: Mapping[str, Figure]) -> Outcome:
     """Return the outcome of a record with verdicts."""
-    return Outcome(record, body, list(figures.values()), sentences(record.verdicts))
+    return Outcome(record, body, list(figures.values()), list(map(str, record.verdicts)))
 
 
 def similarity(subject: Subject) -> Outcome:
@@ -230,9 +244,9 @@ def subspaces(subject: Subject) -> Outcome:
 
 def compared(parts: Mapping[str, Similarity]) -> Outcome:
     """Return the outcome of similarity matrices by name."""
-    lines = [f"{name}: {line}" for name, part in parts.items() for line in sentences(part.verdicts)]
+    verdicts = verdicts_of(parts)
     figures = [plot for place, part in enumerate(parts.values()) for plot in similarity_figures(part, place).values()]
-    return Outcome(Records(parts), similarity_sections(parts), figures, lines)
+    return Outcome(Records(parts, verdicts), similarity_sections(parts), figures, list(map(str, verdicts)))
 
 
 def require_members(subject: Subject) -> None:
@@ -279,7 +293,8 @@ def tunnel(subject: Subject) -> Outcome:
     view = stitched_view(networks, test, paths.tunnel, folder=folders["stitched"], **common)
     figures = [*paths_figures(paths).values(), *stitched_figures(view).values()]
     body = join([paths_sections(paths), stitched_sections(view)])
-    return Outcome(Records({"paths": paths, "stitched": view}), body, figures, sentences(paths.verdicts))
+    parts = Records({"paths": paths, "stitched": view}, paths.verdicts)
+    return Outcome(parts, body, figures, list(map(str, paths.verdicts)))
 
 
 def trade_off(subject: Subject) -> Outcome:
@@ -307,9 +322,33 @@ def sizes(subject: Subject) -> Outcome:
     choices = subject.choices
     options: Options = {"samplers": samplers_of(subject, SAMPLED), "count": choices.samples or SAMPLES}
     options |= {"settings": sampler_settings(subject), "others": choices.beside, "ood": choices.ood, **subject.shared}
-    options |= {"shift": bool(choices.severities) or None, "severities": choices.severities}
-    record = ensemble_sizes(subject.ensemble, subject.trajectory, subject.test, **options)
+    shift: Any = bool(choices.severities) or None
+    if choices.cifar_c is not None:
+        eval_set = eval_set_for(subject.ensemble, subject.test)
+        severities, images = choices.severities or SEVERITIES, len(subject.test)
+        shift = shift_suite(eval_set, severities=severities, examples=images, official=choices.cifar_c)
+    options |= {"shift": shift, "severities": choices.severities}
+    while True:
+        try:
+            record = ensemble_sizes(subject.ensemble, subject.trajectory, subject.test, **options)
+            break
+        except Rejected as error:
+            warn(f"{error.sampler} is left out: {error}")
+            options["samplers"] = tuple(name for name in options["samplers"] if name != error.sampler)
     return outcome_of(record, sizes_sections(record), sizes_figures(record))
+
+
+def uncertainty(subject: Subject) -> Outcome:
+    """Return uncertainty, accuracy and weights along the training, by draws at every checkpoint."""
+    options: Options = {"train": subject.train, "draws": subject.choices.samples}
+    options |= {"folder": subject.folder, "show": subject.show}
+    record = uncertainty_path(subject.ensemble, subject.trajectory, subject.test, **options)
+    return outcome_of(record, uncertainty_sections(record), uncertainty_figures(record))
+
+
+def uncertainty_cost(subject: Subject) -> float:
+    draws = subject.choices.samples or (subject.ensemble.recipe.weights.draws or 1)
+    return 2 * draws * subject.ensemble.members * (1 + subject.checkpoints)
 
 
 def factorial(subject: Subject) -> Outcome:
@@ -358,7 +397,8 @@ def sizes_cost(subject: Subject) -> float:
     samplers, count = samplers_of(subject, SAMPLED), subject.choices.samples or SAMPLES
     networks = 2 + 10 + len(samplers) * count
     outside = sum(map(len, subject.choices.ood.values())) / len(subject.test)
-    inputs = 1 + len(subject.choices.severities) * len(CORRUPTIONS) + outside
+    severities = subject.choices.severities or (SEVERITIES if subject.choices.cifar_c else ())
+    inputs = 1 + len(severities) * len(CORRUPTIONS) + outside
     return subject.ensemble.members * (networks * inputs + acceptance(subject, samplers, count))
 
 
@@ -379,6 +419,9 @@ STUDIES: Mapping[str, Study] = {
         trade_off,
     ),
     "tsne": Study("t-SNE", ("samplers", "samples"), lambda s: PATHS_SHOWN * s.checkpoints, tsne),
-    "sizes": Study("Ensemble sizes", ("samplers", "samples", "beside", "ood", "severities"), sizes_cost, sizes),
+    "sizes": Study(
+        "Ensemble sizes", ("samplers", "samples", "beside", "ood", "severities", "cifar_c"), sizes_cost, sizes
+    ),
+    "uncertainty": Study("Uncertainty along training", ("samples",), uncertainty_cost, uncertainty),
     "factorial": Study("Sources of diversity", ("runs", "rates", "epochs"), factorial_cost, factorial),
 }

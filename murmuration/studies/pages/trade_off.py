@@ -44,8 +44,8 @@ def trade_off_sections(record: TradeOff) -> Markup:
 
 
 def trade_off_figures(record: TradeOff) -> dict[str, Figure]:
-    """Return the plane, and its part near the reference, by name."""
-    return {"plane": diversity_plane(record), "near": near_reference(record)}
+    """Return the plane, its part near the reference, and the same networks by divergence, by name."""
+    return {"plane": diversity_plane(record), "near": near_reference(record), "divergence": divergence_plane(record)}
 
 
 def diversity_plane(record: TradeOff) -> Figure:
@@ -54,22 +54,38 @@ def diversity_plane(record: TradeOff) -> Figure:
     for place, (name, curve) in enumerate(record.curves().items()):
         line = {"color": "var(--ink-soft)", "width": 1.5, "dash": dash(place)}
         data.append(scatter("lines", curve[:, 0], curve[:, 1], name) | {"line": line, "hoverinfo": "skip"})
-    highest = HIGHEST
-    for place, (name, networks) in enumerate(record.methods.items()):
-        own = name == INDEPENDENT
-        look = {"color": colour(place), "symbol": "star" if own else symbol(place), "size": 12 if own else 6}
-        hover = f"{name}: accuracy %{{x:.1%}}, D %{{y:.3f}}<extra></extra>"
-        points = scatter("markers", networks.accuracy, networks.diversity, name)
-        data.append(points | {"marker": look, "hovertemplate": hover})
-        highest = max(highest, 1.1 * float(np.nanmax(networks.diversity, initial=0)))
-    star = {"color": "var(--ink)", "symbol": "star", "size": 14}
-    data.append(scatter("markers", [record.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"})
+    data += points_of_methods(record, "diversity")
+    values = [float(np.nanmax(networks.diversity, initial=0)) for networks in record.methods.values()]
+    highest = max(HIGHEST, 1.1 * max(values, default=0.0))
     across = axis("accuracy") | {"tickformat": ".0%"}
     look = layout(across, axis("disagreement / error rate") | {"range": [-0.05, highest]}) | {"showlegend": True}
     means = ", ".join(f"{name} {number(finite_mean(networks.diversity))}" for name, networks in record.methods.items())
     reference = percent(record.reference)
     words = f"Normalised diversity against accuracy beside a network of accuracy {reference}; means: {means}"
     return Figure("diversity-plane", "Diversity against accuracy", words, data, look, 480)
+
+
+def points_of_methods(record: TradeOff, measure: str) -> list[dict[str, Any]]:
+    """Return the networks of every method by accuracy and a measure, and the reference at 0."""
+    data = []
+    for place, (name, networks) in enumerate(record.methods.items()):
+        own = name == INDEPENDENT
+        look = {"color": colour(place), "symbol": "star" if own else symbol(place), "size": 12 if own else 6}
+        hover = f"{name}: accuracy %{{x:.1%}}, {measure} %{{y:.3f}}<extra></extra>"
+        points = scatter("markers", networks.accuracy, getattr(networks, measure), name)
+        data.append(points | {"marker": look, "hovertemplate": hover})
+    star = {"color": "var(--ink)", "symbol": "star", "size": 14}
+    return [*data, scatter("markers", [record.reference], [0.0], "reference") | {"marker": star, "hoverinfo": "skip"}]
+
+
+def divergence_plane(record: TradeOff) -> Figure:
+    """Return networks by accuracy and Kullback-Leibler divergence from the reference."""
+    across = axis("accuracy") | {"tickformat": ".0%"}
+    look = layout(across, axis("KL from the reference, nats")) | {"showlegend": True}
+    means = ", ".join(f"{name} {number(finite_mean(networks.divergence))}" for name, networks in record.methods.items())
+    words = f"Kullback-Leibler divergence of predictions from the reference against accuracy; means: {means}"
+    data = points_of_methods(record, "divergence")
+    return Figure("divergence-plane", "Kullback-Leibler divergence against accuracy", words, data, look, 420)
 
 
 def near_reference(record: TradeOff) -> Figure:

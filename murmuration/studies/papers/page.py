@@ -18,11 +18,16 @@ STANDARD = (
 
 def verdicts_section(verdicts: Sequence[Verdict], about: str, noun: str = "claims", warning: str = "") -> Markup:
     """Return the claims with their verdicts, estimates, intervals and published numbers."""
-    rows = [verdict_row(verdict) for verdict in verdicts]
-    board = tag("div", table(noun.capitalize(), ("Verdict", "Claim", "Estimates"), rows), "words")
+    board = verdict_board(verdicts, noun)
     lead = tag("p", f"Of {len(verdicts)} {noun}: {tally(verdicts)}.", "lead")
     body = join([lead, tag("p", warning, "warning") if warning else Markup(""), board])
     return section("verdicts", f"{noun.capitalize()} and verdicts", f"{about} {STANDARD}".strip(), body)
+
+
+def verdict_board(verdicts: Sequence[Verdict], noun: str = "claims") -> Markup:
+    """Return the table of claims."""
+    rows = [verdict_row(verdict) for verdict in verdicts]
+    return tag("div", table(noun.capitalize(), ("Verdict", "Claim", "Estimates"), rows), "words")
 
 
 def verdict_row(verdict: Verdict) -> tuple[Markup, list[Any]]:

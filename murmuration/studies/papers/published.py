@@ -6,6 +6,8 @@ Every experiment has a `published.py` with one `WORK`; `docs/papers.md` is gener
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+QUALITATIVE = "a figure, no number"
+
 
 @dataclass(frozen=True)
 class Number:

@@ -7,13 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import murmuration as mm
-from murmuration.studies import weight_space
+from murmuration.studies import diversity
 from murmuration.studies.diversity import (
     SampledNetworks,
     TradeOff,
+    diversity_terms,
     family,
     family_curve,
     fit_exponent,
@@ -220,9 +222,18 @@ def test_sampled_networks_in_the_plane_of_accuracy_and_diversity(trained, tmp_pa
     level = found.methods["independent"].accuracy.mean()
     near = np.abs(found.methods["random"].accuracy - level) <= 0.02
     assert found.matched["random"][1] == near.sum()
+    further, divergence, exponent = found.verdicts
     own, *others = (value for value, count in found.matched.values() if count)
-    assert found.verdicts[0].holds == (own > max(others))
-    assert found.verdicts[1].holds == (fit.high < 1)
+    assert [each.value for each in further.estimates] == pytest.approx([own - other for other in others], rel=1e-4)
+    assert all("100 examples of 2 runs" in each.over for each in further.estimates)
+    kl = torch.stack(
+        [F.kl_div(nets[i](x).log_softmax(-1), nets[1](x).softmax(-1), reduction="batchmean") for i in (0, 2)]
+    )
+    assert found.methods["independent"].divergence == pytest.approx(kl.detach().numpy(), rel=1e-4)
+    gap = kl.mean().item() - found.methods["random"].divergence[near].mean()
+    assert divergence.estimates[0].value == pytest.approx(gap, rel=1e-3)
+    assert (exponent.estimates[0].low, exponent.estimates[0].high) == (fit.low, fit.high)
+    assert exponent.word == ("holds" if fit.high <= 1 else "cannot tell" if fit.low <= 1 else "does not hold")
     assert set(found.curves()) == {
         "independent errors",
         "random label changes",
@@ -231,7 +242,7 @@ def test_sampled_networks_in_the_plane_of_accuracy_and_diversity(trained, tmp_pa
         "fitted family",
     }
     json.dumps(plain_json(found), allow_nan=False)
-    assert len(found.frame()) == 3 * 83
+    assert len(found.frame()) == 4 * 83
     assert list(found.frame().columns) == ["method", "network", "measure", "value"]
 
 
@@ -241,9 +252,8 @@ def test_the_plane_continues_from_its_cells(trained, tmp_path, monkeypatch):
     first = trade_off(nets, None, data, count=18, settings=settings, folder=tmp_path)
     assert list(first.methods) == ["independent", "random", "dropout"]  # others need a trajectory
     (tmp_path / "random-1.npz").unlink()
-    scored = []
-    real = weight_space.score_points
-    monkeypatch.setattr(weight_space, "score_points", lambda *given: scored.append(1) or real(*given))
+    scored, real = [], diversity.log_probabilities
+    monkeypatch.setattr(diversity, "log_probabilities", lambda *given: scored.append(1) or real(*given))
     again = trade_off(nets, None, data, count=18, settings=settings, folder=tmp_path)
     assert len(scored) == 2  # the reference, and the part that was lost
     for name, each in first.methods.items():
@@ -265,16 +275,30 @@ def test_two_classes_leave_one_wrong_answer():
     low, high = disagreement_bounds(0.1, 0.2, classes=2)
     assert (low, high) == pytest.approx((0.1, 0.3))
     assert disagreement_bounds(0.1, 0.2, classes=3)[1] == 1.0
-    impossible = TradeOff(0.2, 2, 100, {"x": SampledNetworks(np.array([0.1]), np.array([0.4]))}, {})
+    impossible = TradeOff(0.2, 2, 100, {"x": SampledNetworks(np.array([0.1]), np.array([0.4]), np.zeros(1))}, {})
     assert not impossible.within_bounds
 
 
 def test_equal_accuracy_is_that_of_the_independent_networks_not_of_the_reference():
     networks = {
-        "independent": SampledNetworks(np.array([0.60, 0.61]), np.array([0.3, 0.3])),
-        "near": SampledNetworks(np.array([0.605, 0.80]), np.array([0.2, 0.1])),
-        "at the reference": SampledNetworks(np.array([0.80]), np.array([0.1])),
+        "independent": SampledNetworks(np.array([0.60, 0.61]), np.array([0.3, 0.3]), np.zeros(2)),
+        "near": SampledNetworks(np.array([0.605, 0.80]), np.array([0.2, 0.1]), np.zeros(2)),
+        "at the reference": SampledNetworks(np.array([0.80]), np.array([0.1]), np.zeros(1)),
     }
     matched = TradeOff(0.80, 10, 100, networks, {}).matched
     assert {name: count for name, (_, count) in matched.items()} == {"independent": 2, "near": 1, "at the reference": 0}
     assert matched["near"][0] == pytest.approx(0.2 / (1 - 0.605))
+
+
+def test_terms_of_diversity_have_its_mean_and_its_variance():
+    """The mean of the terms is D, and their standard error that of D over samples of examples."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        y, reference = rng.integers(5, size=300), rng.integers(5, size=300)
+        labels = np.where(rng.random(300) < 0.6, y, reference)[None]
+        terms = diversity_terms(labels, reference, y)
+        expected = (labels != reference).mean() / (labels != y).mean()
+        assert terms.mean() == pytest.approx(expected)
+        found.append((expected, terms.std(ddof=1) / 300**0.5))
+    values, errors = np.array(found).T
+    assert errors.mean() == pytest.approx(values.std(ddof=1), rel=0.1)

@@ -106,8 +106,10 @@ def test_runs_and_their_samples_are_embedded_together():
     assert found.epochs[:12] == tuple(map(float, range(1, 13)))
     assert found.examples == 40
     assert found.predictions.own_run == 1  # samples this near belong to their run
-    assert found.verdicts[1].holds
-    assert found.verdicts[0].holds == (found.predictions.ratio > 1)
+    clusters, stay = found.verdicts
+    assert clusters.estimates[0].value == pytest.approx(found.predictions.ratio)
+    assert stay.estimates[0].value == 1
+    assert (clusters.word, stay.word) == ("cannot tell", "cannot tell")  # two runs have no interval
     assert found.perplexity == pytest.approx(43 / 3)
     x = data[0][:40]
     difference = (nets[0](x).softmax(-1) - nets[1](x).softmax(-1)).flatten().norm().item()

@@ -167,10 +167,11 @@ def test_trajectories_are_projected_and_scored_where_they_are(found, nets, examp
 
 
 def test_verdicts_frame_and_json(found):
-    claims = [verdict.claim for verdict in found.verdicts]
-    assert claims[0] == "similar accuracy"
-    assert claims.count("radial movement outward") == 2
-    assert all(verdict.holds for verdict in found.verdicts if verdict.claim == "radial movement outward")
+    assert [verdict.name for verdict in found.verdicts] == ["similar accuracy", "radial", "own directions"]
+    radial = found.verdicts[1]
+    assert radial.word == "holds"
+    assert radial.estimates[0].over == "3 runs"
+    assert radial.estimates[0].value == pytest.approx(found.growth.mean())
     frame = found.frame()
     assert set(frame["kind"]) == {"grid", "anchors", "trajectory", "samples"}
     row = frame[(frame["kind"] == "grid") & (frame["measure"] == "loss") & (frame["index"] == 7)]
@@ -180,15 +181,24 @@ def test_verdicts_frame_and_json(found):
 
 
 @pytest.mark.parametrize(
-    ("second", "holds", "words"),
-    [(0.958, False, "different by more than two standard errors"), (0.98, True, "equal within two standard errors")],
+    ("wrong", "word"), [((20, 25), "holds"), ((20, 55), "cannot tell"), ((20, 95), "does not hold")]
 )
-def test_similar_accuracy_is_worded_as_it_is(found, second, holds, words):
-    scores = {"accuracy": np.array([0.981, second]), "agreement": np.array([[1.0, 0.99], [0.99, 1.0]])}
-    anchors = replace(found.anchors, scores=scores)
-    verdict = similar_scores(replace(found, origin="anchor", anchors=anchors, examples=1000))
-    assert verdict.holds is holds
-    assert words in verdict.sentence
+def test_accuracies_are_similar_if_the_interval_of_their_difference_is(found, wrong, word):
+    marks = torch.ones(2, 1000)
+    marks[0, : wrong[0]], marks[1, -wrong[1] :] = 0, 0
+    verdict = similar_scores(replace(found, origin="anchor", marks=marks, examples=1000))
+    assert verdict.word == word
+    (apart,) = verdict.estimates
+    assert apart.value == pytest.approx((wrong[1] - wrong[0]) / 1000)
+    assert apart.high - apart.value == pytest.approx(1.96 * (sum(wrong) / 1000 / 1000) ** 0.5, rel=0.05)
+
+
+def test_agreement_of_regions_has_the_largest_variance_that_the_disagreement_leaves(found):
+    own = next(verdict for verdict in found.verdicts if verdict.name == "own directions")
+    apart = 1 - found.anchors.scores["agreement"][0][2]
+    for estimate in own.estimates:
+        half = 2.001 * ((apart - estimate.value**2) / found.examples) ** 0.5
+        assert estimate.high - estimate.value == pytest.approx(half, rel=1e-3)
 
 
 def test_three_anchors_span_a_plane_around_the_first(nets, examples):

@@ -22,6 +22,8 @@ from murmuration.studies.similarity import (
     network_similarity,
     pairwise,
     path_similarity,
+    run_verdicts,
+    verdicts_of,
 )
 from murmuration.studies.trajectory import trajectory_of
 from murmuration.system.records import plain_json
@@ -130,9 +132,11 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     assert found.classes == 4
     assert found.mean("disagreement", same_group=True) == pytest.approx(found.disagreement[0, 1])
     orthogonal, twice = found.verdicts
-    assert orthogonal.holds == (found.cosine[:2, 2].mean() < 0.1)
-    assert twice.holds == (found.disagreement[:2, 2].mean() >= 2 * found.disagreement[0, 1])
-    assert "between groups" in twice.sentence
+    assert orthogonal.estimates[0].value == pytest.approx(found.cosine[:2, 2].mean())
+    assert orthogonal.word == "cannot tell"  # two groups give no interval of a number without examples
+    gap = found.disagreement[:2, 2].mean() - 2 * found.disagreement[0, 1]
+    assert twice.estimates[0].value == pytest.approx(gap)
+    assert twice.estimates[0].over == f"{found.examples} examples of 2 groups"
     assert ((found.cka > 0) & (found.cka <= 1 + 1e-9)).all()
     frame = found.frame()
     assert list(frame.columns) == ["measure", "first", "second", "value"]
@@ -144,11 +148,33 @@ def test_members_and_paths_are_compared_in_weights_predictions_and_features():
     np.testing.assert_allclose(path.cosine, found.cosine, atol=1e-12)
     np.testing.assert_allclose(path.disagreement, found.disagreement)
     assert path.cka is None
-    (verdict,) = path_similarity(trajectory_of([nets + nets]), data).verdicts
-    assert "the last 3 of 6 checkpoints" in verdict.sentence
-    assert not verdict.holds  # three networks that have nothing in common
-    assert path_similarity(trajectory_of([nets[:1] * 6]), data).verdicts[0].holds
     assert network_similarity(nets[:1], data).verdicts == ()
+
+
+def test_runs_are_compared_with_late_checkpoints_of_one_run():
+    torch.manual_seed(0)
+    nets = [build_net("small-cnn", (3, 8, 8), 4).eval() for _ in range(6)]
+    data, runs = labelled(), nets[:3]
+    members = network_similarity(runs, data, cka=False)
+    unlike = [path_similarity(trajectory_of([nets] * 3), data, member) for member in range(3)]  # six strangers
+    one_end, different = run_verdicts(members, unlike)
+    assert "last 3 checkpoints" in one_end.estimates[0].what
+    assert (one_end.word, different.word) == ("does not hold", "does not hold")
+    still = [path_similarity(trajectory_of([[net] * 6 for net in runs]), data, member) for member in range(3)]
+    one_end, different = run_verdicts(members, still)
+    assert one_end.word == "holds"
+    pairs = members.disagreement[np.triu_indices(3, 1)]
+    assert different.estimates[0].value == pytest.approx(pairs.mean())
+    assert different.estimates[0].over == f"3 runs and {members.examples} examples"
+    assert run_verdicts(members, [path_similarity(trajectory_of([runs]), data)]) == ()  # too short to have an end
+    parts = {"members": members, **{f"path {i}": path for i, path in enumerate(still)}}
+    assert [verdict.name for verdict in verdicts_of(parts)] == ["orthogonal", "one end", "different functions"]
+
+
+def test_refusals_of_similarity():
+    torch.manual_seed(0)
+    nets = [build_net("small-cnn", (3, 8, 8), 4).eval() for _ in range(3)]
+    data = labelled()
     with pytest.raises(mm.Misuse, match="2 names for 3 networks"):
         network_similarity(nets, data, names=("a", "b"))
 

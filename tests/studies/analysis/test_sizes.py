@@ -12,7 +12,22 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.studies.divergence import jensen_shannon
-from murmuration.studies.sizes import SCORED, Condition, Inputs, ensemble_sizes, point_scores, runs_of, size_scores
+from murmuration.studies.sizes import (
+    SCORED,
+    ByExample,
+    Condition,
+    Inputs,
+    Sizes,
+    addition_verdict,
+    divergence_verdict,
+    ensemble_sizes,
+    example_scores,
+    growth_verdict,
+    order_verdicts,
+    point_scores,
+    runs_of,
+    size_scores,
+)
 from murmuration.studies.subspaces import sample_subspace
 from murmuration.studies.trajectory import open_trajectory
 from murmuration.studies.weight_space import points_of
@@ -253,3 +268,91 @@ def test_packs_of_networks_share_the_corrupted_inputs(trained, monkeypatch):
     again = ensemble_sizes(ensemble, None, data, **given)
     assert len(asked) == 2 + 2 * 4  # the runs and one sampled run do not fit together
     np.testing.assert_array_equal(first.scores, again.scores)
+
+
+def synthetic(runs=4, inputs=400, classes=5, seed=0):
+    """Runs with independent noise, subspaces that average some of it away, labels that the mean prefers."""
+    rng = np.random.default_rng(seed)
+    y = torch.from_numpy(rng.integers(classes, size=inputs))
+    signal = 2.0 * torch.nn.functional.one_hot(y, classes).double()
+    noisy = lambda scale: (signal + scale * torch.from_numpy(rng.normal(size=(runs, inputs, classes)))).softmax(-1)  # noqa: E731
+    return {"original": noisy(2.0), "random": noisy(1.6)}, y
+
+
+def record_of(divergences, methods=("original", "random", "pca", "diagonal", "trajectory")):
+    clean, worst, ood = Condition("", 0), Condition("fog", 5), Condition("svhn", 0, True)
+    scores = np.full((len(methods), 4, 2, 4), 0.7)
+    scores[methods.index("pca"), :, 0, SCORED.index("accuracy")] = 0.6  # less accurate than one run
+    groups = {
+        group: {at: float(values[key].mean()) for at, key in ((clean, ("", 0)), (worst, ("", 5)), (ood, ("svhn", 0)))}
+        for group, values in divergences.items()
+    }
+    counts = np.ones((len(methods), 4), dtype=int)
+    return Sizes(methods, (1, 2, 3, 4), (clean, worst), SCORED, scores, scores, counts, counts > 0, groups, 4, 200)
+
+
+def test_growth_and_addition_are_paired_over_runs_and_examples():
+    probs, y = synthetic()
+    values = ByExample({name: example_scores(rows, y) for name, rows in probs.items()}, {})
+    scores = {name: np.array([point_scores(rows[[r]].mean(0), y) for r in range(4)]) for name, rows in probs.items()}
+    whole = {name: point_scores(rows.mean(0), y) for name, rows in probs.items()}
+    size = growth_verdict(values)
+    column = {name: SCORED.index(name) for name in ("brier", "accuracy")}
+    expected = [whole["original"][i] - scores["original"][:, i].mean() for i in column.values()]
+    assert [each.value for each in size.estimates] == pytest.approx(expected)
+    assert {each.over for each in size.estimates} == {"4 runs and 400 examples"}
+    assert size.word == "holds"
+    brier = column["brier"]
+    record = record_of({}, ("original", "random", "pca"))
+    added = addition_verdict(replace(record, methods=("original", "random")), values)
+    expected = [
+        whole["random"][brier] - whole["original"][brier],
+        whole["original"][brier] - scores["random"][:, brier].mean(),
+        scores["random"][:, brier].mean() - scores["original"][:, brier].mean(),
+    ]
+    assert [each.value for each in added.estimates] == pytest.approx(expected)
+
+
+def test_brier_gain_by_the_jackknife_is_that_of_pairs():
+    """The gain of all runs is half the mean squared distance of their predictions, times 1 - 1/R."""
+    probs, y = synthetic()
+    rows = probs["original"]
+    values = ByExample({"original": example_scores(rows, y)}, {})
+    apart = torch.stack([(rows[i] - rows[j]).square().sum(-1) for i, j in itertools.combinations(range(4), 2)])
+    expected = -(1 - 1 / 4) * apart.mean().item() / 2
+    assert growth_verdict(values).estimates[0].value == pytest.approx(expected)
+
+
+def divergences(pca=0.2, growth=0.1):
+    rng = np.random.default_rng(0)
+    noise = lambda mean, runs: mean + 0.05 * rng.normal(size=(runs, 200))  # noqa: E731
+    levels = {"independent": 0.5, "trajectory": 0.3, "random": 0.3, "pca": pca, "diagonal": 0.1}
+    found = {}
+    for group, level in levels.items():
+        own = group == "independent"
+        runs, worst = (1, level + growth) if own else (4, level)
+        found[group] = {("", 0): noise(level, runs), ("", 5): noise(worst, runs), ("svhn", 0): noise(level, runs)}
+    return found
+
+
+def test_divergences_are_ordered_by_intervals():
+    for pca, word in ((0.2, "holds"), (0.35, "does not hold"), (0.3, "cannot tell")):
+        known = divergences(pca)
+        values = ByExample({"original": {(0,): None, (0, 1, 2, 3): None}}, known)
+        (verdict,) = order_verdicts(record_of(known), values)
+        assert verdict.word == word
+        assert len(verdict.estimates) == 5
+    without = {group: rows for group, rows in divergences().items() if group != "pca"}
+    assert list(order_verdicts(record_of(without), ByExample({}, without))) == []
+
+
+def test_independent_runs_diverge_most_and_more_under_corruption():
+    for growth, word in ((0.1, "holds"), (-0.1, "does not hold")):
+        known = divergences(growth=growth)
+        counts = {(0, 1, 2, 3): None}
+        values = ByExample(dict.fromkeys(("original", "random", "pca", "diagonal", "trajectory"), counts), known)
+        verdict = divergence_verdict(record_of(known), values)
+        assert verdict.word == word
+        assert len(verdict.estimates) == 6  # three accurate groups, at the severity and less clean
+        assert "pca does not count" in verdict.note
+        assert {each.over for each in verdict.estimates} == {"4 runs and 200 examples"}

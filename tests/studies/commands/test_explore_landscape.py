@@ -4,6 +4,7 @@ import json
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from check_report import report_check
@@ -54,7 +55,7 @@ def test_a_tunnel_leaves_page_and_numbers(murmur, run):
     ended = murmur("explore", run, "tunnel", "--examples", 40)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("estimated time on 40 examples")
-    assert "low loss along the tunnel path" in ended.out
+    assert "the tunnel path connects the optima at low loss: " in ended.out
     assert report_check(run / "explore" / "tunnel.html") == []
 
 
@@ -93,6 +94,46 @@ def test_a_run_without_a_trajectory_has_planes_but_no_paths(murmur, tmp_path):
 )
 def test_what_does_not_fit_is_refused(murmur, run, words, told):
     assert_refused(murmur("explore", run, *words), 2, told)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on tiny random images, beside a folder of the official layout."""
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    pixels = lambda count: rng.integers(256, size=(count, 32, 32, 3), dtype=np.uint8)  # noqa: E731
+    np.savez(folder / "data.npz", x=pixels(150), y=np.arange(150) % 10)
+    (folder / "CIFAR-10-C").mkdir()
+    for name in ("fog", "brightness"):
+        np.save(folder / "CIFAR-10-C" / f"{name}.npy", pixels(100))
+    np.save(folder / "CIFAR-10-C" / "labels.npy", np.tile(np.arange(20) % 10, 5).astype(np.uint8))
+    words = ["train", str(folder / "data.npz"), "--net", "small-cnn", "--members", "2", "--epochs", "1", "--json"]
+    assert main([*words, "--trajectory", "every-epoch", "--out", str(folder / "run")]) == 0
+    return folder
+
+
+def test_sizes_take_the_official_corrupted_images(murmur, images):
+    command = ("explore", images / "run", "sizes", "--samplers", "dropout", "--samples", 2, "--examples", 12)
+    ended = murmur(*command, "--cifar-c", images / "CIFAR-10-C", "--severities", "1,5", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    found = json.loads(ended.out)
+    assert {(at["name"], at["severity"]) for at in found["conditions"]} == {
+        *(("", 0), ("fog", 1), ("fog", 5), ("brightness", 1), ("brightness", 5))
+    }
+    refused = murmur(*command, "--cifar-c", images / "missing")
+    assert_refused(refused, 2, ("missing",))
+
+
+def test_a_sampler_without_accepted_samples_is_left_out(murmur, images, monkeypatch):
+    never = {"random": {"threshold": 1.1}, "pca-random": {"threshold": 1.1, "rank": 1}}
+    monkeypatch.setattr("murmuration.studies.pages.studies.sampler_settings", lambda subject: never)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        command = ("explore", images / "run", "sizes", "--samplers", "random,dropout,pca-random", "--samples", 2)
+        ended = murmur(*command, "--examples", 12, "--json")
+    assert ended.code == 0
+    assert json.loads(ended.out)["methods"] == ["original", "average", "trajectory", "dropout"]
+    assert "random is left out" in ended.err
+    assert "pca-random is left out" in ended.err
 
 
 def test_data_is_no_run(murmur):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from check_report import report_check
 
 import murmuration as mm
@@ -19,8 +20,10 @@ from murmuration.studies.pages.sizes import sizes_figures, sizes_sections
 from murmuration.studies.pages.trade_off import trade_off_figures, trade_off_sections
 from murmuration.studies.similarity import Similarity
 from murmuration.studies.sizes import SCORED, Condition, Sizes
+from murmuration.studies.verdicts import Estimate, Verdict
 
 RNG = np.random.default_rng(0)
+VERDICTS = (Verdict("one", "samples stay", (Estimate("share", 0.9, 0.8, 1.0, 0.95, 1.0, "3 runs"),), "a note"),)
 
 
 def symmetric(count: int) -> np.ndarray:
@@ -30,24 +33,31 @@ def symmetric(count: int) -> np.ndarray:
     return values
 
 
+def labels(count: int) -> torch.Tensor:
+    return torch.from_numpy(RNG.integers(10, size=(count, 50)))
+
+
 @pytest.fixture(scope="module")
 def members() -> Similarity:
     groups = ("<a>", "<a>", "b", "b")
     accuracy = np.array([0.6, 0.7, 1.0, 0.8])
-    return Similarity("samples", tuple("0123"), groups, symmetric(4), 1 - symmetric(4), accuracy, 10, 50, symmetric(4))
+    matrices = symmetric(4), 1 - symmetric(4)
+    return Similarity("samples", tuple("0123"), groups, *matrices, accuracy, 10, 50, labels(4), symmetric(4))
 
 
 @pytest.fixture(scope="module")
 def path() -> Similarity:
     names = tuple(str(epoch) for epoch in range(1, 21))
-    return Similarity("path", names, ("0",) * 20, symmetric(20), 1 - symmetric(20), np.full(20, 0.5), 10, 50)
+    matrices = symmetric(20), 1 - symmetric(20)
+    return Similarity("path", names, ("0",) * 20, *matrices, np.full(20, 0.5), 10, 50, labels(20))
 
 
 def test_small_disagreement_does_not_reach_the_end_of_the_colours() -> None:
     """Networks that disagree on 0.7 % of the inputs look alike; those that disagree on half of them do not."""
     for apart, end in ((0.007, 0.1), (0.5, 0.5)):
         disagreement = np.full((3, 3), apart) * (1 - np.eye(3))
-        record = Similarity("members", tuple("012"), ("0",) * 3, np.eye(3), disagreement, np.full(3, 0.9), 10, 50)
+        about = np.full(3, 0.9), 10, 50, labels(3)
+        record = Similarity("members", tuple("012"), ("0",) * 3, np.eye(3), disagreement, *about)
         trace = similarity_figures(record)["disagreement"].data[0]
         assert (trace["zmin"], trace["zmax"]) == (0.0, end)
 
@@ -57,15 +67,21 @@ def embedding() -> Embedding:
     methods = ("path",) * 6 + ("<i>pca</i>",) * 4
     kinds = tuple("path" if method == "path" else "sample" for method in methods)
     epochs = (1.0, 2.0, 3.0) * 2 + (math.nan,) * 4
-    spaces = Separation(3.0, 1.0, 0.75), Separation(2.0, 1.0, 1.0)
+    spaces = Separation(3.0, 1.0, 0.75, (1.0, 0.5)), Separation(2.0, 1.0, 1.0, (1.0, 1.0))
     runs = (0, 0, 0, 1, 1, 1, 0, 0, 1, 1)
-    return Embedding(RNG.normal(size=(10, 2)), runs, kinds, methods, epochs, *spaces, 0.3, 3.0, 40)
+    return Embedding(RNG.normal(size=(10, 2)), runs, kinds, methods, epochs, *spaces, 0.3, 3.0, 40, VERDICTS)
+
+
+def terms(count: int) -> dict[str, np.ndarray]:
+    return {name: RNG.uniform(size=(count, 500)) for name in ("diversity", "divergence")}
 
 
 @pytest.fixture(scope="module")
 def traded() -> TradeOff:
     drawn = {
-        name: SampledNetworks(RNG.uniform(0.5, 0.7, count), RNG.uniform(0.2, 0.3, count))
+        name: SampledNetworks(
+            *(RNG.uniform(*ends, count) for ends in ((0.5, 0.7), (0.2, 0.3), (0.1, 0.5))), terms(count)
+        )
         for name, count in (("independent", 3), ("random", 8), ("<b>own</b>", 2))
     }
     return TradeOff(0.71, 10, 500, drawn, {"subspaces": Exponent(0.3, 0.2, 0.4, 0.01, 8)})
@@ -85,7 +101,8 @@ def compared() -> Sizes:
         for name in ("independent", methods[2])
     }
     subsets = np.array([[3, 3, 1], [3, 3, 1], [2, 1, 0]])
-    return Sizes(methods, (1, 2, 3), conditions, SCORED, scores, scores / 10, subsets, subsets > 0, groups, 3, 200)
+    about = subsets, subsets > 0, groups, 3, 200, {}, VERDICTS
+    return Sizes(methods, (1, 2, 3), conditions, SCORED, scores, scores / 10, *about)
 
 
 def test_pages_are_sound_and_say_what_was_found(members, path, embedding, traded, compared, tmp_path):
@@ -105,9 +122,11 @@ def test_pages_are_sound_and_say_what_was_found(members, path, embedding, traded
         assert not re.search("<(b|i|u|s)>", page)
         words = page.split("<script id=")[0].lower().replace("<nav", "")
         assert "nan" not in words
-        sentences = [verdict.sentence for record in records for verdict in record.verdicts]
-        assert sentences
-        assert all(sentence[1:].replace("<", "&lt;").replace(">", "&gt;") in page for sentence in sentences)
+        judged = [verdict for record in records for verdict in record.verdicts]
+        assert judged
+        for verdict in judged:
+            assert all(words in page for words in (verdict.claim, verdict.word))
+            assert all(estimate.over in page for estimate in verdict.estimates)
 
 
 def test_figures_show_the_numbers_of_their_records(members, path, embedding, traded, compared):
@@ -155,7 +174,7 @@ def test_pages_without_corruptions_samples_or_other_members(members, tmp_path):
         1,
         10,
     )
-    alone = Similarity("members", ("0",), ("0",), np.ones((1, 1)), np.zeros((1, 1)), np.array([0.5]), 3, 10)
+    alone = Similarity("members", ("0",), ("0",), np.ones((1, 1)), np.zeros((1, 1)), np.array([0.5]), 3, 10, labels(1))
     reference = TradeOff(1.0, 3, 10, {}, {})
     for page in (
         framed("a", "b", sizes_sections(bare)),

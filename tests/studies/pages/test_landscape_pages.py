@@ -76,8 +76,8 @@ def test_pages_are_sound_and_say_what_was_found(flat, found, view, tmp_path):
         assert report_check(tmp_path / f"{name}.html") == []
         assert "nan" not in page.split("<script id=")[0].lower().replace("<nav", "")
     for verdict in (*flat.verdicts, *found.verdicts):
-        words = verdict.sentence.replace("'", "&#x27;")
-        assert any(words in page for page in pages.values())
+        for words in (verdict.claim, verdict.word, *(estimate.what for estimate in verdict.estimates)):
+            assert any(words.replace("'", "&#x27;") in page for page in pages.values())
     assert "A &lt;plane&gt;" in pages["plane"]
     assert "<b>samples" not in pages["plane"]
 
@@ -98,7 +98,11 @@ def test_pages_of_regressions_have_no_accuracy_and_no_agreement(tmp_path):
     for page in pages:
         (tmp_path / "page.html").write_text(page)
         assert report_check(tmp_path / "page.html") == []
-    assert [verdict.claim for verdict in flat.verdicts] == ["similar loss"]
+    assert [verdict.name for verdict in flat.verdicts] == ["similar loss"]
+    losses = flat.anchors.scores["loss"][1:]
+    (change,) = flat.verdicts[0].estimates
+    assert change.value == pytest.approx((losses[1] - losses[0]) / losses[0], rel=1e-4)
+    assert change.over == "20 examples"
 
 
 def test_maps_have_equal_units_and_a_text_alternative(flat, view):
