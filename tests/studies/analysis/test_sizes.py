@@ -12,18 +12,20 @@ from torch import nn
 
 import murmuration as mm
 from murmuration.studies.divergence import jensen_shannon
-from murmuration.studies.sizes import (
-    SCORED,
+from murmuration.studies.size_verdicts import (
     ByExample,
-    Condition,
-    Inputs,
-    Sizes,
     addition_verdict,
     divergence_verdict,
-    ensemble_sizes,
     example_scores,
     growth_verdict,
     order_verdicts,
+)
+from murmuration.studies.sizes import (
+    SCORED,
+    Condition,
+    Inputs,
+    Sizes,
+    ensemble_sizes,
     point_scores,
     runs_of,
     size_scores,
