@@ -39,7 +39,7 @@ def judged(record: dict[str, Any]) -> list[Verdict]:
     """Return the verdicts of a record; of one made before verdicts had intervals, those its numbers still decide."""
     if "verdicts" in record:
         return [Verdict.from_json(row) for row in record["verdicts"]]
-    parts: dict[str, Any] = {part: {} for part in record["setting"]["parts"]}
+    parts: dict[str, Any] = {part: {} for part in record["setting"]["parts"]}  # without verdicts: no intervals
     if "factorial" in record:
         kept = {
             name: np.array(record["factorial"][name]) for name in ("disagreement", "diversity", "cosine", "accuracy")
@@ -89,18 +89,26 @@ def figures_table(record: dict[str, Any]) -> str:
 
 
 def ood_table(record: dict[str, Any]) -> str:
-    """Tabulate divergence on SVHN along training, by network and checkpoint."""
+    """Tabulate divergence on SVHN along training, and by how much the end exceeds networks that are half fitted."""
     rows = []
-    for net, found in record["nets"].items():
-        shown = sorted({0, found["half"], len(found["path"]) // 2, len(found["path"]) - 1})
-        for place in shown:
-            at = found["path"][place]
-            divergence = f"{at['divergence']:.3f} ({at['low']:.3f} to {at['high']:.3f})"
-            accuracies = f"{at['train_accuracy']:.1%}", f"{at['test_accuracy']:.1%}"
-            rows.append((net, f"{at['epoch']:g}", *accuracies, f"{at['entropy']:.2f}", divergence))
-    return markdown(
-        rows, ["network", "epoch", "training accuracy", "test accuracy", "entropy on SVHN", "divergence on SVHN"]
-    )
+    for run in record["runs"]:
+        for net, found in run["nets"].items():
+            path, half = found["path"], found["half"]
+            opening = [net, run["setting"]["train"], run["setting"]["members"]]
+            for place in sorted({0, half[len(half) // 2], (half[-1] + len(path)) // 2, len(path) - 1}):
+                at = path[place]
+                accuracies = f"{at['train_accuracy']:.1%}", f"{at['test_accuracy']:.1%}"
+                numbers = f"{at['entropy']:.2f}", interval(at["divergence"], at)
+                rows.append((*opening, f"{at['epoch']:g}", *accuracies, *numbers))
+                opening = ["", "", ""]
+            rows.append((*opening, "end less half", "", "", "", interval(found["gain"]["value"], found["gain"])))
+    columns = ["network", "images", "networks", "epoch", "training accuracy", "test accuracy"]
+    return markdown(rows, [*columns, "entropy on SVHN", "divergence on SVHN"])
+
+
+def interval(value: float, ends: dict[str, Any]) -> str:
+    """Return a number with its interval."""
+    return f"{value:.3f} ({ends['low']:.3f} to {ends['high']:.3f})"
 
 
 def sizes_table(record: dict[str, Any]) -> str:

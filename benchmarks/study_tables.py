@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from landscape_table import claims_table, divergence_table, figures_table, run_claims_table, sizes_table
+from landscape_table import claims_table, divergence_table, figures_table, ood_table, run_claims_table, sizes_table
 from table_text import markdown
 
 from murmuration.studies.papers.embedded.page import interval_text, mean_ratio
@@ -63,6 +63,7 @@ MAKERS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {  # place -> r
     "embedded-verdicts": ("embedded", embedded_verdicts_table),
     "landscape-cifar10": ("landscape-cifar10", claims_table),
     "landscape-figures": ("landscape-cifar10", figures_table),
+    "landscape-ood": ("landscape-ood", ood_table),
     "landscape-sizes": ("landscape-cifar10", sizes_table),
     "landscape-divergence": ("landscape-cifar10", divergence_table),
     "landscape-beside-sizes": ("landscape-cifar10-beside", sizes_table),

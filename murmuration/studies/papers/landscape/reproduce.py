@@ -37,7 +37,7 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     Parts already computed are read from their pieces.
     """
     setting, plan = chosen_setting(options)
-    check_least(setting, members=2, epochs=1, examples=1)
+    check_least(setting, members=2, epochs=1, examples=1, **({} if setting.train is None else {"train": 1}))
     check_parts(setting.parts, PARTS)
     laboratory = Laboratory(setting, out, show)
     laboratory.check()
