@@ -49,8 +49,8 @@ class Estimate:
         """
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
             return "cannot tell"
-        if self.low == self.high and self.low in (self.least, self.most):
-            return "cannot tell"  # no variation, and at the edge
+        if self.low == self.high and self.low in (self.least, self.most) and self.least != self.most:
+            return "cannot tell"  # no variation, and at the edge of a region that is not a point
         if self.least <= self.low and self.high <= self.most:
             return "holds"
         return "does not hold" if self.high < self.least or self.most < self.low else "cannot tell"

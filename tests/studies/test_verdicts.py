@@ -120,3 +120,9 @@ def test_verdicts_are_read_from_their_json():
     assert again.word == verdict.word == "cannot tell"
     assert again.estimates[0] == estimates[0]
     assert (again.published, again.source, again.note) == ("p", "figure 1", "note")
+
+
+def test_an_estimate_without_variation_at_an_edge_decides_nothing():
+    assert Estimate("a", 0.0, 0.0, 0.0, -math.inf, 0.0).word == "cannot tell"
+    assert Estimate("a", -1.0, -1.0, -1.0, -math.inf, 0.0).word == "holds"
+    assert Estimate("a", 0.0, 0.0, 0.0, 0.0, 0.0).word == "holds"
