@@ -30,7 +30,7 @@ def uncertainty_figures(path: UncertaintyPath) -> dict[str, Figure]:
                 look |= {"marker": {"color": colour(place), "symbol": symbol(place), "size": 6}}
                 data.append(scatter("lines+markers", path.epoch, values, words) | look)
         if data:
-            up = axis() | ({"type": "log"} if name in LOGARITHMIC else {})
+            up = axis() | ({"type": "log", "dtick": 1} if name in LOGARITHMIC else {})
             panel = layout(axis("epoch"), up) | {"showlegend": True}
             shown = f"{title} ({path.score})" if name == "score" else title
             panels[name] = Figure(f"uncertainty-{name}", shown, f"{shown} against the epoch", data, panel, 320)

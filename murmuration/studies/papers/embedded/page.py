@@ -125,6 +125,12 @@ def between_panel(found: Results, scores: dict[str, str], name: str, title: str)
     return Figure(name, title, f"{title} against the mean of factors", data, panel, 320) if data else None
 
 
+def logarithmic() -> dict[str, Any]:
+    """Return a logarithmic axis that is labelled at 1, 2 and 5 of every power of ten."""
+    ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+
+
 def probe_panel(results: Results, arms: dict[str, str], kind: str, name: str, title: str) -> Figure | None:
     """Return the largest step, or the number of steps, against M, both axes logarithmic."""
     width, models = PROBED[kind]
@@ -133,8 +139,7 @@ def probe_panel(results: Results, arms: dict[str, str], kind: str, name: str, ti
         values = (results.over_seeds(arm, width, m, "value") for m in models)
         line = {"line": {"color": colour(place), "width": 2, "dash": dash(place)}}
         data += [trace | line for trace in curve(models, values, place, words)]
-    ticks = [step * 10.0**power for power in range(-4, 5) for step in (1, 2, 5)]
-    up = axis() | {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    up = axis() | logarithmic()
     panel = layout(models_axis(models), up) | {"showlegend": True}
     return Figure(name, title, f"{title} against the number of models", data, panel, 320) if data else None
 
@@ -255,13 +260,13 @@ def theorem_panel(entries: Sequence[dict[str, Any]], measure: str, title: str, r
     for place, arm in enumerate(theorems.ARMS):
         values = [[e[measure] for e in entries if (e["arm"], e["neurons"]) == (arm, width)] for width in widths]
         data += curve(widths, values, place, arm)
-        if rate is not None and all(values):
+        if rate is not None and all(values) and (measure != "between" or arm == "independent"):
             first = sum(values[0]) / len(values[0])
             line = scatter("lines", widths, [first * (width / widths[0]) ** rate for width in widths], "")
             look = {"color": colour(place), "width": 1.3, "dash": "dot"}
             data.append(line | {"line": look, "showlegend": False, "hoverinfo": "skip"})
     across = axis("width N") | {"type": "log", "tickvals": widths, "ticktext": list(map(str, widths))}
-    up = axis() | ({"type": "log"} if rate is not None else {"rangemode": "tozero"})
+    up = axis() | (logarithmic() if rate is not None else {"rangemode": "tozero"})
     panel = layout(across, up) | {"showlegend": True}
     return Figure(f"theorem-{measure}", title, f"{title} against width", data, panel, 320)
 
