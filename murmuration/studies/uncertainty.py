@@ -105,9 +105,9 @@ def uncertainty_path(
         Uncertainty, scores and weights at every checkpoint.
 
     Raises:
-        Misuse: If there is no trajectory of a run with at least two checkpoints, or one prediction per input.
+        Misuse: If there is no trajectory of a run, or one prediction per input.
     """
-    if trajectory is None or trajectory.ensemble_at is None or len(trajectory) < 2:
+    if trajectory is None or trajectory.ensemble_at is None:
         raise Misuse("the run has no trajectory: train it with --trajectory every-epoch (trajectory='every-epoch')")
     if ensemble.members == 1 and not ensemble.family.stochastic:
         raise Misuse("one network with fixed weights predicts once: uncertainty between draws needs members or draws")

@@ -34,6 +34,7 @@ RUNS = {
     "pretrained": ("photos", "--features", "efficientnet-lite0"),
     "cifar10": ("cifar-10-batches-bin", "--net", "small-cnn"),
     "bayes": ("digits", "--net", "mlp", "--recipe", "bayes"),
+    "path": ("digits", "--net", "mlp", "--recipe", "bayes", "--trajectory", "every-epoch"),
     "ensemble/member-0000": ("digits", "--net", "mlp"),
     "ensemble/member-0001": ("digits", "--net", "mlp", "--first-member", "2"),
     "embedded": ("digits", "--net", "mlp", "--recipe", "batch-ensemble-independent"),

@@ -41,6 +41,7 @@ def reproduce(
     optimizer: Annotated[str | None, option("adam or sgd; that of the profile if left out.", SCALE, "NAME")] = None,
     ood: Annotated[str | None, option("Out-of-distribution inputs.", SCALE, "DATA")] = None,
     cifar_c: Annotated[str | None, option("Folder of the CIFAR-10-C or CIFAR-100-C files.", SCALE, "DIR")] = None,
+    imbalance: Annotated[float | None, option("Largest over smallest class of long tails.", SCALE, "X")] = None,
     widths: Annotated[Names, option("Multiples of the base width.", GRID, "LIST")] = None,
     models: Annotated[Names, option("Numbers of members.", GRID, "LIST")] = None,
     arms: Annotated[Names, option("Kinds of ensemble.", GRID, "LIST")] = None,
@@ -57,8 +58,11 @@ def reproduce(
     Examples:
         murmur reproduce embedded
         murmur reproduce embedded --widths 0.5,1 --models 1,2,4,8 --arms independent,naive --seeds 0
-        murmur reproduce embedded --data two-moons --epochs 30 --out runs/moons
+        murmur reproduce embedded --parts theorems --seeds 0,1,2
         murmur reproduce forde --parts sweep --seeds 0,1,2
+        murmur reproduce bayes-cnn --parts uncertainty
+        murmur reproduce hcl
+        murmur reproduce longtail --imbalance 10 --out runs/longtail-10
         murmur reproduce forde --profile paper --data cifar-10-batches-bin --device cuda --out runs/forde
         murmur reproduce landscape --epochs 10 --parts similarity,plane,trade-off
         murmur reproduce landscape --data cifar-10-batches-bin --out runs/landscape

@@ -13,7 +13,7 @@ Options = Mapping[str, Any]  # of the command line, parsed; those that were left
 S = TypeVar("S")
 OPTIONS = {  # of the command line
     *("profile", "parts", "data", "net", "methods", "members", "epochs", "seed", "seeds", "train", "examples"),
-    *("device", "prepare", "optimizer", "ood", "cifar_c", "widths", "models", "arms"),
+    *("device", "prepare", "optimizer", "ood", "cifar_c", "imbalance", "widths", "models", "arms"),
 }
 
 

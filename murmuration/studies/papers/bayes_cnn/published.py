@@ -8,7 +8,7 @@ reproduction.
 from murmuration.studies.papers.published import Item, Work, numbers_of
 
 COMMAND = "murmur reproduce bayes-cnn"
-FULL = f"{COMMAND} --profile paper --data cifar-10-batches-bin --device cuda"
+FULL = f"{COMMAND} --profile paper --data cifar-10-batches-bin --device cuda --out runs/bayes-cifar10"
 DATA = ("MNIST", "CIFAR-10", "CIFAR-100")
 WORK = Work(
     "bayes-cnn",

@@ -4,7 +4,7 @@ from murmuration.studies.papers.published import Item, Work
 
 PANELS = "murmur reproduce embedded --parts panels"
 THEOREMS = "murmur reproduce embedded --parts theorems"
-LARGER = "murmur reproduce embedded --parts panels --data mnist --train 2000 --epochs 14"
+LARGER = "murmur reproduce embedded --parts panels --data mnist --train 2000 --out runs/embedded-mnist"
 WORK = Work(
     "embedded",
     "Embedded ensembles: infinite width limit and operating regimes",

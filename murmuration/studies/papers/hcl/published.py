@@ -10,7 +10,7 @@ STREAMS = {  # as the work names them -> the data of each
     "Split-CIFAR-100": "ten tasks of ten classes, features of an EfficientNet",
 }
 COMMAND = "murmur reproduce hcl"
-MNIST = "murmur reproduce hcl --parts streams --data mnist --train 2000"
+MNIST = "murmur reproduce hcl --parts streams --data mnist --train 2000 --out runs/hcl-mnist"
 WORK = Work(
     "hcl",
     "Task-agnostic continual learning with hybrid probabilistic models",

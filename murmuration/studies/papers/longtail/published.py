@@ -3,7 +3,7 @@
 from murmuration.studies.papers.published import Item, Work, numbers_of
 
 COMMAND = "murmur reproduce longtail"
-FULL = f"{COMMAND} --profile paper --data cifar-10-batches-bin --device cuda"
+FULL = f"{COMMAND} --profile paper --data cifar-10-batches-bin --device cuda --out runs/longtail-cifar10"
 IMBALANCES = ("200", "100", "50", "10")  # examples of the largest class over those of the smallest
 WORK = Work(
     "longtail",
