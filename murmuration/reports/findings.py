@@ -201,6 +201,8 @@ def rivals(leader: Evaluation, tests: Sequence[Difference]) -> dict[str, Differe
 
 def recommended(evaluations: Sequence[Evaluation], tests: Sequence[Difference]) -> Evaluation:
     """Return the recipe with the lowest NLL or, within noise of it, the clear leader under corruption."""
+    if len(evaluations) == 1:  # of predictions alone, which may have no scores
+        return evaluations[0]
     leader = min(evaluations, key=lambda lead: float(lead.scores[DECIDING]))
     close = [name for name, test in rivals(leader, tests).items() if test.by_chance]
     shifted = [lead.leader for lead in lead_under_corruption(evaluations, tests) if lead.clear]

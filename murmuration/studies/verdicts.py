@@ -229,3 +229,12 @@ def jackknife_estimate(
     half = student(freedom) * math.sqrt(total) if decided else math.nan
     text = " and ".join(over) + (f" of {' and '.join(few)}" if few else "")
     return Estimate(what, mean, mean - half, mean + half, least, most, text.removeprefix(" "))
+
+
+def crossed_estimate(what: str, values: ArrayLike, least: float, most: float) -> Estimate:
+    """Return the mean of values (R, N) of runs and examples against a region; no interval for fewer than three runs."""
+    table = np.asarray(values, dtype=float)
+    runs, examples = table.shape
+    mean, low, high = crossed_interval(table)
+    limits = (low, high) if runs >= MIN_SEEDS else (math.nan, math.nan)
+    return Estimate(what, mean, *limits, least, most, f"{runs} runs and {examples:,} examples")

@@ -71,16 +71,17 @@ def choose_settings(profiles: Mapping[str, S], options: Options, also: tuple[str
     names = {field.name for field in fields(setting)}
     for name, value in options.items():
         if name not in names | {"profile", *also}:
-            takes = ", ".join(f"--{name.replace('_', '-')}" for name in sorted({*names, *also} & OPTIONS))
-            raise Misuse(f"--{name.replace('_', '-')} {value}: this experiment does not use it; it takes {takes}")
+            takes = ", ".join(f"--{name.replace('_', '-')}" for name in sorted({*names, *also, "profile"} & OPTIONS))
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            raise Misuse(f"--{name.replace('_', '-')} {text}: this experiment does not use it; it takes {takes}")
     chosen: S = replace(setting, **{name: value for name, value in options.items() if name in names})
     return chosen
 
 
 def check_least(setting: Any, **least: int) -> None:
-    """Refuse whole numbers of a setting that are too small."""
+    """Refuse whole numbers of a setting that are too small; None stands for all there are."""
     for name, smallest in least.items():
-        if getattr(setting, name) < smallest:
+        if getattr(setting, name) is not None and getattr(setting, name) < smallest:
             raise Misuse(f"{name}={getattr(setting, name)}: expected a whole number, at least {smallest}")
 
 

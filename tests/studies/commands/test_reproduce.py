@@ -28,7 +28,11 @@ def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
     assert told["cells"] == record["cells"]
     assert [each["name"] for each in told["verdicts"]] == [
         *(f"P{n}" for n in range(1, 8)),
-        *(f"T{n}" for n in range(1, 6)),
+        "theorem 1.1",
+        "theorem 1.2",
+        "theorem 2.1",
+        "theorem 2.2",
+        "assumption A3",
     ]
     record["cells"][0]["accuracy"] = 0.99
     (tmp_path / "x" / "record.json").write_text(json.dumps(record))

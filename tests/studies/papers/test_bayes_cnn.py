@@ -99,10 +99,21 @@ def cells(gain: float, pruned: float, removed: float, change: float) -> list[dic
 
 
 def test_verdicts_follow_the_cells():
-    words = [verdict.word for verdict in verdicts(cells(0.0, 0.0, 0.8, -0.1))]
+    words = [verdict.word for verdict in verdicts(cells(0.0, 0.0, 0.8, -0.1), 800)]
     assert words == ["holds"] * 5
-    wrong = [verdict.word for verdict in verdicts(cells(0.3, -0.3, 0.1, 0.1))]
+    wrong = [verdict.word for verdict in verdicts(cells(0.3, -0.3, 0.1, 0.1), 800)]
     assert wrong == ["does not hold"] * 5
-    assert [verdict.word for verdict in verdicts([])] == ["not run"] * 5
+    assert [verdict.word for verdict in verdicts([], 800)] == ["not run"] * 5
     rows = dict(accuracy_rows(cells(0.0, 0.0, 0.8, -0.1), Setting()))
     assert rows["bayes"][:2] == ["90.0 ± 0.0", MISSING]
+
+
+def test_bits_beyond_the_examples_do_not_count():
+    """100 examples are stored as 104 bits: the difference is that of the accuracies of 100."""
+    made = []
+    for seed in range(3):
+        for row, right in (("bayes", 40), ("point", 72)):
+            correct = np.packbits(np.arange(100) < right).tobytes().hex()
+            made.append({"part": "accuracy", "row": row, "seed": seed, "correct": correct})
+    assert verdicts(made, 100)[0].estimates[0].value == pytest.approx(-0.32)
+    assert verdicts(made[:2], 100)[0].word == "cannot tell"  # one seed has no interval

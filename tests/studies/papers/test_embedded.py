@@ -345,7 +345,9 @@ def test_theorems_are_measured_and_drawn(tmp_path, monkeypatch):
     options = {"parts": ("theorems",), "data": "two-moons", "seeds": (0,)}
     outcome = reproduce("embedded", options, tmp_path / "x", quiet, "")
     assert len(outcome.record["theorems"]) == 4
-    assert [v["verdict"] for v in outcome.record["verdicts"] if v["name"] == "T4"] == ["cannot tell"]  # one seed
+    assert [v["verdict"] for v in outcome.record["verdicts"] if v["name"] == "theorem 2.2"] == [
+        "cannot tell"
+    ]  # one seed
     (tmp_path / "page.html").write_text(outcome.page)
     assert report_check(tmp_path / "page.html") == []
     assert 'id="theorem-kurtosis"' in outcome.page

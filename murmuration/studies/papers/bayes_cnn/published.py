@@ -9,6 +9,10 @@ from murmuration.studies.papers.published import Item, Work, numbers_of
 
 COMMAND = "murmur reproduce bayes-cnn"
 FULL = f"{COMMAND} --profile paper --data cifar-10-batches-bin --device cuda --out runs/bayes-cifar10"
+ACCURACY, PRUNING, UNCERTAINTY = (f"{COMMAND} --parts {part}" for part in ("accuracy", "pruning", "uncertainty"))
+FULL_ACCURACY, FULL_PRUNING, FULL_UNCERTAINTY = (
+    f"{FULL} --parts {part}" for part in ("accuracy", "pruning", "uncertainty")
+)
 DATA = ("MNIST", "CIFAR-10", "CIFAR-100")
 WORK = Work(
     "bayes-cnn",
@@ -18,19 +22,19 @@ WORK = Work(
         Item(
             "accuracy",
             "Gaussian weights beside deterministic ones: LeNet-5, AlexNet",
-            f"{COMMAND} --parts accuracy",
+            ACCURACY,
             ("B1", "B2"),
-            FULL,
+            FULL_ACCURACY,
             "a GPU: AlexNet, 100 epochs, hours",
         ),
-        Item("half", "networks of half the filters", f"{COMMAND} --parts accuracy", ("B3",), FULL),
-        Item("pruning", "L1, then weights at zero are dropped", f"{COMMAND} --parts pruning", ("B4",), FULL),
+        Item("half", "networks of half the filters", ACCURACY, ("B3",), FULL_ACCURACY),
+        Item("pruning", "L1, then weights at zero are dropped", PRUNING, ("B4",), FULL_PRUNING),
         Item(
             "uncertainty",
             "aleatoric and epistemic uncertainty; both fall as training accuracy rises",
-            f"{COMMAND} --parts uncertainty",
+            UNCERTAINTY,
             ("B5",),
-            FULL,
+            FULL_UNCERTAINTY,
             note="any run with a trajectory: `murmur explore RUN uncertainty`",
         ),
         Item("super-resolution", "Bayesian super-resolution", "murmur superres train", note="no published numbers"),

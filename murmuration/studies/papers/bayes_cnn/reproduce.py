@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from murmuration.applications.pruning import Pruning, plan_pruning, prune
 from murmuration.applications.pruning.masks import count_parameters
@@ -24,7 +23,7 @@ from murmuration.studies.papers.record import bits, cpu_seconds, finished_record
 from murmuration.studies.papers.runs import trained
 from murmuration.studies.trajectory import open_trajectory
 from murmuration.studies.uncertainty import KINDS, uncertainty_path
-from murmuration.studies.verdicts import Estimate, Verdict, crossed_interval, estimate
+from murmuration.studies.verdicts import Estimate, Verdict, crossed_estimate, estimate
 from murmuration.system.errors import Misuse, unknown
 from murmuration.system.records import plain_json
 from murmuration.training.fitting import load
@@ -55,8 +54,9 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
         if (part, row, seed) not in done:
             record["cells"].append(plain_json(laboratory.compute(part, row, seed)))
             save_record(out, record)
-    judged = verdicts(record["cells"])
-    tables = [screen_table(record["cells"], setting), prune_table(record["cells"])]
+    judged = verdicts(record["cells"], record["data"]["examples"]["test"])
+    tables = [screen_table(record["cells"], setting)]
+    tables += [prune_table(record["cells"])] if "pruning" in setting.parts else []
     full_record = finished_record(record, judged, tables, sum(cell["cpu_seconds"] for cell in record["cells"]))
     save_record(out, full_record)
     return Outcome(full_record, page(record, setting, judged, command), [*tables, verdict_table(judged)])
@@ -149,37 +149,30 @@ class Laboratory:
         return {"path": path.to_json() | {"verdicts": None}, "changes": changes}
 
 
-def difference(cells: Cells, one: tuple[str, str], other: tuple[str, str]) -> NDArray[np.float64] | None:
-    """Return correct answers of one row less those of another (R, N), for the seeds that have both; None without."""
+def compare(
+    what: str, cells: Cells, one: tuple[str, str], other: tuple[str, str], most: float, examples: int
+) -> list[Estimate]:
+    """Return the paired difference of accuracies of two rows, over runs and examples; [] without results."""
     found = {(cell["part"], cell["row"], cell["seed"]): cell for cell in cells}
     seeds = sorted({seed for _, _, seed in found})
     pairs = [(found[*one, s], found[*other, s]) for s in seeds if (*one, s) in found and (*other, s) in found]
     if not pairs:
-        return None
-    size = 4 * len(pairs[0][0]["correct"])
-    return np.stack([bits(a["correct"], size) - bits(b["correct"], size) for a, b in pairs])
-
-
-def compare(what: str, cells: Cells, one: tuple[str, str], other: tuple[str, str], most: float) -> list[Estimate]:
-    """Return the paired difference of accuracies, over runs and examples; [] without results."""
-    values = difference(cells, one, other)
-    if values is None:
         return []
-    over = f"{len(values)} runs and the test examples" if len(values) > 1 else "the test examples of one run"
-    return [Estimate(what, *crossed_interval(values), -ALIKE, most, over)]
+    values = np.stack([bits(a["correct"], examples) - bits(b["correct"], examples) for a, b in pairs])  # (R, N)
+    return [crossed_estimate(what, values, -ALIKE, most)]
 
 
-def verdicts(cells: Cells) -> list[Verdict]:
-    """Return the verdicts on the claims of the work."""
+def verdicts(cells: Cells, examples: int) -> list[Verdict]:
+    """Return the verdicts on the claims of the work, from cells on this many test examples."""
     bayes, dense = ("accuracy", FOLLOWED), ("accuracy", FOLLOWED)
     removed = [cell["removed"] for cell in cells if cell["row"] == L1]
-    pruned = compare("accuracy, pruned less dense", cells, ("pruning", L1), dense, math.inf)
+    pruned = compare("accuracy, pruned less dense", cells, ("pruning", L1), dense, math.inf, examples)
     pruned += [estimate("share of weights removed", removed, 0.5, math.inf)] if removed else []
     claims = (
         (
             "B1",
             "Gaussian weights are about as accurate as deterministic ones",
-            compare("accuracy, Gaussian less deterministic", cells, bayes, ("accuracy", "point"), ALIKE),
+            compare("accuracy, Gaussian less deterministic", cells, bayes, ("accuracy", "point"), ALIKE, examples),
             "98 and 98 % on MNIST, 69 and 68 % on CIFAR-10 (LeNet-5)",
         ),
         (
@@ -191,13 +184,14 @@ def verdicts(cells: Cells) -> list[Verdict]:
                 ("accuracy", "bayes-softplus"),
                 ("accuracy", "point-softplus"),
                 ALIKE,
+                examples,
             ),
             "",
         ),
         (
             "B3",
             "half of the filters cost no accuracy",
-            compare("accuracy, half less whole", cells, ("accuracy", "bayes-half"), bayes, math.inf),
+            compare("accuracy, half less whole", cells, ("accuracy", "bayes-half"), bayes, math.inf, examples),
             "79 and 73 % on CIFAR-10 (AlexNet)",
         ),
         (
@@ -228,10 +222,12 @@ def falls(cells: Cells) -> list[Estimate]:
     paths = [cell for cell in cells if cell["part"] == "uncertainty"]
     if not paths:
         return []
-    over = f"{len(paths)} runs and the test examples" if len(paths) > 1 else "the test examples of one run"
-    estimates = []
-    for kind in KINDS:
-        changes = np.stack([cell["changes"][kind] for cell in paths])
-        what = f"{kind} uncertainty, last epoch less first"
-        estimates.append(Estimate(what, *crossed_interval(changes), -math.inf, 0, over))
-    return estimates
+    return [
+        crossed_estimate(
+            f"{kind} uncertainty, last epoch less first",
+            np.stack([cell["changes"][kind] for cell in paths]),
+            -math.inf,
+            0,
+        )
+        for kind in KINDS
+    ]

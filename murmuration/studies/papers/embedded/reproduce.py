@@ -14,7 +14,7 @@ from murmuration.studies.papers.embedded.settings import NETS, PARTS, PROFILES, 
 from murmuration.studies.papers.page import verdict_table
 from murmuration.studies.papers.record import Record, finished_record, save_record
 from murmuration.studies.verdicts import mean_interval
-from murmuration.system.errors import unknown
+from murmuration.system.errors import Misuse, unknown
 
 
 def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Outcome:
@@ -23,6 +23,10 @@ def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Out
     setting = choose_settings(PROFILES, options, also=axes)
     check_least(setting, epochs=1)
     check_parts(setting.parts, PARTS)
+    if "panels" not in setting.parts:
+        for name in ("widths", "models", "arms", "epochs", "net"):
+            if name in options:
+                raise Misuse(f"--{name} is for the part panels, and only {', '.join(setting.parts)} is asked for")
     if setting.net not in NETS:
         raise unknown("net of this experiment", setting.net, NETS)
     if setting.train is not None:

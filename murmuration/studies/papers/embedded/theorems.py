@@ -159,13 +159,13 @@ def verdicts(entries: Sequence[dict[str, Any]], layers: int) -> list[Verdict]:
     table = Table(entries)
     claims = (
         (
-            "T1",
+            "theorem 1.1",
             "outputs of members become Gaussian as networks widen",
             [(f"excess kurtosis, {table.ends}, {arm}", table.ratios(arm, "kurtosis"), -0.25, 0.25) for arm in ARMS],
             "theorem 1.1, assumption A1",
         ),
         (
-            "T2",
+            "theorem 1.2",
             "random signs make outputs of members uncorrelated; factors around 1 leave the correlation of the limit",
             [
                 ("correlation, independent", table.widest("independent", "correlation"), -CLOSE, CLOSE),
@@ -174,19 +174,19 @@ def verdicts(entries: Sequence[dict[str, Any]], layers: int) -> list[Verdict]:
             "theorems 1.2 and 1.3",
         ),
         (
-            "T3",
+            "theorem 2.1",
             "tangent kernels become deterministic, their spread over initialisations falls as N^(-1/2)",
             [(f"exponent of N, {arm}", table.exponents(arm, "spread"), *ROOT) for arm in ARMS],
             "theorem 2.1, assumption A2",
         ),
         (
-            "T4",
+            "theorem 2.2",
             "tangent kernels between independent members vanish as N^(-1/2)",
             [("exponent of N, independent", table.exponents("independent", "between"), *ROOT)],
             "theorem 2.2",
         ),
         (
-            "T5",
+            "assumption A3",
             "tangent kernels change less in training as networks widen",
             [(f"exponent of N, {arm}", table.exponents(arm, "change"), *FALLS) for arm in ARMS],
             "assumption A3",

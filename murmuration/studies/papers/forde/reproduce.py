@@ -21,7 +21,7 @@ EXTENDS = ("seeds", "methods", "parts", "device")
 def reproduce(options: Options, out: Path, show: Show, command: str = "") -> Outcome:
     """Return the record with verdicts, the page and two tables; cells already in the record are not computed again."""
     setting = choose_settings(PROFILES, options)
-    check_least(setting, members=2, epochs=1, examples=2 if setting.examples is not None else 0)
+    check_least(setting, members=2, epochs=1, examples=2)
     check_parts(setting.parts, PARTS)
     setting.plan(0)  # refuses an unknown device or schedule before anything is written
     record = run(out, setting, show)

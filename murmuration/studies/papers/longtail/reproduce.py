@@ -32,7 +32,7 @@ from murmuration.studies.papers.record import (
     open_record,
     save_record,
 )
-from murmuration.studies.verdicts import Estimate, Verdict, crossed_interval, mean_interval
+from murmuration.studies.verdicts import Estimate, Verdict, crossed_estimate, mean_interval
 from murmuration.system.errors import Misuse
 from murmuration.system.records import plain_json
 from murmuration.training.fitting import fit
@@ -145,9 +145,7 @@ def gain(record: Record, name: str, measure: str) -> Estimate | None:
     if not seeds or name == REFERENCE:
         return None
     differences = np.stack([ours[seed] - others[seed] for seed in seeds])  # (R, N)
-    examples = f"{differences.shape[1]:,} examples"
-    over = f"{len(seeds)} runs and {examples}" if len(seeds) > 1 else examples
-    return Estimate(f"{name}: accuracy of {measure} classes, gain", *crossed_interval(differences), 0, math.inf, over)
+    return crossed_estimate(f"{name}: accuracy of {measure} classes, gain", differences, 0, math.inf)
 
 
 def verdicts(record: Record) -> list[Verdict]:
@@ -215,4 +213,4 @@ def page(record: Record, setting: Setting, judged: Sequence[Verdict], command: s
         section("rows", "Approaches", reading, board),
         settings_section(facts, "The settings of all runs."),
     ]
-    return framed("Rare classes", f"{record['data']['name']}, imbalance {setting.imbalance:g}", join(parts))
+    return framed("Rare classes", record["data"]["name"], join(parts))
