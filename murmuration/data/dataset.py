@@ -319,7 +319,7 @@ def in_plain_columns(raw: RawData) -> RawData:
         texts = [name for name in forms if name in part.inputs.columns and not is_numeric(part.inputs[name])]
         plain = {name: in_plain_form(part.inputs[name], forms[name]) for name in texts}
         parts[part_name] = replace(part, inputs=part.inputs.assign(**plain)) if plain else part
-    return replace(raw, parts=parts, choices=replace(raw.choices, forms=forms))
+    return replace(raw, parts=parts, choices=replace(raw.choices, forms={**raw.choices.forms, **forms}))
 
 
 def streamed_parts(raw: RawData, preparation: Preparation) -> dict[str, Streamed]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.local_forms import forms_of
 from murmuration.data.raw import Keys, take_keys
 from murmuration.data.targets import is_number
 from murmuration.prediction.ensemble import Ensemble
@@ -117,10 +118,11 @@ def safe_text(text: str) -> str:
     Blanks and invisible characters before them do not matter, as some spreadsheets remove them.
     Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
 
-    >>> [safe_text(text) for text in ("cat", "=1+1", "-1", "-a", "'n")]
-    ['cat', "'=1+1", '-1', "'-a", "''n"]
+    >>> [safe_text(text) for text in ("cat", "=1+1", "-1,5", "-a", "'n")]
+    ['cat', "'=1+1", '-1,5', "'-a", "''n"]
     """
-    return f"'{text}" if FORMULA.match(text) and not is_number(text) else text
+    plain = is_number(text) or forms_of([text])
+    return f"'{text}" if FORMULA.match(text) and not plain else text
 
 
 def plain_text(text: str) -> str:
