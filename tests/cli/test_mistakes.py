@@ -218,6 +218,14 @@ def test_a_command(
     assert (end == REFUSED) == (ended.code != 0)
 
 
+@pytest.mark.parametrize("program", ["mm.fit(nn.Linear(3, 2), (X, y))", "mm.fit(nn.Linear, (X, y))"])
+def test_no_traceback_of_torch_stands_above_the_message(names: dict[str, Any], program: str) -> None:
+    with pytest.raises(mm.Misuse) as caught:
+        eval(program, names)
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
+
+
 PROGRAMS = (*PYTHON, *NETWORKS, *ESTIMATORS)
 
 

@@ -280,6 +280,8 @@ NETWORKS: tuple[tuple[str, str, str], ...] = (
     ("mm.fit(nn.Linear, (X, y))", REFUSED, "in_features"),
     ("mm.fit(lambda: 3, (X, y))", REFUSED, "nn.Module"),
     ("mm.fit(lambda: 1 / 0, (X, y))", REFUSED, "ZeroDivisionError"),
+    ("mm.fit(lambda net=nn.Linear(2, 2): net, (X, y), **QUICK)", NOTED, "the same object twice: build a new network"),
+    ("mm.fit(nn.Linear(2, 2), (X, y), **QUICK, lr=1e6)", NOTED, "training seems to have failed (validation NLL"),
     ("mm.fit([nn.Linear(2, 2)], (X, y))", REFUSED, "list"),
     ("mm.fit(nn.LazyLinear(2), (X, y))", REFUSED, "lazy"),
     ("mm.fit(Trained(), (X, y))", REFUSED, "init_from"),
@@ -305,7 +307,7 @@ NETWORKS: tuple[tuple[str, str, str], ...] = (
     (
         "mm.fit(net(lambda m, x: x @ m.weight.T), (X, y), **QUICK)",
         NOTED,
-        "1 of 2 parameters of the net are not trained",
+        "1 of 2 parameters of the net are not trained by the first inputs",
     ),
     # forward: state and random numbers
     ("mm.fit(net(lambda m, x: linear(m, x) * m.calls), (X, y))", REFUSED, "a counter"),

@@ -85,7 +85,8 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
         problem = f"raised {type(error).__name__}: {first_line(error)}"
         if isinstance(error, TypeError) and (needed := required_arguments(factory)):
             call = f"lambda: {getattr(factory, '__name__', 'factory')}(...)"
-            problem = f"needs {', '.join(needed)}: give a function without arguments, such as {call}"
+            needs = f"needs {', '.join(needed)}: give a function without arguments, such as {call}"
+            raise Misuse(f"the net factory {name_of(factory)} {needs}") from None
         raise Misuse(f"the net factory {name_of(factory)} {problem}") from error
     if not isinstance(module, nn.Module):
         raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")
