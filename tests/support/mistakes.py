@@ -112,7 +112,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     # photos
     ("plan flat-photos", REFUSED, "expected one folder for each class"),
     ("plan one-class", REFUSED, "at least two classes"),
-    ("plan broken-photos", REFUSED, "cannot read the image"),
+    ("plan broken-photos", REFUSED, "damaged image"),
     ("plan photos --target cat", REFUSED, "names the column of a table"),
     ("plan photos --size 0", REFUSED, "a number of pixels such as 64"),
     ("plan photos/cat/0.png", REFUSED, "is a single image"),

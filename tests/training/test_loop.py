@@ -242,8 +242,7 @@ def test_layers_that_other_inputs_use_are_not_called_untrained(recwarn: pytest.W
     assert notes == ([f"2 of 6 parameters of the net are not trained by the first inputs: {cause}"] if spare else [])
 
 
-@pytest.mark.parametrize("patience", [None, 3])
-def test_losses_beyond_single_precision_are_a_failure(patience: int | None):
+def test_losses_beyond_single_precision_are_a_failure():
     x, _ = blobs()
-    with pytest.raises(mm.Failure, match="no member could be trained .*: lower the learning rate"):
-        mm.fit("mlp:hidden=8", (x, x[:, 0]), members=2, epochs=2, progress=False, patience=patience, lr=1e6)
+    with pytest.raises(mm.Failure, match=r"no member could be trained .*: lower the learning rate"):
+        mm.fit("mlp:hidden=8", (x, x[:, 0]), members=2, epochs=2, progress=False, patience=3, lr=1e6)
