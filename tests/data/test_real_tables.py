@@ -17,6 +17,8 @@ from murmuration.data.column_roles import is_key_name
 from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn, fit_table
 from murmuration.system.errors import Failure, Misuse, notes_once
 
+NUMBER = "a number with a decimal comma such as 1.234,50, in new rows too"
+
 
 def opened(table, **options):
     """Return the data and the notes of opening it."""
@@ -33,7 +35,10 @@ def inputs_of(data) -> list[str]:
 def test_identifiers_and_free_text_are_left_out_with_one_note_each():
     data, notes = opened(churn(200), target="churned")
     assert inputs_of(data) == ["tenure", "charge", "since", "last_call", "plan", "age", "paperless"]
-    assert len(notes) == 2
+    assert len(notes) == 4
+    assert notes[0] == "each cell of column charge is read as " + NUMBER
+    assert notes[1] == "each cell of column since is read as a date such as 31.12.2024, day first, in new rows too"
+    notes = notes[2:]
     assert notes[0].startswith("column 'customer_id' has 140 distinct values in 140 rows and looks like an identifier")
     assert notes[0].endswith("it is left out; keep='customer_id' insists")
     assert notes[1].startswith("column 'note' holds free text, ")
@@ -144,7 +149,8 @@ def test_decimal_commas_and_dates_are_numbers_in_inputs_and_targets(tmp_path: Pa
         price=[float(cell.replace(",", ".")) for cell in table["price"]],
         seen=pd.to_datetime(table["seen"], format="%d/%m/%Y"),
     )
-    local, _ = opened(write_csv(table, tmp_path / "cars.csv"), target="price")
+    local, notes = opened(write_csv(table, tmp_path / "cars.csv"), target="price")
+    assert "each cell of column price is read as " + NUMBER in notes
     same, _ = opened(plain, target="price")
     assert local.task == "regression"
     assert torch.equal(local.train.prepared, same.train.prepared)
@@ -216,7 +222,7 @@ def test_semicolons_decide_for_decimal_commas(tmp_path: Path):
 
 
 def test_words_of_free_text_are_inputs():
-    data, notes = opened(churn(300), target="churned", text="note", drop="customer_id")
+    data, notes = opened(churn(300), target="churned", text="note", drop=("customer_id", "charge", "since"))
     column = next(column for column in data.preparation.columns if column.name == "note")
     assert notes == []
     assert isinstance(column, TextColumn)
@@ -270,6 +276,7 @@ def test_exports_of_excel_are_read_in_their_encoding(tmp_path: Path, encoding: s
         data, notes = opened(tmp_path / name, target="y")
         assert data.preparation == plain.preparation
         assert torch.equal(data.train.prepared, plain.train.prepared)
+        assert notes.pop() == "each cell of column größe is read as " + NUMBER
         assert len(notes) == (encoding == "cp1252")
         assert all("is not text in UTF-8: it is read as Windows-1252" in note for note in notes)
 
