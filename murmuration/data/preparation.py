@@ -353,6 +353,10 @@ class TablePreparation(JsonRecord, kind="table"):
         surplus = [name for name in names if name not in {*inputs, *self.targets, *self.ignored}]
         if missing := [name for name in inputs if name not in names]:
             folded = {name.casefold().strip(): name for name in surplus}
+            spelt = {name: folded[key] for name in missing if (key := name.casefold().strip()) in folded}
+            if len(spelt) > 1:
+                renames = listed([f"'{other}' to '{name}'" for name, other in spelt.items()])
+                raise Misuse(f"the table spells {len(spelt)} columns otherwise than training: rename {renames}")
             near = folded.get(missing[0].casefold().strip())
             hint = f"did you mean '{near}'?" if near is not None else did_you_mean(missing[0], surplus)
             hint = f"; {hint.strip()} Rename it" if hint else ""

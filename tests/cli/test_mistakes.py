@@ -134,6 +134,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "price.csv": pd.DataFrame({"km": range(300), "price": range(100, 400)}),
         "surplus.csv": inputs.assign(foo=1),
         "renamed.csv": inputs.rename(columns={"age": "Age"}),
+        "upper.csv": inputs.rename(columns=str.upper),
         "lacking.csv": inputs[["city"]],
         "far.csv": inputs.assign(age=10**9),
     }
