@@ -145,7 +145,7 @@ def test_files_of_one_stem_are_told_apart_by_their_suffixes(murmur, shelf, tmp_p
     np.savez(tmp_path / "rf.npz", probs=table.filter(regex="^prob_").to_numpy() * 0.9 + 0.1 / 3, y=table["label"])
     ended = murmur("audit", tmp_path / "rf.csv", tmp_path / "rf.npz")
     assert ended.code == 0, ended.err
-    assert "rf.csv has the better NLL" in ended.out or "rf.npz has the better NLL" in ended.out
+    assert "Use rf.csv: its NLL is" in ended.out or "Use rf.npz: its NLL is" in ended.out
     assert (tmp_path / "rf-audit.html").exists()
 
 
