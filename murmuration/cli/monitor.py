@@ -52,7 +52,7 @@ def monitor(
 
     path = output_path(out, (".html",), force) if out else Path(run) / f"monitor-{run_name(Path(data).stem)}.html"
     ensemble, training = load_run(Path(run)), reopen_data(Path(run))
-    table = read_table(data)
+    table = read_table(data, ensemble.preparation)
     changes = drift(ensemble, training, table)
     unusual = unusual_rows(ensemble, training.train.x, table)
     with interruptible(path):

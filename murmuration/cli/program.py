@@ -156,6 +156,9 @@ def _run(arguments: list[str]) -> int:
     command: Any = typer.main.get_command(app)
     if COMPLETE in os.environ:  # the shell asks for completions, as `murmur --install-completion` told it to
         command.main(prog_name="murmur")
+    for option, value in zip(["", *arguments], [*arguments, ""], strict=True):
+        if option.startswith("--") and (option.endswith("=") or (value == "" and option != arguments[-1])):
+            raise Misuse(f"{option.rstrip('=')} '' is empty: give a value, or leave the option out")
     words = [argument for argument in arguments if not argument.startswith("-")]
     if words and words[0] not in command.commands:
         raise unknown("command", words[0], command.commands)
@@ -238,6 +241,8 @@ def _suggestion(got: str, command: Any, where: str) -> str:
     meant = "--loss" if meant == "--likelihood" else meant
     if meant in options:
         return f"write {meant}; see {where} --help"
+    if command.name == "add-members" and got == "--members":
+        return f"write the number, at least 1, after the run: {where} RUN 5"
     begun = [name for name in options if name.startswith(got)]
     owners = [name for name, other in _commands(typer.main.get_command(app), "murmur") if got in _options(other)]
     if owners and not begun:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from murmuration.data.local_forms import FORMS, form_of, is_date, plain_text
+from murmuration.data.local_forms import FORMS, form_of, is_date, is_decimal_point, plain_text
 from murmuration.data.targets import LARGEST, as_text, is_number
 from murmuration.system.errors import Misuse, listed
 
@@ -64,10 +64,11 @@ def quantity_of(values: Any) -> str | None:
     return "dates" if written or is_time(values) else "numbers"
 
 
-def to_numbers(values: Any, form: str | None = None) -> np.ndarray:
+def to_numbers(values: Any, form: str | None = None, expected: str = "") -> np.ndarray:
     """Convert a pandas column (N,) to float64, NaN where missing; dates become seconds since 1970 (UTC).
 
     Texts are numbers or dates in the local form that is given, or else in the only one that fits all of them.
+    `expected` says in a refusal how a cell is written.
     """
     from pandas.api import types
 
@@ -76,7 +77,7 @@ def to_numbers(values: Any, form: str | None = None) -> np.ndarray:
     if types.is_numeric_dtype(values) and not types.is_complex_dtype(values):
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
-        numbers = parsed_numbers(values, form)
+        numbers = parsed_numbers(values, form, expected)
     if (beyond := np.abs(numbers) > LARGEST).any():
         position = int(beyond.argmax())
         text = "infinite" if np.isinf(numbers[position]) else f"{numbers[position]:g}"
@@ -91,19 +92,24 @@ def row_number(values: Any, position: int) -> int:
     return int(label) + 1 if isinstance(label, int | np.integer) else position + 1
 
 
-def parsed_numbers(values: Any, form: str | None) -> np.ndarray:
-    """Parse a pandas column of objects as numbers (N,): decimals, strings of numbers, or dates."""
+def parsed_numbers(values: Any, form: str | None, expected: str) -> np.ndarray:
+    """Parse a pandas column of objects as numbers (N,): decimals, strings of numbers, or dates.
+
+    No number with a decimal point is read beside others with decimal commas.
+    """
     present, out = values.dropna(), np.full(len(values), np.nan)
     if (numbers := iso_seconds(present)) is None:
         cells = present.tolist()
-        form = form or (form_of(cells) if all(isinstance(cell, str) for cell in cells) else None)
+        if form is None and all(isinstance(cell, str) and not is_decimal_point(cell) for cell in cells):
+            form = form_of(cells)
+        points = [form == "decimal comma" and isinstance(cell, str) and is_decimal_point(cell, form) for cell in cells]
         plain = present.astype(object).map(lambda cell: plain_text(cell, form) if isinstance(cell, str) else cell)
         if (numbers := iso_seconds(plain)) is None:
-            refuse_other_than_dates(plain, cells)
+            refuse_other_than_dates(plain, cells, expected)
             for position, value in enumerate(plain.tolist()):
-                if not is_number(str(value)):
-                    row = row_number(present, position)
-                    raise Misuse(f"column '{values.name}' holds '{cells[position]}' in row {row}: expected a number")
+                if points[position] or not is_number(str(value)):
+                    held = f"holds '{cells[position]}' in row {row_number(present, position)}"
+                    raise Misuse(f"column '{values.name}' {held}: expected {expected or 'a number'}")
             numbers = np.array([float(str(value)) for value in plain], dtype=np.float64)  # inf: int of 400 digits
     out[values.notna().to_numpy()] = numbers
     return out
@@ -123,11 +129,11 @@ def in_plain_form(values: Any, form: str) -> Any:
     """Return a pandas column of texts in a local form as one of numbers, or of dates."""
     import pandas as pd
 
-    numbers = pd.Series(to_numbers(values, form), index=values.index, name=values.name)
+    numbers = pd.Series(to_numbers(values, form, FORMS[form].example), index=values.index, name=values.name)
     return pd.to_datetime(numbers, unit="s") if FORMS[form].dates else numbers
 
 
-def refuse_other_than_dates(present: Any, cells: list[Any]) -> None:
+def refuse_other_than_dates(present: Any, cells: list[Any], expected: str = "") -> None:
     """Refuse the first value that is not a date, in a column where other values are dates; `cells` are as written."""
     import pandas as pd
 
@@ -136,7 +142,8 @@ def refuse_other_than_dates(present: Any, cells: list[Any]) -> None:
         odd = pd.to_datetime(texts.where(dates), format="ISO8601", utc=True, errors="coerce").isna().to_numpy()
         position = int(odd.argmax())
         row, value = row_number(present, position), cells[position]
-        raise Misuse(f"column '{present.name}' holds '{value}' in row {row}: expected a date such as 2024-01-31")
+        expected = expected or "a date such as 2024-01-31"
+        raise Misuse(f"column '{present.name}' holds '{value}' in row {row}: expected {expected}")
 
 
 def iso_seconds(present: Any) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from murmuration.data.column_roles import refuse_odd_cells
 from murmuration.data.columns import in_plain_form, is_numeric, local_form
 from murmuration.data.file_rows import FileRows
 from murmuration.data.formats import load_source, resolve
-from murmuration.data.local_forms import MIN_NUMBERS, refuse_ambiguous
+from murmuration.data.local_forms import FORMS, MIN_NUMBERS, refuse_ambiguous
 from murmuration.data.options import DataOptions, Inputs, Prepare, Task
 from murmuration.data.parquet import FileTable, prepared_rows
 from murmuration.data.preparation import (
@@ -319,6 +319,11 @@ def in_plain_columns(raw: RawData) -> RawData:
         texts = [name for name in forms if name in part.inputs.columns and not is_numeric(part.inputs[name])]
         plain = {name: in_plain_form(part.inputs[name], forms[name]) for name in texts}
         parts[part_name] = replace(part, inputs=part.inputs.assign(**plain)) if plain else part
+    forms = {**raw.choices.forms, **forms}
+    for form in dict.fromkeys(forms.values()):
+        names = [name for name in (*columns, *raw.target_names) if forms.get(name) == form]
+        which = f"{'columns' if len(names) > 1 else 'column'} {listed(names)}"
+        warn(f"each cell of {which} is read as {FORMS[form].example}, in new rows too", f"form {form}")
     return replace(raw, parts=parts, choices=replace(raw.choices, forms=forms))
 
 

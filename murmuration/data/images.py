@@ -116,7 +116,8 @@ def damaged_images(paths: Sequence[Path], folder: Path, choice: str) -> set[Path
     name, damage = next(iter(damaged.items()))
     count = f"{len(damaged)} of {len(paths)} images are damaged, such as '{name.relative_to(folder)}' ({damage})"
     if len(damaged) > (most := may_be_damaged(len(paths))):
-        raise Failure(f"cannot read '{folder}': {count}; up to {most} ({100 * MOST_DAMAGED:g} %) would be left out")
+        rule = f"up to {most} ({100 * MOST_DAMAGED:g} %) would be left out; remove or replace them"
+        raise Failure(f"cannot read '{folder}': {count}; {rule}")
     warn(f"'{folder}': {count}: they are left out{choice}")
     return set(damaged)
 
@@ -128,6 +129,11 @@ def may_be_damaged(files: int) -> int:
     [0, 1, 10]
     """
     return math.floor(MOST_DAMAGED * files + 0.5)
+
+
+def damaged_image(name: str, error: Exception) -> Failure:
+    """Return the refusal of an image that cannot be decoded."""
+    return Failure(f"damaged image '{name}' ({first_line(error)}): remove or replace the file")
 
 
 def damage_of(path: Path) -> str:
@@ -201,7 +207,7 @@ def open_image(path: Path) -> Any:
         try:
             return Image.open(path)
         except UNREADABLE as error:
-            raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
+            raise damaged_image(str(path), error) from None
         except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
             raise Failure(f"the image '{path}' is too large to decode: {first_line(error)}") from None
 
@@ -305,7 +311,7 @@ def decode(image: Any, grey: bool, name: str) -> np.ndarray:
             return upper[None] if grey else np.repeat(upper[None], 3, axis=0)
         pixels = np.asarray(image.convert("L" if grey else "RGB"))
     except UNREADABLE as error:
-        raise Failure(f"cannot read the image '{name}': {first_line(error)}") from None
+        raise damaged_image(name, error) from None
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
 
 

@@ -32,6 +32,7 @@ from murmuration.data.preparation import (
 )
 from murmuration.data.raw import Keys, LoadOptions, RawData, is_series, is_table, join_keys, require_shape
 from murmuration.data.streamed import Streamed, as_given, is_reordered, is_streamable, stream_part, streamed_rows
+from murmuration.data.table_files import is_text_file, read_cells
 from murmuration.data.targets import Target
 from murmuration.system.errors import Misuse, described, listed
 
@@ -253,7 +254,7 @@ def open_split(
         return replace(source.test, prepared=open_inputs(source, preparation=preparation))
     if target is None and isinstance(preparation, TablePreparation):
         target = (preparation.targets or None) if format_of(resolve(source)).takes_target else None
-    _, raw = load_source(source, LoadOptions(target, seed, **resized_for(preparation)))
+    _, raw = load_source(source, LoadOptions(target, seed, **as_trained(preparation)))
     parts, prepared = raw.test_parts(), prepare_parts(raw, preparation)
     ys = torch.cat([raw.encode(part, task, classes) for part in parts])
     x = prepared if isinstance(prepared, Streamed) else join_inputs([part.inputs for part in parts])
@@ -314,13 +315,16 @@ def open_keyed_inputs(
         return KeyedInputs(prepare_raw(checked_part(source, None, "x").inputs, None, preparation))
     if isinstance(first, TablePreparation) and isinstance(source, str | Path) and holds_images(Path(source)):
         raise Misuse(f"'{source}' holds images, and this run was trained on a table: expected {TABLE_FILES}")
-    size = {"size": first.shape[1:]} if adapt else resized_for(preparation)
+    size = {"size": first.shape[1:]} if adapt else as_trained(preparation)
     _, raw = load_source(source, LoadOptions(None, seed, labelled=False, in_memory=in_memory, **size))
     x, parts = prepare_parts(raw, preparation, adapt), raw.test_parts()
     keys, tables = join_keys([part.keys for part in parts]), [part.inputs for part in parts]
     if not isinstance(preparation, TablePreparation):
         return KeyedInputs(x, keys)
     columns = {name: np.concatenate([key_column(find_column(table, name)) for table in tables]) for name in keep}
+    if keep and is_text_file(path := resolve(source)):
+        cells = read_cells(path, keep)
+        columns = {name: as_written(values, cells[name].to_numpy(dtype=str)) for name, values in columns.items()}
     return KeyedInputs(x, {**keys, **columns}, np.concatenate([preparation.imputed(table) for table in tables]))
 
 
@@ -336,9 +340,16 @@ def key_column(values: Any) -> np.ndarray:
     return np.array(["" if text is None else text for text in to_texts(values).tolist()], dtype=str)
 
 
-def resized_for(preparation: Preparation) -> dict[str, Any]:
-    """Return the load options that resize image files as in training, or refuse other sizes."""
-    first = before_features(preparation)
+def as_written(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Return the cells (N,) of a column as texts, or its values if they are whole numbers written as such."""
+    return values if values.dtype.kind in "iu" and (values.astype(str) == cells).all() else cells
+
+
+def as_trained(preparation: Preparation | None) -> dict[str, Any]:
+    """Return the load options that read columns and resize image files as in training, or refuse other sizes."""
+    first = None if preparation is None else before_features(preparation)
+    if isinstance(first, TablePreparation):
+        return {"as_text": first.text_columns, "target_forms": first.forms_of_targets, "mixed_sizes": False}
     if isinstance(first, ImagePreparation) and first.resized:
         return {"size": first.shape[1:]}
     return {"mixed_sizes": False}

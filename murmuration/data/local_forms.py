@@ -32,6 +32,7 @@ class Form:
     """One way to write numbers or dates."""
 
     reads: Callable[[str], str | None]  # a cell -> the plain number or ISO date; None if it is not in this form
+    example: str
     dates: bool = False
 
 
@@ -67,10 +68,10 @@ def _clock(text: str) -> str:
 
 
 FORMS = {
-    "decimal comma": Form(_decimal_comma),
-    "thousands": Form(_thousands),
-    "day first": Form(_day_first, dates=True),
-    "month first": Form(_month_first, dates=True),
+    "decimal comma": Form(_decimal_comma, "a number with a decimal comma such as 1.234,50"),
+    "thousands": Form(_thousands, "a number such as 1,234.50"),
+    "day first": Form(_day_first, "a date such as 31.12.2024, day first", dates=True),
+    "month first": Form(_month_first, "a date such as 12/31/2024, month first", dates=True),
 }
 
 
@@ -82,6 +83,15 @@ def plain_text(text: str, form: str | None) -> str:
     """
     reading = FORMS[form].reads(text.strip()) if form is not None else None
     return text if reading is None else reading
+
+
+def is_decimal_point(text: str, form: str | None = None) -> bool:
+    """Return whether a text is a plain number whose point is not one of the thousands of a decimal-comma form.
+
+    >>> is_decimal_point("57.39", "decimal comma"), is_decimal_point("57.390", "decimal comma"), is_decimal_point("57")
+    (True, False, False)
+    """
+    return "." in text and is_number(text) and (form is None or FORMS[form].reads(text.strip()) is None)
 
 
 def forms_of(texts: Sequence[str]) -> list[str]:

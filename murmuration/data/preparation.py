@@ -18,7 +18,7 @@ from torch import Tensor
 from murmuration.data.column_roles import MOST_CATEGORIES, is_left_out
 from murmuration.data.columns import column_values, find_column, quantity_of, row_number, to_numbers, to_texts
 from murmuration.data.file_rows import FileRows, channel_extremes, extremes, pieces
-from murmuration.data.local_forms import refuse_ambiguous
+from murmuration.data.local_forms import FORMS, is_number, refuse_ambiguous
 from murmuration.data.numpy_arrays import as_array
 from murmuration.data.options import Prepare
 from murmuration.data.raw import ColumnChoices, SeveralInputs, is_table, refuse_nonfinite, require_shape, several_inputs
@@ -227,16 +227,25 @@ class NumericColumn(JsonRecord, kind="numeric"):
     def prepared_names(self) -> tuple[str, ...]:
         return (self.name, f"{self.name} missing") if self.flags_missing else (self.name,)
 
+    @property
+    def expected(self) -> str:
+        """How training wrote a cell, for refusals."""
+        example = FORMS[self.form].example if self.form is not None else "a date such as 2024-01-31"
+        return f"{example}, as in training" if self.form is not None or self.quantity == "dates" else ""
+
     def require_quantity(self, values: Any) -> None:
         """Refuse a pandas column of dates for one of numbers, and the other way round."""
         quantity = quantity_of(values)
+        first = [cell for cell in values.dropna().iloc[:1] if isinstance(cell, str) and not is_number(cell)]
+        if self.quantity == "dates" and first:  # texts, which `to_numbers` refuses in another form
+            return
         if None not in (quantity, self.quantity) and quantity != self.quantity:
             raise Misuse(f"column '{self.name}' holds {quantity}, and training had {self.quantity}: expected those")
 
     def apply(self, values: Any) -> np.ndarray:
         """Prepare one pandas column as (N, 1) or (N, 2) float64."""
         self.require_quantity(values)
-        numbers = to_numbers(values, self.form)
+        numbers = to_numbers(values, self.form, self.expected)
         missing = np.isnan(numbers)
         with np.errstate(over="ignore"):
             scaled = self.scaling.exact(np.where(missing, self.median, numbers)[:, None])
@@ -317,11 +326,16 @@ class TablePreparation(JsonRecord, kind="table"):
     columns: tuple[Column, ...]
     targets: tuple[str, ...] = ()  # the target columns, looked for in a later table
     ignored: tuple[str, ...] = ()  # columns that are not inputs: dropped ones, groups, times, weights
+    target_forms: tuple[str | None, ...] = ()  # of `FORMS`, in which training wrote the targets; empty: not known
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names (D,) of the prepared columns."""
         return tuple(name for column in self.columns for name in column.prepared_names)
+
+    @property
+    def forms_of_targets(self) -> dict[str, str | None]:
+        return dict(zip(self.targets, self.target_forms, strict=False))
 
     def apply(self, raw: Any) -> Tensor:
         """Prepare a pandas table, whose columns may be in any order, as (N, D) float32."""
@@ -339,12 +353,31 @@ class TablePreparation(JsonRecord, kind="table"):
         surplus = [name for name in names if name not in {*inputs, *self.targets, *self.ignored}]
         if missing := [name for name in inputs if name not in names]:
             folded = {name.casefold().strip(): name for name in surplus}
+            spelt = {name: folded[key] for name in missing if (key := name.casefold().strip()) in folded}
+            if len(spelt) > 1:
+                renames = listed([f"'{other}' to '{name}'" for name, other in spelt.items()])
+                raise Misuse(f"the table spells {len(spelt)} columns otherwise than training: rename {renames}")
             near = folded.get(missing[0].casefold().strip())
             hint = f"did you mean '{near}'?" if near is not None else did_you_mean(missing[0], surplus)
             hint = f"; {hint.strip()} Rename it" if hint else ""
             raise Misuse(f"no column '{missing[0]}' in the table: expected it; found {listed(names)}{hint}")
         if surplus:
             warn(f"the table has columns that training did not have, which are ignored: {listed(surplus)}", "surplus")
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns of a text file that are read as texts: the form and the categories of training decide, not a parser.
+
+        Booleans are left to the parser, which knows their spellings.
+        """
+        booleans = set(BOOLEANS.values())
+        targets = (name for name, form in self.forms_of_targets.items() if form is not None)
+        return *targets, *(
+            column.name
+            for column in self.columns
+            if (column.form is not None if isinstance(column, NumericColumn) else True)
+            and not (isinstance(column, CategoricalColumn) and {*column.categories} <= booleans)
+        )
 
     def imputed(self, raw: Any) -> np.ndarray:
         """Count the missing values (N,) of every row that prepared inputs do not show, as training had none there."""
@@ -389,7 +422,8 @@ def fit_table(
         raise Misuse(f"all columns look like identifiers or free text ({listed(left_out)}): write keep={left_out[0]!r}")
     if not columns:
         raise Misuse(f"the columns {listed(empty)} are missing in every row: expected at least one with values")
-    return TablePreparation(tuple(columns), targets, (*ignored, *empty, *left_out))
+    target_forms = tuple(choices.forms.get(name) for name in targets)
+    return TablePreparation(tuple(columns), targets, (*ignored, *empty, *left_out), target_forms)
 
 
 def fit_text(values: Any) -> TextColumn:

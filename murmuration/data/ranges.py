@@ -6,6 +6,7 @@ adds nothing to the distance. The mark of an unknown category has the range 0 to
 which share it: a network has learnt about those. A missing value counts only where training had none.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,20 @@ class Ranges:
             distance[part] = self._distance(values[part], low, high)
         return count, distance
 
+    def places_outside(self, x: Tensor) -> list[int]:
+        """Return the positions of prepared inputs (N, ...) that are outside of their ranges in a row at least."""
+        rows = x.detach().flatten(1)
+        places = torch.arange(rows.shape[1]) if self.places is None else self.places
+        low, high = (
+            (self.low, self.high)
+            if self.places is not None
+            else (end.expand(x.shape[1:]).reshape(-1) for end in (self.low, self.high))
+        )
+        values = rows[:, places]
+        beyond = places[((values < low) | (values > high)).any(0)].tolist()
+        flags = [] if self.flags is None else self.flags[(rows[:, self.flags] > 0.5).any(0)].tolist()
+        return sorted([*beyond, *flags])
+
     def _distance(self, values: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Return the distance (n,) of values (n, P) from their ranges."""
         values, low, high = (self._linear(part) for part in (values, low, high))
@@ -100,6 +115,15 @@ def ranges_of(preparation: Any) -> Ranges | None:
     low, high = torch.from_numpy(np.array(ends).reshape(-1, 2).T.astype(np.float32))
     clip = next((column.clip for column in preparation.columns if isinstance(column, NumericColumn)), None)
     return Ranges(low, high, torch.tensor(places, dtype=torch.long), torch.tensor(flags, dtype=torch.long), clip)
+
+
+def columns_at(preparation: Any, places: Sequence[int]) -> list[str]:
+    """Return the columns of a table, or of an array with names, at positions of prepared inputs, each once."""
+    if isinstance(preparation, TablePreparation):
+        owners = [column.name for column in preparation.columns for _ in column.prepared_names]
+    else:
+        owners = list(preparation.names)
+    return list(dict.fromkeys(owners[place] for place in places if place < len(owners)))
 
 
 def array_ranges(preparation: ArrayPreparation) -> Ranges | None:

@@ -67,7 +67,7 @@ class ColumnChoices:
 
     keep: tuple[str, ...] = ()  # inputs even if they look like identifiers
     text: tuple[str, ...] = ()  # free text, whose words are inputs
-    forms: Mapping[str, str] = field(default_factory=dict)  # columns written in a local form, which are plain now
+    forms: Mapping[str, str] = field(default_factory=dict)  # of columns and targets that were not plain
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,10 @@ class LoadOptions:
     drop: tuple[str, ...] = ()  # columns of a table to leave out
     keep: tuple[str, ...] = ()  # columns of a table that are inputs even if they look like identifiers
     text: tuple[str, ...] = ()  # columns of free text, whose words are inputs
+    as_text: tuple[str, ...] = ()  # columns of a text file whose cells are not parsed
     strict: bool = False  # whether one damaged image is refused
     in_memory: bool | None = None  # False: rows are read when needed; None: those of large files and torch datasets
+    target_forms: Mapping[str, str | None] | None = None  # local forms of targets in training; None: to be found
     roles: Mapping[str, Any] = field(default_factory=dict)  # groups, time, weight: a column's name, or an array (N,)
 
 

@@ -9,12 +9,12 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from murmuration.data.columns import is_numeric, to_numbers
+from murmuration.data.columns import is_numeric
 from murmuration.data.file_rows import require_unpacked
 from murmuration.data.local_forms import MIN_NUMBERS, forms_of, is_number
 from murmuration.data.parquet import read_frame
@@ -40,26 +40,38 @@ def ending(path: Path) -> str | None:
     return next((suffix for suffix in TABLE_FILES if path.name.lower().endswith(suffix)), None)
 
 
-def read_table_file(path: Path) -> Any:
-    """Return the pandas table in a file."""
-    return TABLE_FILES[ending(path) or ".csv"](path)
+def read_table_file(path: Path, as_text: Sequence[str] = ()) -> Any:
+    """Return the pandas table in a file; cells of the columns `as_text` of a text file are not parsed."""
+    reader = TABLE_FILES[ending(path) or ".csv"]
+    return read_csv(path, as_text) if reader is read_csv else reader(path)
 
 
-def read_csv(path: Path) -> Any:
+def is_text_file(source: Any) -> bool:
+    """Return whether a source is the path of a text file of a table, by its name."""
+    return is_table_file(source) and TABLE_FILES[ending(source) or ""] is read_csv
+
+
+def read_cells(path: Path, names: Sequence[str]) -> Any:
+    """Return columns of a text file as they stand there, "NA" and "007" too."""
+    return read_csv(path, names, missing=False)[list(names)]
+
+
+def read_csv(path: Path, as_text: Sequence[str] = (), missing: bool = True) -> Any:
     """Return the pandas table in a text file with a header line, separated by commas, semicolons or tabs.
 
-    The text is UTF-8, UTF-16 with a byte-order mark, or else Windows-1252, with a note.
+    The text is UTF-8, UTF-16 with a byte-order mark, or else Windows-1252, with a note. Cells of the columns `as_text`
+    are not parsed; with `missing=False`, no cell is missing.
     """
     try:
         contents = unpacked(path) if path.suffix.lower() == ".gz" else None
         with path.open("rb") if contents is None else io.BytesIO(contents) as file:
             marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         try:
-            return parsed_csv(path, contents, "utf-16" if marked else "utf-8-sig")
+            return parsed_csv(path, contents, "utf-16" if marked else "utf-8-sig", as_text, missing)
         except UnicodeError:
             if marked:
                 raise
-        table = parsed_csv(path, contents, "cp1252")
+        table = parsed_csv(path, contents, "cp1252", as_text, missing)
     except UnicodeError:
         raise Misuse(f"'{path}' is not text in UTF-8, UTF-16 or Windows-1252: expected a CSV file") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -68,7 +80,7 @@ def read_csv(path: Path) -> Any:
     return table
 
 
-def parsed_csv(path: Path, contents: bytes | None, encoding: str) -> Any:
+def parsed_csv(path: Path, contents: bytes | None, encoding: str, as_text: Sequence[str], missing: bool) -> Any:
     """Return the pandas table in a file, or in its contents if they were unpacked, with text in this encoding."""
     import pandas as pd
 
@@ -82,6 +94,7 @@ def parsed_csv(path: Path, contents: bytes | None, encoding: str) -> Any:
         raise UnicodeError
     source = path if contents is None else io.BytesIO(contents)
     reading: Any = {"encoding": encoding, "low_memory": False, "na_values": BLANKS, "skiprows": int(bool(stated))}
+    reading |= {"dtype": dict.fromkeys(as_text, str), "na_filter": missing}
     first = "expected the header in the first line, with a name for each column"
     try:
         table = pd.read_csv(source, sep=separator, **reading)
@@ -100,7 +113,7 @@ def parsed_csv(path: Path, contents: bytes | None, encoding: str) -> Any:
         raise Misuse(f"the rows of '{path}' have more fields than its first line has names: {first}")
     if all(is_number(str(name)) for name in table.columns):
         raise Misuse(f"the first line of '{path}' holds numbers: expected a header line with column names")
-    return with_decimal_commas(table) if separator == ";" else table
+    return with_decimal_commas(table, as_text) if separator == ";" else table
 
 
 def opened(path: Path, contents: bytes | None, encoding: str) -> Any:
@@ -121,12 +134,14 @@ def unpacked(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def with_decimal_commas(table: Any) -> Any:
-    """Read 1,234 as a decimal number where semicolons separate the columns: nothing else would tell it from 1234."""
-    texts = {name: table[name].dropna().unique().tolist() for name in table.columns if not is_numeric(table[name])}
+def with_decimal_commas(table: Any, as_text: Sequence[str]) -> Any:
+    """Write 1,234 as 1,2340 where semicolons separate the columns: nothing else would tell it from 1234."""
+    parsed = [name for name in table.columns if name not in as_text and not is_numeric(table[name])]
+    texts = {name: table[name].dropna().unique().tolist() for name in parsed}
     both = [name for name, cells in texts.items() if forms_of(list(map(str, cells))) == ["decimal comma", "thousands"]]
     both = [name for name in both if len(texts[name]) >= MIN_NUMBERS]
-    return table.assign(**{name: to_numbers(table[name], "decimal comma") for name in both}) if both else table
+    longer = {name: table[name].str.replace(r"(,\d+)", r"\g<1>0", regex=True) for name in both}
+    return table.assign(**longer) if both else table
 
 
 def read_excel(path: Path) -> Any:

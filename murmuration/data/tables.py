@@ -1,6 +1,7 @@
 """Tables: files of `TABLE_FILES` and pandas tables, with the target named by its column."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def load_table_file(path: Path, options: LoadOptions) -> RawData:
     if path.suffix.lower() == ".parquet" and is_streamed(options.in_memory, 2 * math.prod(size_of(path))):
         table, index = open_file_table(path)
         return table_raw(table, options, f"'{path}'", index)
-    raw = table_raw(read_table_file(path), options, f"'{path}'")
+    raw = table_raw(read_table_file(path, options.as_text), options, f"'{path}'")
     table = raw.parts["all"].inputs
     listing = next((name for name in table.columns if lists_images(table[name], path.parent)), None)
     if listing is None:
@@ -85,8 +86,9 @@ def table_raw(table: Any, options: LoadOptions, place: str = "the table", index:
     if both := set(options.keep) & set(options.text):
         raise Misuse(f"keep='{min(both)}' and text='{min(both)}': give one of them")
     extra = {role: role_values(table[name], role) for role, name in roles.items()}
-    part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names), extra, keys)
-    choices = ColumnChoices(options.keep, options.text)
+    forms = options.target_forms or {name: target_form(table[name]) for name in names}
+    part = RawPart(table.drop(columns=[*names, *ignored]), target_values(table, names, forms), extra, keys)
+    choices = ColumnChoices(options.keep, options.text, {name: form for name, form in forms.items() if form})
     return RawData({"all": part}, target_names=names, ignored=ignored, choices=choices)
 
 
@@ -131,9 +133,9 @@ def target_columns(table: Any, target: Target, place: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(target))
 
 
-def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
+def target_values(table: Any, names: tuple[str, ...], forms: Mapping[str, str | None]) -> np.ndarray:
     """Return the targets (N,) of one column in its type, or numbers (N, K) of several columns."""
-    columns = [plain_target(table[name]) for name in names]
+    columns = [plain_target(table[name], forms.get(name)) for name in names]
     if len(columns) == 1:
         return one_target(columns[0])
     if texts := [name for name, values in zip(names, columns, strict=True) if not is_numeric(values)]:
@@ -141,10 +143,15 @@ def target_values(table: Any, names: tuple[str, ...]) -> np.ndarray:
     return np.stack([to_numbers(values) for values in columns], axis=1)
 
 
-def plain_target(values: Any) -> Any:
-    """Return a target column of texts as numbers if all of them have decimal commas or separated thousands."""
+def target_form(values: Any) -> str | None:
+    """Return the local form of a target column of texts that are numbers; None of dates and other columns."""
     form = local_form(values, MIN_NUMBERS)
-    return values if form is None or FORMS[form].dates else in_plain_form(values, form)
+    return None if form is None or FORMS[form].dates else form
+
+
+def plain_target(values: Any, form: str | None) -> Any:
+    """Return a target column of texts in a local form as numbers."""
+    return values if form is None or is_numeric(values) else in_plain_form(values, form)
 
 
 def one_target(values: Any) -> np.ndarray:

@@ -16,8 +16,8 @@ from torch import Tensor
 from murmuration.data import Data, Split, TablePreparation
 from murmuration.data.columns import find_column, to_numbers, to_texts
 from murmuration.data.formats import load_source
-from murmuration.data.inputs import join_inputs
-from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn
+from murmuration.data.inputs import as_trained, join_inputs
+from murmuration.data.preparation import CategoricalColumn, NumericColumn, Preparation, TextColumn
 from murmuration.data.raw import LoadOptions, is_table
 from murmuration.data.streamed import Streamed
 from murmuration.evaluation.metrics import holm
@@ -469,7 +469,7 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
         changes += [] if missing is None else [missing]
         if isinstance(column, NumericColumn):
             column.require_quantity(new)
-            changes.append(numbers_change(column.name, old, new, column.quantity or "numbers", column.form))
+            changes.append(numbers_change(column, old, new))
         elif isinstance(column, CategoricalColumn):
             changes.append(categories_change(column.name, old, new))
     usual = data.test if len(data.test) else data.val
@@ -479,22 +479,22 @@ def drift(ensemble: Ensemble, data: Data, table: Any) -> Drift:
     return Drift(tuple(corrected), len(table), len(data.train))
 
 
-def read_table(source: Any) -> Any:
-    """Return the rows of a file as a pandas table, its target too if it has one; a table stays as it is."""
+def read_table(source: Any, preparation: Preparation | None) -> Any:
+    """Return the rows of a file as a pandas table, its target too if it has one, read as in training."""
     if is_table(source):
         return source
-    _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True))
+    _, raw = load_source(source, LoadOptions(labelled=False, in_memory=True, **as_trained(preparation)))
     table = join_inputs([raw.parts[name].inputs for name in raw.parts])
     if not is_table(table):
         raise Misuse(f"{source} holds no table: expected a file such as new.csv with the columns of training")
     return table
 
 
-def numbers_change(name: str, old: Any, new: Any, kind: str = "numbers", form: str | None = None) -> Change:
+def numbers_change(column: NumericColumn, old: Any, new: Any) -> Change:
     """Return a column of numbers, dates or durations, without its missing values."""
-    both = (to_numbers(values, form) for values in (old, new))
+    both = (to_numbers(values, column.form, column.expected) for values in (old, new))
     before, after = (numbers[~np.isnan(numbers)] for numbers in both)
-    return distance(name, kind, before, after)
+    return distance(column.name, column.quantity or "numbers", before, after)
 
 
 def distance(name: str, kind: str, before: NDArray[Any], after: NDArray[Any]) -> Change:

@@ -32,7 +32,7 @@ from murmuration.models.nets.comparison import same_function
 from murmuration.models.nets.inputs import output_record
 from murmuration.models.nets.validation import digest, plain_tensors, warn_of_softmax
 from murmuration.prediction.checks import likelihood_of
-from murmuration.prediction.export import EXPORTS, EnsembleModule, example_inputs, preparation_module, require_answers
+from murmuration.prediction.export import EnsembleModule, example_inputs, exporter, preparation_module, require_answers
 from murmuration.prediction.outside import outside_of, with_imputed
 from murmuration.prediction.posthoc import PostHocConfig
 from murmuration.prediction.posthoc.fit import PostHoc, fit_posthoc, posthoc_from_json
@@ -274,14 +274,13 @@ class Ensemble:
         Raises:
             Misuse: If the ending is unknown, or the shape of inputs.
         """
-        if (ending := Path(path).suffix) not in EXPORTS:
-            raise unknown("ending of an exported file", ending, EXPORTS)
+        program = exporter(Path(path))  # refuses what cannot be written
         if x is None and self._input_shape is None:
             raise Misuse("the shape of inputs is unknown: write export(path, x) with a batch of inputs")
         inputs = torch.zeros(2, *(self._input_shape or ())) if x is None else example_inputs(unmasked(x))
         module = self.as_module(**settings)
         require_answers(module, inputs[:2])  # refuses what the program would not
-        write_bytes(Path(path), EXPORTS[ending](module, inputs))
+        write_bytes(Path(path), program(module, inputs))
 
     def _drawn_networks(self, draws: int) -> list[nn.Module]:
         """Draw the members' weights as `predict` does, each draw as a network; the draws of a member are adjacent."""

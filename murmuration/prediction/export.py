@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from murmuration.likelihoods import REGRESSION, Likelihood
 from murmuration.prediction.outside import Baseline, outside_of
 from murmuration.prediction.posthoc.calibrator import Calibrator
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, described, first_line
+from murmuration.system.errors import Misuse, described, first_line, unknown
 from murmuration.system.streams import global_stream
 
 MOMENTS = ("mean", "aleatoric_var", "epistemic_var", "total_var")  # of a regression
@@ -69,6 +70,15 @@ def unexportable(error: Exception) -> Misuse:
 
 # Ending of the file -> its content, from the module and a batch of inputs (N, ...).
 EXPORTS: dict[str, Callable[[nn.Module, Tensor], bytes]] = {".pt2": program_bytes}
+
+
+def exporter(path: Path) -> Callable[[nn.Module, Tensor], bytes]:
+    """Return what makes the content of a file to write; refuse other endings, and a folder that does not exist."""
+    if path.suffix not in EXPORTS:
+        raise unknown("ending of an exported file", path.suffix, EXPORTS)
+    if not path.parent.is_dir():
+        raise Misuse(f"cannot write {path}: the folder {path.parent} does not exist; make it first")
+    return EXPORTS[path.suffix]
 
 
 def example_inputs(x: Any) -> Tensor:

@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from murmuration.data.inputs import KeyedInputs
+from murmuration.data.local_forms import forms_of
+from murmuration.data.ranges import columns_at
 from murmuration.data.raw import Keys, take_keys
 from murmuration.data.targets import is_number
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Misuse, names_of, notes_once
+from murmuration.system.errors import Misuse, listed, names_of, notes_once, warn
 from murmuration.system.files import write_named
 
 Columns = dict[str, np.ndarray]
+NAMED_ROWS = 1000  # rows outside of training whose columns are named
 FORMULA = re.compile(r"[\s\ufeff\u200b-\u200f\u2060]*[=+@'-]|[\t\r\n]")  # cells that are computed; or our mark
 
 
@@ -67,8 +71,24 @@ def predictions_of(
 ) -> Predictions:
     """Predict inputs as `predict` takes them, batch by batch when the result is consumed."""
     opened = ensemble.keyed_inputs(x, in_memory, names_of("keep", keep))
-    parts = ensemble.stream(opened)
+    parts = with_note(ensemble.stream(opened), ensemble, opened)
     return Predictions(parts, len(opened.x), ensemble.names, ensemble.members, per_member, opened.keys)
+
+
+def with_note(parts: Iterator[Predictive], ensemble: Ensemble, opened: KeyedInputs) -> Iterator[Predictive]:
+    """Yield predictives, and before the last one warn if rows have inputs outside of training."""
+    outside = np.zeros(len(opened.x), dtype=bool)
+    first = 0
+    for part in parts:
+        rows = slice(first, first := first + part.outputs.shape[1])
+        outside[rows] = False if part.outside is None else (part.outside.count > 0).numpy(force=True)
+        if first == len(outside) and outside.any() and ensemble.ranges is not None:
+            places = ensemble.ranges.places_outside(opened.x[np.flatnonzero(outside)[:NAMED_ROWS]])
+            columns = columns_at(ensemble.preparation, places)
+            named = f" ({'columns' if len(columns) > 1 else 'column'} {listed(columns, most=5)})" if columns else ""
+            rows_outside = f"{int(outside.sum()):,} of {len(outside):,} rows have inputs outside of training"
+            warn(f"{rows_outside}{named}; see the column outside", "rows outside of training")
+        yield part
 
 
 @notes_once
@@ -117,10 +137,11 @@ def safe_text(text: str) -> str:
     Blanks and invisible characters before them do not matter, as some spreadsheets remove them.
     Numbers stay as they are. A text that begins with an apostrophe gets another, so that `plain_text` is the inverse.
 
-    >>> [safe_text(text) for text in ("cat", "=1+1", "-1", "-a", "'n")]
-    ['cat', "'=1+1", '-1', "'-a", "''n"]
+    >>> [safe_text(text) for text in ("cat", "=1+1", "-1,5", "-a", "'n")]
+    ['cat', "'=1+1", '-1,5', "'-a", "''n"]
     """
-    return f"'{text}" if FORMULA.match(text) and not is_number(text) else text
+    plain = is_number(text) or forms_of([text])
+    return f"'{text}" if FORMULA.match(text) and not plain else text
 
 
 def plain_text(text: str) -> str:

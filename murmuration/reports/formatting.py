@@ -13,6 +13,9 @@ ARROWS = {"higher": "↑", "lower": "↓", "neutral": ""}
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
+NEXT_TO_NOTHING, ROUNDING = 5e-4, 1e-15
+
+
 def number(value: float) -> str:
     """Return a number in three significant digits, thousands grouped; a dash when it is not finite.
 
@@ -22,7 +25,7 @@ def number(value: float) -> str:
     value = float(value)
     if not math.isfinite(value):
         return MISSING
-    if abs(value) < 1e-30:  # what rounding leaves of zero
+    if abs(value) < ROUNDING:  # of zero
         return "0"
     if abs(value) < 1e-7 or abs(value) >= 1e12:
         digits, power = f"{value:.2e}".split("e")
@@ -58,11 +61,18 @@ def finite_mean(values: Iterable[float]) -> float:
 def interval(score: Score, show: Callable[[float], str] = number) -> str:
     """Return the two ends of a score's interval, or nothing when it has none.
 
+    An end that is next to nothing beside the other one is rounded to it.
+
     >>> interval(Score(0.9, 0.87654, 0.93)), interval(Score(0.9, float("nan"), float("nan")))
     ('0.877 to 0.930', '')
+    >>> interval(Score(0.5, 3.98e-7, 1.0)), interval(Score(5.8e-17, 0.0, 1e-16))
+    ('0.000 to 1.00', '0 to 0')
     """
-    finite = math.isfinite(score.low) and math.isfinite(score.high)
-    return f"{show(score.low)} to {show(score.high)}" if finite else ""
+    low, high = score.low, score.high
+    tiny = min(NEXT_TO_NOTHING, NEXT_TO_NOTHING * max(abs(low), abs(high)))
+    finite = math.isfinite(low) and math.isfinite(high)
+    ends = ("0.000" if show is number and ROUNDING <= abs(end) < tiny else show(end) for end in (low, high))
+    return " to ".join(ends) if finite else ""
 
 
 def heading(name: str) -> str:

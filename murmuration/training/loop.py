@@ -57,6 +57,11 @@ def warn_of_equal_members(spec: TrainSpec, population: Population) -> None:
     if plan.members == 1 or not equal:
         return
     same = "all members begin with the same weights"
+    nets = [] if spec.init_from else [spec.member(0), spec.member(1)]
+    if nets and {*nets[0].parameters()} & {*nets[1].parameters()}:
+        cause = "the function returned the same object twice"
+        warn(f"{same}, as {cause}: build a new network in each call")
+        return
     if plan.order == "same":
         result = "be identical" if "noise" in plan.same else "differ by dropout and other noise alone"
         warn(f"{same} and see the same batches: they will {result}")
@@ -179,7 +184,8 @@ def validate(team: Team, config: StepConfig, spec: TrainSpec, progress: Progress
     if state.population.shared and bool(active.any()):  # members that share weights improve, and stop, together
         criterion = every[active].mean().expand(len(nll))
     if plan.stop_by == "ensemble":
-        criterion = torch.full_like(nll, scores["ensemble"]["val_nll"])
+        of_ensemble = torch.tensor(scores["ensemble"]["val_nll"], dtype=torch.float64)  # beyond single precision: inf
+        criterion = of_ensemble.to(nll.dtype).repeat(len(nll))
     better = state.active & (criterion < progress.best) if plan.patience is not None else state.active.clone()
     progress.kept.copy_members(state.population, better.nonzero().flatten())
     progress.kept_epoch = torch.where(better, epoch, progress.kept_epoch)

@@ -5,7 +5,9 @@ members.
 """
 
 import copy
+import math
 import signal
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -16,11 +18,12 @@ from murmuration.core.dynamics.trajectory import parse_trajectory
 from murmuration.core.engines import ALONE, Engine, Ranks, engine as engine_named
 from murmuration.core.recipe import Recipe
 from murmuration.data import Data
-from murmuration.likelihoods import Likelihood
+from murmuration.likelihoods import CLASSIFICATION, MULTI_LABEL, Likelihood
 from murmuration.models.estimators.member import fit_members
 from murmuration.models.estimators.selection import select
 from murmuration.models.estimators.table import models_for, name_of
 from murmuration.prediction.ensemble import Ensemble, MemberGroup
+from murmuration.prediction.outside import fit_baseline
 from murmuration.prediction.posthoc.fit import FEWEST, check_config
 from murmuration.runs import checkpoints, directory as runs
 from murmuration.runs.manifest import Manifest
@@ -37,6 +40,7 @@ from murmuration.training.plan import Plan
 from murmuration.training.tuning import tune_coupling
 
 Callback = Callable[[dict[str, Any]], Any]  # called with the record of each epoch; may raise StopTraining
+FAR_WORSE = 10.0  # nats per example, by which an ensemble that was trained is not worse than one without input
 MEETING_SECONDS = 0.2  # between agreements of several processes on whether to stop or to write a checkpoint
 
 
@@ -159,6 +163,8 @@ def run_training(
         plain = Ensemble(groups, *answers, manifest, progress.history, preparation=data.preparation)
         ensemble = with_models(with_earlier_members(plain), full_spec, callback.show)
         ensemble = with_posthoc(ensemble, data, full_spec.plan)
+        if spec.ranks.first:
+            warn_of_failed_training(progress.history, data, full_spec.plan.patience is not None)
         if own_path is not None:
             ensemble.write(own_path)
         spec.ranks.wait()
@@ -169,6 +175,32 @@ def run_training(
         if isinstance(error, Failure) and own_path is not None and runs.has_checkpoint(own_path):
             raise Failure(f"{error}; continue with mm.resume('{own_path}')") from error
         raise
+
+
+def warn_of_failed_training(history: list[dict[str, Any]], data: Data, best_epoch: bool) -> None:
+    """Warn of an ensemble, or of half of its members, far worse than a prediction without any input.
+
+    With `best_epoch`, members have the weights of their best epochs, and the epoch of the best ensemble decides.
+    """
+    nlls: list[float] = []  # the larger one of each epoch: of the ensemble, and of the middle member
+    for record in history if best_epoch else history[-1:]:
+        members = [nll for nll in record["val_nll"] if nll is not None]
+        both = [record["ensemble"]["val_nll"], statistics.median(members) if members else None]
+        nlls += [max(nll for nll in both if nll is not None)] if any(nll is not None for nll in both) else []
+    if not nlls or data.task == MULTI_LABEL or not len(data.val):
+        return
+    y = data.val.y
+    mean, var = fit_baseline(data.train.y, data.task, len(data.classes)).moments
+    if data.task == CLASSIFICATION:
+        without_input = -mean.log()[y].mean().item()
+    else:
+        without_input = ((y - mean).square() / var + (2 * math.pi * var).log()).sum(-1).mean().item() / 2
+    losses = [loss for loss in history[-1]["train_loss"] if loss is not None] if data.task == CLASSIFICATION else []
+    loss = statistics.median(losses) if losses else 0.0  # few validation examples may be lucky
+    if min(nlls) > without_input + FAR_WORSE or loss > without_input + 10 * FAR_WORSE:
+        measured = f"validation NLL {min(nlls):.3g}" + (f", training loss {loss:.3g}" if losses else "")
+        scores = f"{measured}, and NLL {without_input:.3g} without any input"
+        warn(f"training seems to have failed ({scores}): lower the learning rate, lr", "failed training")
 
 
 def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records: dict[str, Any] | None = None) -> None:

@@ -145,7 +145,7 @@ def test_files_of_one_stem_are_told_apart_by_their_suffixes(murmur, shelf, tmp_p
     np.savez(tmp_path / "rf.npz", probs=table.filter(regex="^prob_").to_numpy() * 0.9 + 0.1 / 3, y=table["label"])
     ended = murmur("audit", tmp_path / "rf.csv", tmp_path / "rf.npz")
     assert ended.code == 0, ended.err
-    assert "rf.csv has the better NLL" in ended.out or "rf.npz has the better NLL" in ended.out
+    assert "Use rf.csv: its NLL is" in ended.out or "Use rf.npz: its NLL is" in ended.out
     assert (tmp_path / "rf-audit.html").exists()
 
 
@@ -294,13 +294,13 @@ def test_files_that_are_no_predictions(murmur, tmp_path, monkeypatch, make, code
         ("wine-forest", ("--task", "regress"), ("unknown task 'regress'", "did you mean 'regression'")),
         ("wine-forest", ("--coverage", "2"), ("--coverage 2.0", "between 0 and 1, such as 0.9")),
         ("wine-forest", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
-        ("wine-forest", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, mondrian, raps")),
+        ("wine-forest", ("--conformal", "quantile"), ("--conformal quantile", "Known: aps, lac, mondrian, raps")),
         (
             "numbers",
             ("--calibrate", "vector"),
             ("regression 'vector'", "Known: member_temperature, moment_matching, noise_scaling, none, temperature"),
         ),
-        ("numbers", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
+        ("numbers", ("--conformal", "lac"), ("--conformal lac", "Known: absolute, normalised, quantile")),
         ("wine-forest", ("--out", "found.txt"), ("--out found.txt", ".html or .json")),
         ("wine-forest", ("--out", "no/found.html"), ("the folder no does not exist",)),
         ("wine-forest", ("--out", "mine.html"), ("--out mine.html exists already", "--force")),

@@ -134,6 +134,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "price.csv": pd.DataFrame({"km": range(300), "price": range(100, 400)}),
         "surplus.csv": inputs.assign(foo=1),
         "renamed.csv": inputs.rename(columns={"age": "Age"}),
+        "upper.csv": inputs.rename(columns=str.upper),
         "lacking.csv": inputs[["city"]],
         "far.csv": inputs.assign(age=10**9),
     }
@@ -216,6 +217,14 @@ def test_a_command(
         assert ended.err.count("\n") == 1
     assert told in ended.out + ended.err
     assert (end == REFUSED) == (ended.code != 0)
+
+
+@pytest.mark.parametrize("program", ["mm.fit(nn.Linear(3, 2), (X, y))", "mm.fit(nn.Linear, (X, y))"])
+def test_no_traceback_of_torch_stands_above_the_message(names: dict[str, Any], program: str) -> None:
+    with pytest.raises(mm.Misuse) as caught:
+        eval(program, names)
+    assert caught.value.__suppress_context__
+    assert caught.value.__cause__ is None
 
 
 PROGRAMS = (*PYTHON, *NETWORKS, *ESTIMATORS)

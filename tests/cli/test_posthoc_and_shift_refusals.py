@@ -66,7 +66,7 @@ WISHES = [
     ("two-moons", ("--error-cost", "0"), ("--error-cost 0.0", "positive")),
     ("two-moons", ("--abstain-cost", "-1"), ("--abstain-cost -1.0", "positive")),
     ("two-moons", ("--calibrate", "vektor"), ("'vektor'", "did you mean 'vector'")),
-    ("two-moons", ("--conformal", "quantile"), ("'quantile'", "Known: aps, lac, mondrian, raps")),
+    ("two-moons", ("--conformal", "quantile"), ("--conformal quantile", "Known: aps, lac, mondrian, raps")),
     (
         "x-sin-x",
         ("--calibrate", "vector"),

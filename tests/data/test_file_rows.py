@@ -197,7 +197,7 @@ def test_worker_processes_decode_the_same_images_and_name_a_damaged_one(tmp_path
     )
     assert np.array_equal(rows, alone)
     files[50].write_bytes(files[50].read_bytes()[:80])
-    with pytest.raises(mm.Failure, match=rf"cannot read the image '.*{files[50].name}'") as caught:
+    with pytest.raises(mm.Failure, match=rf"damaged image '.*{files[50].name}'") as caught:
         open_data(source, size=8, strict=True)
     assert "Traceback" not in str(caught.value)
 

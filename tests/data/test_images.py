@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+import murmuration as mm
 from murmuration.data import open_data, open_inputs, open_split
 from murmuration.data.images import middle, resize_and_crop
 from murmuration.data.inputs import open_keyed_inputs
@@ -147,11 +148,11 @@ def test_bad_folders(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="2 sizes: all are resized and cropped to 64x64; write size="):
         assert open_data(tmp_path).input_shape == (1, 64, 64)
     (tmp_path / "b" / "odd.png").write_bytes(b"not an image")
-    with pytest.raises(Failure, match=r"cannot read the image '.*odd.png'"):
+    with pytest.raises(Failure, match=r"damaged image '.*odd.png'"):
         open_data(tmp_path)
     whole = (tmp_path / "b" / "003.png").read_bytes()
     (tmp_path / "b" / "odd.png").write_bytes(whole[: len(whole) // 2 + 8])
-    with pytest.raises(Failure, match=r"cannot read the image '.*odd.png'"):
+    with pytest.raises(Failure, match=r"damaged image '.*odd.png'"):
         open_data(tmp_path)
 
 
@@ -284,11 +285,11 @@ def test_few_damaged_images_are_left_out_with_one_note(tmp_path: Path) -> None:
     assert data.classes == ("a", "b")
     kept = np.concatenate([split.keys["file"] for split in (data.train, data.val, data.test)])
     assert files[70].relative_to(tmp_path).as_posix() not in kept
-    with pytest.raises(Failure, match="cannot read the image"):
+    with pytest.raises(Failure, match=r"damaged image .*: remove or replace the file"):
         open_data(tmp_path, strict=True)
     for path in files[:3]:
         path.write_bytes(b"no image")
-    with pytest.raises(Failure, match=r"4 of .* images are damaged, such as 'a.*up to 1 \(1 %\) would be left out"):
+    with pytest.raises(Failure, match=r"4 of .* such as 'a.*up to 1 \(1 %\) would be left out; remove or replace them"):
         open_data(tmp_path)
 
 
@@ -310,3 +311,20 @@ def test_a_damaged_image_of_new_ones_is_left_out_with_one_note(tmp_path: Path) -
     assert len(notes) == 1
     assert len(opened.x) == len(opened.keys["file"]) == 59
     assert file.name not in opened.keys["file"]
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_one_damaged_image_of_new_ones_is_left_out_as_in_training(tmp_path: Path, count: int) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+    for index, pixels in enumerate(images):
+        Image.fromarray(pixels).save(tmp_path / f"{index:02}.png")
+    cut = tmp_path / "07.png"
+    cut.write_bytes(cut.read_bytes()[:90])
+    ensemble = mm.fit("small-cnn", (images, np.arange(count) % 2), members=1, epochs=1, progress=False)
+    if count < 50:
+        with pytest.raises(Failure, match=r"damaged image '.*07.png' .*: remove or replace the file"):
+            ensemble.predict(tmp_path)
+        return
+    with pytest.warns(UserWarning, match=r"1 of 60 images are damaged, such as '07.png'"):
+        predicted = ensemble.predict(tmp_path)
+    assert len(predicted.keys["file"]) == 59

@@ -12,10 +12,12 @@ import torch
 from real_tables import cars, churn, write_csv
 
 import murmuration as mm
-from murmuration.data import open_inputs, preparation_from_json
+from murmuration.data import open_inputs, open_split, preparation_from_json
 from murmuration.data.column_roles import is_key_name
 from murmuration.data.preparation import CategoricalColumn, NumericColumn, TextColumn, fit_table
 from murmuration.system.errors import Failure, Misuse, notes_once
+
+NUMBER = "a number with a decimal comma such as 1.234,50, in new rows too"
 
 
 def opened(table, **options):
@@ -33,7 +35,10 @@ def inputs_of(data) -> list[str]:
 def test_identifiers_and_free_text_are_left_out_with_one_note_each():
     data, notes = opened(churn(200), target="churned")
     assert inputs_of(data) == ["tenure", "charge", "since", "last_call", "plan", "age", "paperless"]
-    assert len(notes) == 2
+    assert len(notes) == 4
+    assert notes[0] == "each cell of column charge is read as " + NUMBER
+    assert notes[1] == "each cell of column since is read as a date such as 31.12.2024, day first, in new rows too"
+    notes = notes[2:]
     assert notes[0].startswith("column 'customer_id' has 140 distinct values in 140 rows and looks like an identifier")
     assert notes[0].endswith("it is left out; keep='customer_id' insists")
     assert notes[1].startswith("column 'note' holds free text, ")
@@ -144,7 +149,8 @@ def test_decimal_commas_and_dates_are_numbers_in_inputs_and_targets(tmp_path: Pa
         price=[float(cell.replace(",", ".")) for cell in table["price"]],
         seen=pd.to_datetime(table["seen"], format="%d/%m/%Y"),
     )
-    local, _ = opened(write_csv(table, tmp_path / "cars.csv"), target="price")
+    local, notes = opened(write_csv(table, tmp_path / "cars.csv"), target="price")
+    assert "each cell of column price is read as " + NUMBER in notes
     same, _ = opened(plain, target="price")
     assert local.task == "regression"
     assert torch.equal(local.train.prepared, same.train.prepared)
@@ -216,7 +222,7 @@ def test_semicolons_decide_for_decimal_commas(tmp_path: Path):
 
 
 def test_words_of_free_text_are_inputs():
-    data, notes = opened(churn(300), target="churned", text="note", drop="customer_id")
+    data, notes = opened(churn(300), target="churned", text="note", drop=("customer_id", "charge", "since"))
     column = next(column for column in data.preparation.columns if column.name == "note")
     assert notes == []
     assert isinstance(column, TextColumn)
@@ -270,6 +276,7 @@ def test_exports_of_excel_are_read_in_their_encoding(tmp_path: Path, encoding: s
         data, notes = opened(tmp_path / name, target="y")
         assert data.preparation == plain.preparation
         assert torch.equal(data.train.prepared, plain.train.prepared)
+        assert notes.pop() == "each cell of column größe is read as " + NUMBER
         assert len(notes) == (encoding == "cp1252")
         assert all("is not text in UTF-8: it is read as Windows-1252" in note for note in notes)
 
@@ -310,7 +317,7 @@ def test_the_first_of_several_sheets_is_read(tmp_path: Path):
 
 def test_an_impossible_date_is_named_as_it_is_written():
     cells = [f"{1 + i % 28}.{1 + i % 12}.2024" for i in range(40)]
-    with pytest.raises(Misuse, match=r"column 'a' holds '31\.2\.2024' in row 6: expected a date such as 2024-01-31"):
+    with pytest.raises(Misuse, match=r"column 'a' holds '31\.2\.2024' in row 6: expected a date such as 31.12.2024"):
         mm.open_data(pd.DataFrame({"a": [*cells[:5], "31.2.2024", *cells[6:]], "y": np.arange(40) % 2}), target="y")
 
 
@@ -335,3 +342,95 @@ def test_a_streamed_file_with_local_numbers_is_refused(tmp_path: Path):
     with pytest.raises(Misuse, match=r"column .a. holds numbers or dates as texts, .*: write in_memory=True"):
         mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False)
     assert mm.open_data(tmp_path / "t.parquet", target="y", in_memory=False, text="a").feature_names
+
+
+def trained_on_commas(tmp_path: Path, rows: int = 60):
+    """Return the data of a file with semicolons whose numbers are written like 168.884,5."""
+    numbers = [1000.5 + 997.25 * i for i in range(rows)]
+    cells = [f"{value:,.2f}".replace(",", " ").replace(".", ",").replace(" ", ".") for value in numbers]
+    table = pd.DataFrame({"km": cells, "seen": [f"{1 + i % 28}.{1 + i % 12}.2024" for i in range(rows)], "y": cells})
+    return mm.open_data(write_csv(table, tmp_path / "train.csv"), target="y")
+
+
+def kilometres(data, source) -> list[float]:
+    """Return the column km of new rows as the preparation of the data reads it."""
+    column = data.preparation.columns[0]
+    return (open_inputs(source, preparation=data.preparation)[:, 0] * column.std + column.mean).tolist()
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["150.000", "99.500"], [150_000, 99_500]),
+        (["150.000", "99.500,5"], [150_000, 99_500.5]),
+        (["1,125", "2,250", "3,375"], [1.125, 2.25, 3.375]),
+        (["1.250", "NA"], [1_250, None]),
+        (["57", "1250"], [57, 1250]),
+    ],
+)
+def test_the_form_of_training_decides_for_new_rows_in_files_and_tables(tmp_path: Path, cells, expected):
+    data = trained_on_commas(tmp_path)
+    new = pd.DataFrame({"id": range(len(cells)), "km": cells, "seen": "5.7.2024"})
+    written, frame = write_csv(new, tmp_path / "new.csv"), new.replace({"NA": None})
+    filled = [data.preparation.columns[0].median if value is None else value for value in expected]
+    assert kilometres(data, written) == pytest.approx(filled, rel=1e-3)
+    assert kilometres(data, written) == kilometres(data, frame)
+
+
+@pytest.mark.parametrize("cells", [["57.39", "57.390", "12.5"], ["12.5"], [".5"], ["1.5e3"]])
+def test_a_decimal_point_in_a_column_with_decimal_commas_is_refused(tmp_path: Path, cells):
+    data = trained_on_commas(tmp_path)
+    new = pd.DataFrame({"km": cells, "seen": "5.7.2024"})
+    message = rf"column 'km' holds '{cells[0]}' in row 1: expected a number with a decimal comma .*, as in training"
+    for source in (new, write_csv(new, tmp_path / "new.csv")):
+        with pytest.raises(Misuse, match=message):
+            open_inputs(source, preparation=data.preparation)
+    assert kilometres(data, new.assign(km=57.39))[0] == pytest.approx(57.39, abs=0.1)  # numbers need no form
+
+
+def test_plain_numbers_of_training_decide_for_cells_with_commas():
+    data, _ = opened(pd.DataFrame({"km": np.arange(60) * 1.5, "y": np.arange(60) % 2}), target="y")
+    assert kilometres(data, pd.DataFrame({"km": ["7,5", "12,25"]})) == pytest.approx([7.5, 12.25], rel=1e-4)
+    with pytest.raises(Misuse, match="column 'km' holds '7,5' in row 2: expected a number"):
+        open_inputs(pd.DataFrame({"km": ["150.000", "7,5"]}), preparation=data.preparation)
+
+
+@pytest.mark.parametrize("cell", ["07/25/2023", "13/25/2020", "5.7.23", "31.2.2024", "45000,5"])
+def test_a_new_date_in_another_form_is_refused_with_the_form_of_training(tmp_path: Path, cell):
+    data = trained_on_commas(tmp_path)
+    new = pd.DataFrame({"km": ["1,5"], "seen": [cell]})
+    message = rf"'seen' holds '{cell}' in row 1: expected a date such as 31\.12\.2024, day first, as in training"
+    for source in (new, write_csv(new, tmp_path / "new.csv")):
+        with pytest.raises(Misuse, match=message):
+            open_inputs(source, preparation=data.preparation)
+
+
+def test_the_form_of_training_decides_for_targets_and_categories(tmp_path: Path):
+    data = trained_on_commas(tmp_path)
+    new = pd.DataFrame({"km": ["1.000"] * 20, "seen": "5.7.2024", "y": ["150.000", "99.500"] * 10})
+    split = open_split(
+        write_csv(new, tmp_path / "new.csv"), preparation=data.preparation, task="regression", classes=()
+    )
+    assert split.y[:2, 0].tolist() == [150_000, 99_500]
+    codes = pd.DataFrame({"zip": ["01067", "80331", "D-1"] * 20, "y": [0, 1] * 30})
+    by_zip, _ = opened(codes, target="y")
+    later = codes.iloc[:2]
+    expected = by_zip.preparation.apply(later)
+    assert expected[:, -1].sum() == 0  # none is unseen
+    assert torch.equal(open_inputs(write_csv(later, tmp_path / "zip.csv"), preparation=by_zip.preparation), expected)
+
+
+def test_copied_columns_are_the_cells_of_the_file(tmp_path: Path):
+    table = pd.DataFrame({"km": [f"{i},5" for i in range(60)], "y": np.arange(60) % 2})
+    ensemble = mm.fit("mlp:hidden=4", table, target="y", members=1, epochs=1)
+    (tmp_path / "new.csv").write_text("id;km;no\n007;150.000;1\nNA;NA;2\n;-1,50;3\n")
+    for name in ("out.csv", "out.npz"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mm.save_predictions(ensemble, tmp_path / "new.csv", tmp_path / name, keep=("id", "km", "no"))
+    written = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    assert written["id"].tolist() == ["007", "NA", ""]
+    assert written["km"].tolist() == ["150.000", "NA", "-1,50"]
+    arrays = np.load(tmp_path / "out.npz")
+    assert arrays["km"].tolist() == ["150.000", "NA", "-1,50"]
+    assert arrays["no"].dtype.kind == "i"

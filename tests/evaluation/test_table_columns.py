@@ -10,6 +10,7 @@ from check_report import report_check
 from scipy import stats
 
 import murmuration as mm
+from murmuration.data.preparation import fit_column
 from murmuration.evaluation.columns import (
     LEVEL,
     categories_change,
@@ -149,7 +150,7 @@ def test_corrected_p_values_by_hand():
 
 def test_tests_of_columns_are_those_of_scipy():
     old, new = table(300), table(200, seed=1)
-    numeric = numbers_change("size", old["size"], new["size"])
+    numeric = numbers_change(fit_column(old["size"]), old["size"], new["size"])
     expected = stats.ks_2samp(old["size"], new["size"])
     assert (numeric.size, numeric.p_value) == (expected.statistic, expected.pvalue)
     categorical = categories_change("colour", old["colour"], new["colour"])

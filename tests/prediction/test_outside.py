@@ -1,6 +1,8 @@
 """Inputs outside of the training range: counted, widened towards the prediction without inputs, not answered."""
 
+import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -311,3 +313,20 @@ def test_the_crps_of_a_mixture_with_the_baseline_is_its_integral(outliers):
     got = number_columns(wide, y)["crps"]
     torch.testing.assert_close(got, expected, rtol=0, atol=2e-2)
     assert torch.equal(got[:1], number_columns(plain, y)["crps"][:1])
+
+
+def test_a_file_of_predictions_names_the_columns_outside(tmp_path: Path):
+    table = pd.DataFrame({"km": np.arange(60.0), "hp": np.arange(60.0) % 7, "brand": ["a", "b"] * 30})
+    ensemble = mm.fit("mlp:hidden=4", table.assign(y=[0, 1, 1] * 20), target="y", members=1, epochs=1, progress=False)
+    inside = table.iloc[20:25]
+    far = inside.assign(km=[20.0, 21.0, 1e4, 23.0, -9.0], brand=["a", "c", "a", "b", "c"])
+    with pytest.warns(UserWarning, match="outside of training") as notes:
+        mm.save_predictions(ensemble, far, tmp_path / "p.csv")
+    message = "3 of 5 rows have inputs outside of training (columns km, brand); see the column outside"
+    assert [str(note.message) for note in notes] == [message]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mm.save_predictions(ensemble, inside, tmp_path / "p.csv")
+    arrays = mm.fit("mlp:hidden=4", (np.arange(60.0)[:, None], [0, 1, 1] * 20), members=1, epochs=1, progress=False)
+    with pytest.warns(UserWarning, match="^1 of 2 rows have inputs outside of training; see the column outside$"):
+        mm.save_predictions(arrays, np.array([[3.0], [900.0]]), tmp_path / "p.npz")

@@ -404,9 +404,11 @@ def test_no_verdict_on_confidence_without_evidence(confidence, right, told):
 
 def test_findings_name_both_and_then_their_differences():
     pair = planted(np.full(200, -0.1), -0.5 - 0.1 * np.random.default_rng(1).random(200))
-    told = findings(pair, differences(pair))
+    tests = differences(pair)
+    told, size = findings(pair, tests), number(next(test for test in tests if test.test.name == "nll").size)
     assert told[0].startswith("a is ")
-    assert told[-1].startswith("a has the better NLL: 0.4")
+    assert told[-1] == "a and b have the same Accuracy."
+    assert " ".join((*verdict(pair, tests), *told)).count(size) == 1  # of the NLL, in the verdict alone
     turned = findings(pair[::-1], differences(pair[::-1]))
     assert turned[0].startswith("a is ")  # the recommended one first, whatever the order
 

@@ -199,3 +199,50 @@ def test_a_module_is_an_architecture_and_members_begin_apart(digits: Data):
 
     with pytest.raises(mm.Misuse, match="Opaque has parameters but no reset_parameters"):
         mm.fit(Opaque(), digits, members=2, epochs=1, posthoc=None)
+
+
+def blobs(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two inputs and the sign of the first."""
+    x = torch.randn(rows, 2, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
+
+
+@pytest.mark.parametrize(("lr", "regression", "patience"), [(1e6, False, None), (1e6, False, 3), (1e3, True, None)])
+def test_training_that_failed_is_noted(lr: float, regression: bool, patience: int | None):
+    x, y = blobs()
+    settings = {"members": 2, "epochs": 2, "progress": False, "patience": patience, "lr": lr}
+    with pytest.warns(UserWarning, match=r"training seems to have failed .*: lower the learning rate"):
+        mm.fit("mlp:hidden=8", (x, x[:, 0] if regression else y), **settings)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_training_that_worked_is_not_noted(recwarn: pytest.WarningsRecorder, regression: bool):
+    x, y = blobs()
+    mm.fit("mlp:hidden=8", (x, x[:, 0] if regression else y), members=2, epochs=2, progress=False)
+    assert not [note for note in recwarn if "failed" in str(note.message)]
+
+
+class Branches(nn.Module):
+    """A network with one layer for inputs with a positive sum and another for the others, and maybe one for none."""
+
+    def __init__(self, spare: bool) -> None:
+        super().__init__()
+        self.above, self.below = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.spare = nn.Linear(2, 2) if spare else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.above(x) if x.sum() > 0 else self.below(x)
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_layers_that_other_inputs_use_are_not_called_untrained(recwarn: pytest.WarningsRecorder, spare: bool):
+    mm.fit(lambda: Branches(spare), blobs(), members=2, epochs=1, progress=False)
+    notes = [str(note.message) for note in recwarn if "not trained" in str(note.message)]
+    cause = "forward does not use them there, or detaches them ('spare.weight', 'spare.bias')"
+    assert notes == ([f"2 of 6 parameters of the net are not trained by the first inputs: {cause}"] if spare else [])
+
+
+def test_losses_beyond_single_precision_are_a_failure():
+    x, _ = blobs()
+    with pytest.raises(mm.Failure, match=r"no member could be trained .*: lower the learning rate"):
+        mm.fit("mlp:hidden=8", (x, x[:, 0]), members=2, epochs=2, progress=False, patience=3, lr=1e6)

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from murmuration.applications.subpixel import REACH, enlarged
 from murmuration.applications.superres.training import LUMA, luma, unit_pixels
-from murmuration.data.images import GREY_MODES, open_image
+from murmuration.data.images import GREY_MODES, damaged_image, open_image
 from murmuration.likelihoods import Gaussian
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.prediction.predictive import Predictive
-from murmuration.system.errors import Failure, Misuse, first_line
+from murmuration.system.errors import Misuse
 from murmuration.system.files import write_bytes
 
 RED, BLUE = 2 * (1 - LUMA[0]), 2 * (1 - LUMA[2])  # 1.402 and 1.772: full ranges of R - Y and B - Y
@@ -48,7 +48,7 @@ def read_image(path: Path) -> ImagePlanes:
         try:
             picture = ImageOps.exif_transpose(opened)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise Failure(f"cannot read the image '{path}': {first_line(error)}") from None
+            raise damaged_image(str(path), error) from None
         if picture.mode == "F":
             raise Misuse(f"'{path}' holds fractions without a known white: expected an image of 8 or 16 bits")
         clear = "A" in picture.getbands() or "transparency" in picture.info

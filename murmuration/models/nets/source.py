@@ -21,6 +21,9 @@ EVERY = ("*",)  # the pattern of every name
 EDGES = "edges"  # in the record of a network: of the bins of its columns of numbers
 
 
+DATA_ENDINGS = (".csv", ".tsv", ".gz", ".xlsx", ".parquet", ".npz", ".npy")  # of files that are no networks
+
+
 @dataclass(frozen=True)
 class NetSource:
     """A function that builds a newly initialised network, and its record in run.json."""
@@ -70,6 +73,8 @@ def check_net(net: Any) -> None:
     if not isinstance(net, str) and not callable(net):
         advice = "give a name, an nn.Module or a function that builds one"
         raise Misuse(f"net is a {type(net).__name__}: the network comes first, mm.fit('mlp', (x, y)); {advice}")
+    if isinstance(net, str) and net.lower().endswith(DATA_ENDINGS):
+        raise Misuse(f"'{net}' is data, given in the place of the network: write mm.fit('mlp', '{net}', ...)")
     if isinstance(net, str):
         parse_net(net)
 
@@ -85,7 +90,8 @@ def _built_by(factory: Callable[[], nn.Module]) -> nn.Module:
         problem = f"raised {type(error).__name__}: {first_line(error)}"
         if isinstance(error, TypeError) and (needed := required_arguments(factory)):
             call = f"lambda: {getattr(factory, '__name__', 'factory')}(...)"
-            problem = f"needs {', '.join(needed)}: give a function without arguments, such as {call}"
+            needs = f"needs {', '.join(needed)}: give a function without arguments, such as {call}"
+            raise Misuse(f"the net factory {name_of(factory)} {needs}") from None
         raise Misuse(f"the net factory {name_of(factory)} {problem}") from error
     if not isinstance(module, nn.Module):
         raise Misuse(f"the net factory returned {type(module).__name__}: it must return an nn.Module")

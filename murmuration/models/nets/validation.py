@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -86,7 +86,8 @@ def checked_outputs(module: nn.Module, x: Tensor, likelihood: Likelihood) -> Ten
         if x.is_floating_point() and any(isinstance(part, nn.Embedding) for part in module.modules()):
             advice = f"write inputs='tokens' for inputs that are whole numbers ({first_line(error)})"
             raise Misuse(f"the net has an embedding and cannot take inputs in floating point: {advice}") from error
-        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from error
+        cause = None if isinstance(error, RuntimeError) else error  # torch's words of shapes are in the message
+        raise Misuse(f"the net cannot take inputs of shape {tuple(x.shape[1:])}: {first_line(error)}") from cause
     if not isinstance(outputs, Tensor):
         got, pick = describe_outputs(outputs, len(x), width)
         raise Misuse(f"the net gives {got} for {len(x)} inputs: expected a tensor ({len(x)}, {width}); {pick}")
@@ -244,12 +245,21 @@ def check_gradients(module: nn.Module, x: Tensor) -> None:
             cause = "forward draws from Python's random or numpy, or keeps state; write torch.rand"
             warn(f"the net is not reproducible from its seed in training mode: {cause}")
     with suppress(Exception):  # reentrant checkpoints have no such gradients
-        gradients = torch.autograd.grad(outputs.sum(), [*parameters.values()], allow_unused=True)
-        unused = [name for name, gradient in zip(parameters, gradients, strict=True) if gradient is None]
+        unused = without_gradient(outputs, parameters)
+        if unused and x.is_floating_point():  # a forward that branches on its inputs may use them for others
+            with torch.enable_grad(), suppress(Exception):
+                unused &= without_gradient(repeated_pass(module, -x)[0], parameters)
         if unused:
-            names = listed([f"'{name}'" for name in unused], most=3)
-            cause = "forward does not use them, or detaches them"
-            warn(f"{len(unused)} of {len(parameters)} parameters of the net are not trained: {cause} ({names})")
+            names = listed([f"'{name}'" for name in parameters if name in unused], most=3)
+            cause = "forward does not use them there, or detaches them"
+            count = f"{len(unused)} of {len(parameters)} parameters of the net"
+            warn(f"{count} are not trained by the first inputs: {cause} ({names})")
+
+
+def without_gradient(outputs: Tensor, parameters: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of the parameters that outputs do not depend on."""
+    gradients = torch.autograd.grad(outputs.sum(), [*parameters.values()], allow_unused=True)
+    return {name for name, gradient in zip(parameters, gradients, strict=True) if gradient is None}
 
 
 def check_plain_tensors(source: NetSource, module: nn.Module, x: Tensor) -> None:

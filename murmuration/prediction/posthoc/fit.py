@@ -23,7 +23,7 @@ from murmuration.prediction.posthoc.calibrator import Calibrator, Path, calibrat
 from murmuration.prediction.posthoc.conformal import IntervalRule, Rule, SetRule
 from murmuration.prediction.posthoc_config import PostHocConfig
 from murmuration.prediction.predictive import SMALLEST_PROBABILITY, Predictive
-from murmuration.system.errors import Failure, Misuse, shortened, unknown, warn
+from murmuration.system.errors import Failure, Misuse, did_you_mean, listed, shortened, unknown, warn
 from murmuration.system.records import from_json
 
 FEWEST = 20  # validation examples: half of them for the calibrator, half for the rules
@@ -513,7 +513,8 @@ def conformal_methods(task: str, chosen: str | None) -> list[str]:
     """Return the conformal methods of a task, the chosen one first."""
     methods = conformal.CONFORMAL_METHODS[task]
     if chosen is not None and chosen not in methods:
-        raise unknown(f"{task} method", chosen, methods)
+        known = f"{did_you_mean(chosen, methods)}Known: {listed(sorted(methods))}"
+        raise Misuse(f"conformal='{chosen}': unknown conformal method for {task}: {known}")
     first = chosen or DEFAULT_METHOD[task]
     return [first, *(method for method in methods if method != first)]
 

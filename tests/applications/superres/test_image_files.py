@@ -90,10 +90,10 @@ def test_a_photograph_is_held_upright(tmp_path: Path):
 def test_what_is_no_picture_is_refused_before_anything_is_written(upscaler, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     good = saved(tmp_path / "good.png", Image.fromarray(waves(0)))
-    with pytest.raises(Failure, match=r"cannot read the image '.*text.png'"):
+    with pytest.raises(Failure, match=r"damaged image '.*text.png'"):
         upscale_files(upscaler, [good, tmp_path / "text.png"], tmp_path / "out")
     (tmp_path / "cut.png").write_bytes(good.read_bytes()[:900])
-    with pytest.raises(Failure, match=r"cannot read the image '.*cut.png'"):
+    with pytest.raises(Failure, match=r"damaged image '.*cut.png'"):
         upscale_files(upscaler, [tmp_path / "cut.png"], tmp_path / "out")
     with pytest.raises(Misuse, match=r"no image '.*none.png': expected a file"):
         upscale_files(upscaler, [tmp_path / "none.png"], tmp_path / "out")

@@ -106,8 +106,8 @@ def test_a_damaged_record_is_refused_in_one_line(kind):
     [
         (PostHocConfig("isotonic"), "regression", "unknown calibrator for regression 'isotonic'"),
         (PostHocConfig("temperatur"), "classification", "did you mean 'temperature'"),
-        (PostHocConfig(conformal="aps"), "regression", "unknown regression method 'aps'"),
-        (PostHocConfig(conformal="quantile"), "classification", "unknown classification method 'quantile'"),
+        (PostHocConfig(conformal="aps"), "regression", "conformal='aps': unknown conformal method for regression"),
+        (PostHocConfig(conformal="quantile"), "classification", "conformal='quantile': unknown conformal method"),
     ],
 )
 def test_settings_that_a_task_does_not_know_are_refused(config, task, message):
