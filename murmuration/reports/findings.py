@@ -299,7 +299,7 @@ def findings(evaluations: Sequence[Evaluation], tests: Sequence[Difference] = ()
     first, named, more_than_two = recommended(evaluations, tests), len(evaluations) > 1, len(evaluations) > 2
     others = [text for e in evaluations if e is not first for text in about(e, named, brief=more_than_two)]
     alike = [text for e in evaluations if (text := about_draws(e, evaluations))]
-    said = " ".join(lead(evaluations, tests)) if named else ""  # in the verdict
+    said = " ".join(lead(evaluations, tests)) if named and tests else ""  # in the verdict
     unsaid = [test for test in tests if test.test.name != DECIDING or number(test.size) not in said]
     pairs = summed_up(tests) if more_than_two else [test.sentence for test in unsaid]
     far = outside_sentence(first)

@@ -28,7 +28,7 @@ BAD_TRIALS = [
     (("--corruptions", "--shift-examples", "0"), ("--shift-examples 0", "at least 1")),
     (("--only", "feature_nois"), ("unknown corruption 'feature_nois'", "did you mean 'feature_noise'")),
     (("--only", "fogg"), ("unknown corruption 'fogg'", "Known: covariate_drift, feature_noise")),
-    (("--only", ""), ("no corruption given", "expected some of feature_noise")),
+    (("--only", ""), ("--only '' is empty", "leave the option out")),
     (("--ood", "missing.npz"), ("no file or folder 'missing.npz'",)),
     (("--ood", "digits"), ("--ood digits: examples have the shape (1, 8, 8)", "expected (2,)")),
     (("--ood", "two-moons", "--ood", "two-moons"), ("--ood names 'two-moons' twice", "once")),
@@ -72,7 +72,7 @@ WISHES = [
         ("--calibrate", "vector"),
         ("regression 'vector'", "Known: member_temperature, moment_matching, noise_scaling, none, temperature"),
     ),
-    ("x-sin-x", ("--conformal", "lac"), ("'lac'", "Known: absolute, normalised, quantile")),
+    ("x-sin-x", ("--conformal", "lac"), ("--conformal lac", "Known: absolute, normalised, quantile")),
 ]
 
 

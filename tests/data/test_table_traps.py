@@ -32,7 +32,8 @@ def notes_of(source: Any, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         mm.open_data(source, **options)
-    return [str(note.message) for note in notes]
+    texts = [str(note.message) for note in notes]
+    return [text for text in texts if " is read as a " not in text]  # forms of numbers and dates
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_the_default_calibrator_is_left_out_where_it_cannot_serve(tmp_path: Path
     data = mm.open_data(constant_inputs())
     with pytest.warns(UserWarning, match="no calibrator: 'temperature' needs Gaussians, and Absolute") as notes:
         ensemble = mm.fit("mlp", data, members=2, epochs=1, likelihood=Absolute())
-    assert len(notes) == 1
+    assert sum("no calibrator" in str(note.message) for note in notes) == 1
     assert ensemble.posthoc is not None
     assert ensemble.posthoc.calibrator is None
     assert [rule.method for rule in ensemble.posthoc.conformal] == ["quantile", "absolute", "normalised"]

@@ -45,7 +45,7 @@ def test_a_small_grid_leaves_record_report_and_tables(murmur, tmp_path):
         (("embeded",), ("unknown experiment 'embeded'", "did you mean 'embedded'")),
         (("embedded", "--arms", "naiv"), ("unknown arm 'naiv'", "naive")),
         (("embedded", "--models", "1,two"), ("--models 1,two", "1,2,4")),
-        (("embedded", "--models", ""), ("--models", "at least one")),
+        (("embedded", "--models", ""), ("--models", "is empty")),
         (("embedded", "--epochs", "0"), ("--epochs 0", "at least 1")),
         (("embedded", "--examples", "9"), ("--examples 9", "does not use it", "--widths")),
         (("landscape", "--profile", "gpu"), ("unknown profile 'gpu'", "laptop")),
