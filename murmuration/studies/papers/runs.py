@@ -25,5 +25,5 @@ def trained(path: Path, net: Net, data: Data, recipe: Recipe, plan: Plan, show: 
     if not (path / MANIFEST).exists():
         return fit(net, data, recipe=recipe, plan=plan, out=path, progress=show_epoch)
     if read_json(path / MANIFEST)["status"] != "complete":
-        return resume(path, data=data, show=show_epoch)
+        return resume(path, data=data, device=plan.device, show=show_epoch)
     return load(path, posthoc=False)

@@ -132,7 +132,7 @@ def test_a_killed_cell_is_trained_on_and_not_anew(tiny, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             reproduce("forde", options, tmp_path, silent, "")
     assert json.loads((tmp_path / "record.json").read_text())["cells"] == []
-    monkeypatch.setattr("murmuration.studies.papers.forde.cells.fit", killed)  # the trained members are on the disk
+    monkeypatch.setattr("murmuration.studies.papers.runs.fit", killed)  # the trained members are on the disk
     assert len(reproduce("forde", options, tmp_path, silent, "").record["cells"]) == 1
 
 

@@ -21,14 +21,13 @@ from murmuration.evaluation.metrics import columns
 from murmuration.evaluation.metrics.calibration_error import confidence_bins, gap
 from murmuration.evaluation.shift import ShiftSuite, shift_suite
 from murmuration.prediction.ensemble import Ensemble
-from murmuration.runs.directory import MANIFEST
 from murmuration.studies.papers import Show
 from murmuration.studies.papers.forde.settings import GROUPS, Setting
 from murmuration.studies.papers.forde.toys import TOYS
 from murmuration.studies.papers.record import cpu_seconds
+from murmuration.studies.papers.runs import trained
 from murmuration.system.errors import Misuse
-from murmuration.system.files import read_json, write_bytes
-from murmuration.training.fitting import fit, load, resume
+from murmuration.system.files import write_bytes
 from murmuration.training.tuning import validation_inputs
 
 COLUMNS = "columns"  # folder of scores by example
@@ -118,19 +117,8 @@ class Laboratory:
 
     def train(self, arm: str, seed: int) -> Ensemble:
         """Return the trained ensemble of a cell, continued if it was begun."""
-        path, plan = self.out / "runs" / f"{arm}-{seed}", self.setting.plan(seed)
-
-        def show_epoch(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-            if total:
-                epoch = min(done * plan.epochs // total + 1, plan.epochs)
-                self.show(f"{arm}, seed {seed}, epoch {epoch}", done, total)
-
-        if not (path / MANIFEST).exists():
-            recipe = self.setting.recipe(arm, len(self.data.classes))
-            return fit(self.setting.net, self.data, recipe=recipe, plan=plan, out=path, progress=show_epoch)
-        if read_json(path / MANIFEST)["status"] != "complete":
-            return resume(path, data=self.data, show=show_epoch)
-        return load(path, posthoc=False)
+        path, recipe = self.out / "runs" / f"{arm}-{seed}", self.setting.recipe(arm, len(self.data.classes))
+        return trained(path, self.setting.net, self.data, recipe, self.setting.plan(seed), self.show)
 
     def measure(self, arm: str, seed: int) -> dict[str, Any]:
         """Return the entry of one ensemble in the record, and store its scores by example."""

@@ -12,7 +12,6 @@ from murmuration.data import Data, Split, open_data, open_inputs
 from murmuration.evaluation import eval_set_of, shift_suite
 from murmuration.prediction.ensemble import Ensemble
 from murmuration.reports.html import Markup
-from murmuration.runs.directory import MANIFEST
 from murmuration.studies.pages.studies import STUDIES, Choices, Subject, ood_splits
 from murmuration.studies.papers import Options, Outcome, Show, check_least, check_parts
 from murmuration.studies.papers.landscape.chains import chains_of
@@ -21,13 +20,12 @@ from murmuration.studies.papers.landscape.page import chains_section, page
 from murmuration.studies.papers.landscape.settings import PARTS, Setting, chosen_setting
 from murmuration.studies.papers.page import verdict_table
 from murmuration.studies.papers.record import open_record, save_record
+from murmuration.studies.papers.runs import trained
 from murmuration.studies.trajectory import Trajectory, find_trajectory
 from murmuration.studies.weight_space import labelled_outputs
 from murmuration.system.devices import CPU
 from murmuration.system.errors import Misuse, warn
-from murmuration.system.files import read_json
 from murmuration.system.records import plain_json
-from murmuration.training.fitting import fit, load, resume
 from murmuration.training.plan import Plan
 
 
@@ -88,20 +86,8 @@ class Laboratory:
 
     def trained(self, name: str, recipe: str, plan: Plan, **answers: str) -> Ensemble:
         """Return the ensemble of a run of this name, continued if it was begun; analyses are on the CPU."""
-        path, epochs = self.out / "runs" / name, plan.epochs
-
-        def show_epoch(text: str, done: int, total: int, record: dict[str, Any] | None) -> None:
-            if total:
-                self.show(f"training {name}, epoch {min(done * epochs // total + 1, epochs)}", done, total)
-
-        if not (path / MANIFEST).exists():
-            built_recipe = make_recipe(recipe, **answers)
-            return fit(self.setting.net, self.data, recipe=built_recipe, plan=plan, out=path, progress=show_epoch).to(
-                CPU
-            )
-        if read_json(path / MANIFEST)["status"] != "complete":
-            return resume(path, data=self.data, device=plan.device, show=show_epoch).to(CPU)
-        return load(path, posthoc=False, device=CPU)
+        path, built_recipe = self.out / "runs" / name, make_recipe(recipe, **answers)
+        return trained(path, self.setting.net, self.data, built_recipe, plan, self.show).to(CPU)
 
     def about(self) -> dict[str, Any]:
         """Return accuracies of the runs, and how long they trained."""
