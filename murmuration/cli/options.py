@@ -221,7 +221,9 @@ def check_recipe(text: str) -> None:
 
 
 def check_recipes(values: Sequence[str]) -> None:
-    """Refuse lists of recipes of which a preset does not exist."""
+    """Refuse lists of recipes of which a preset does not exist, and a list of none."""
+    if not split_recipes(values):
+        raise Misuse(f"--recipes {','.join(values)}: expected at least one name, such as single,deep-ensemble")
     for text in split_recipes(values):
         check_recipe(text)
 

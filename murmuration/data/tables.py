@@ -119,6 +119,8 @@ def require_column(table: Any, name: str, place: str) -> None:
     """Refuse the name of a column that a table does not have."""
     if name not in table.columns:
         near = did_you_mean(name, table.columns)
+        if len(table.columns) == 1 and ";" in str(table.columns[0]):
+            near = "the columns are separated by semicolons: read the file with sep=';'. "
         raise Misuse(f"no column '{name}' in {place}: {near}Columns: {listed(table.columns)}")
 
 

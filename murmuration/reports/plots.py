@@ -590,9 +590,10 @@ def as_report(source: Evaluations) -> Report:
 def _scored(source: Scored, y: Any) -> Report:
     """Return the evaluations, or that of a predictive and its targets y, as a report."""
     if not isinstance(source, Predictive):
+        report = as_report(source)
         if y is not None:
             raise Misuse("y beside an evaluation, which has targets of its own: leave it out")
-        return as_report(source)
+        return report
     if y is None:
         raise Misuse("a Predictive without targets: give the targets of its inputs as y")
     if source.task not in (CLASSIFICATION, REGRESSION):

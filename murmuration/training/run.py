@@ -200,7 +200,8 @@ def warn_of_failed_training(history: list[dict[str, Any]], data: Data, best_epoc
     if min(nlls) > without_input + FAR_WORSE or loss > without_input + 10 * FAR_WORSE:
         measured = f"validation NLL {min(nlls):.3g}" + (f", training loss {loss:.3g}" if losses else "")
         scores = f"{measured}, and NLL {without_input:.3g} without any input"
-        warn(f"training seems to have failed ({scores}): lower the learning rate, lr", "failed training")
+        advice = "lower the learning rate, lr, or, if the loss still falls, train for more epochs"
+        warn(f"training seems to have failed ({scores}): {advice}", "failed training")
 
 
 def save_first_weights(path: Path, spec: TrainSpec, progress: Progress, records: dict[str, Any] | None = None) -> None:

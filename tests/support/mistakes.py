@@ -76,6 +76,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("audit missing.csv", REFUSED, "missing.csv"),
     ("audit {table}", REFUSED, "no labels"),
     ("export {run}", REFUSED, "export"),
+    ("compare digits --recipes ,", REFUSED, "expected at least one name"),
     ("compare digits --recipes deep-ensemble,fordee", REFUSED, "did you mean 'forde'"),
     # tables
     ("plan ids.csv --target bought", NOTED, "looks like an identifier: it is left out; --keep customer_id insists"),
@@ -266,6 +267,8 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
     ("ensemble.export('model.pt2', X[:, :1])", REFUSED, "expected real numbers of shape (N, 2,)"),
     ("ensemble.export('model.pt2', X[:1])", RIGHT, ""),
     ("ensemble.export('model.pt2', draws=0)", REFUSED, "at least 1"),
+    ("mm.plots.roc(y, X)", REFUSED, "expected an evaluation"),
+    ("mm.open_data(type(frame)({'a;b': ['1;2'] * 50}), target='b')", REFUSED, "read the file with sep=';'"),
     ("mm.compare((X, y), recipes=['single', 'fordee'])", REFUSED, "did you mean 'forde'"),
     ("mm.compare((X, y), recipes=[])", REFUSED, "need two names"),
     ("mm.compare((X, y), recipes='single')", REFUSED, "a list of two or more"),
