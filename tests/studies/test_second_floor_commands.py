@@ -56,7 +56,9 @@ FAST = {  # options that make a command quick; they replace those of the command
         *("--net", "mlp", "--epochs", "1", "--members", "2", "--examples", "20", "--seeds", "0"),
         *("--parts", "tables", "--methods", "deep-ensemble", "--device", "cpu"),
     ),
-    "reproduce landscape": ("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity"),
+    "reproduce landscape": (
+        *("--epochs", "1", "--members", "2", "--examples", "20", "--parts", "similarity", "--net", "small-cnn"),
+    ),
     "continual": (
         *("--epochs", "1", "--couplings", "2", "--hidden", "4", "--settle", "1", "--members", "2"),
         *("--examples", "20", "--batch-size", "10"),
@@ -72,7 +74,8 @@ def quick(text: str, number: int) -> list[str]:
     if name == "explore" and f"explore {words[2]}" in FAST:
         name = f"explore {words[2]}"
     faster = list(FAST.get(name, ()))
-    for option in ("--device", "--ood", "--cifar-c") if name == "reproduce landscape" else ():
+    words = ["cifar-10-batches-bin" if word in ("cifar-100-binary", "imagenet") else word for word in words]
+    for option in ("--device", "--ood", "--cifar-c") if name in ("reproduce landscape", "reproduce forde") else ():
         if option in words:  # a GPU, and files of its own
             del words[words.index(option) : words.index(option) + 2]
     if "--recipe" in words and "--members" in faster:  # the recipe may have its own number
